@@ -220,9 +220,7 @@ def assemble(config: AgentConfig, clock: Clock) -> Parts:
         clock=clock,
     )
     deferral = make_deferral(config, served, adaptations, recorder=recorder, clock=clock)
-    endpoint = make_endpoint(
-        config, served, log, deferred=deferral.queue, advice=adaptations.advice
-    )
+    endpoint = make_endpoint(config, served, log, deferred=deferral.queue, adaptations=adaptations)
     commands = Commands(
         config.device,
         store=store,

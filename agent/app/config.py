@@ -28,6 +28,7 @@ from pathlib import Path
 
 import msgspec
 
+from agent.app.origins import origins_fault
 from agent.errors import ConfigError
 from agent.install.conditions import ConditionSettings
 from agent.install.fetch.settings import DeliverySettings
@@ -93,6 +94,16 @@ class EndpointConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
 
     allow_load: bool = False
     """Whether clients may unload models, which frees their memory, and load them again."""
+    metrics: bool = False
+    """Whether `GET /metrics` answers Prometheus. Off by default: telemetry goes to the controller
+    anyway, and a device that nobody scrapes should neither count twice nor load what counts."""
+
+    allow_origins: tuple[str, ...] = ()
+    """Origins whose pages may ask from a browser, such as `https://panel.example`, or `*` alone."""
+
+    shared_memory_bytes: int = 0
+    """Greatest part of POSIX shared memory that a client may register for its tensors; 0 for
+    none. By that size a request can grow beyond its body."""
 
 
 class ServingConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -281,12 +292,23 @@ def _check(config: AgentConfig, name: str) -> None:
             endpoint.clear_text and endpoint.cert_file is not None,
             "endpoint.cert_file asks for TLS and endpoint.clear_text for none",
         ),
+        (
+            bool(endpoint.allow_origins) and endpoint.client_ca_file is not None,
+            "endpoint.allow_origins does not go with client_ca_file: set token_file in its place",
+        ),
+        (endpoint.shared_memory_bytes < 0, "endpoint.shared_memory_bytes is negative"),
+        (
+            endpoint.shared_memory_bytes > 0 and not _is_private(endpoint),
+            "endpoint.shared_memory_bytes needs a loopback address as host, or unix_path",
+        ),
         (memory_bytes is not None and memory_bytes <= 0, "serving.memory_bytes is not positive"),
         (not 0 < config.sense_interval_s < math.inf, "sense_interval_s is not above 0"),
         (not 0 < config.telemetry_interval_s < math.inf, "telemetry_interval_s is not above 0"),
         (not 0 <= config.confirm_s < math.inf, "confirm_s is negative"),
         (config.spool_bytes <= 0, "spool_bytes is not positive"),
     ]
+    if fault := origins_fault(endpoint.allow_origins, needs_token=endpoint.token_file is not None):
+        faults.append((True, f"endpoint.allow_origins {fault}"))
     parts = (config.install, config.hooks, config.delivery, config.peers, config.deferred)
     for part in (*parts, config.measure):
         faults += [(True, text) for text in part.faults()]

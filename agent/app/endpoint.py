@@ -4,17 +4,22 @@ from __future__ import annotations
 
 import ssl
 from collections.abc import Callable
+from typing import TypeAlias
 
 from agent.app.config import AgentConfig
 from agent.app.named_files import load_endpoint_token
 from agent.log import Log
-from agent.serve.advice import Advice
+from agent.select.adaptations import Adaptations
 from agent.serve.deferred.queue import DeferredQueue
 from agent.serve.http.connections import EndpointLimits
 from agent.serve.http.endpoint import Endpoint
+from agent.serve.http.extensions import SharedMemoryPort
+from agent.serve.http.server import Api, Shared
 from agent.serve.http.tls import server_tls
 from agent.serve.served import ServedModels
 from wire.version import VERSION
+
+Around: TypeAlias = Callable[[Api], Api]
 
 
 def make_endpoint(
@@ -23,7 +28,7 @@ def make_endpoint(
     log: Log,
     *,
     deferred: DeferredQueue,
-    advice: Callable[[], Advice],
+    adaptations: Adaptations,
 ) -> Endpoint:
     """Make the endpoint; it does not listen yet.
 
@@ -32,7 +37,7 @@ def make_endpoint(
         models: Answer the requests.
         log: Takes a line if there is no TLS because the configuration asks for that.
         deferred: Keeps deferrable requests.
-        advice: Returns what applications should do now.
+        adaptations: Know what applications should do now, and the readings of the device.
 
     Returns:
         The endpoint.
@@ -42,6 +47,8 @@ def make_endpoint(
     """
     if config.endpoint.clear_text:
         log.write("clear-text", reason="the endpoint has no TLS, as endpoint.clear_text asks for")
+    with_metrics = _with_metrics(config, models, adaptations, deferred)
+    with_origins, shared = _with_origins(config)
     return Endpoint(
         models,
         host=config.endpoint.host,
@@ -52,9 +59,56 @@ def make_endpoint(
         version=VERSION,
         tls=_tls(config),
         deferred=deferred if config.deferred.requests > 0 else None,
-        advice=advice,
+        advice=adaptations.advice,
         allow_load=config.endpoint.allow_load,
+        shared_memory=_shared_memory(config),
+        around=lambda api: with_origins(with_metrics(api)),
+        shared=shared,
     )
+
+
+# What only some devices offer is loaded only there: each module is memory.
+
+
+def _with_metrics(
+    config: AgentConfig,
+    models: ServedModels,
+    adaptations: Adaptations,
+    deferred: DeferredQueue,
+) -> Around:
+    """Return what adds the metrics to an API, if the configuration asks for them."""
+    if not config.endpoint.metrics:
+        return lambda api: api
+    from agent.app.metrics import make_metrics
+    from agent.serve.http.metrics import MetricsApi
+
+    metrics = make_metrics(
+        models,
+        health=lambda: adaptations.health,
+        advice=adaptations.advice,
+        deferred=lambda: deferred.waiting,
+        device=config.device,
+    )
+    return lambda api: MetricsApi(api, metrics)
+
+
+def _with_origins(config: AgentConfig) -> tuple[Around, Shared]:
+    """Return what lets pages of other origins ask, if the configuration names some."""
+    if not config.endpoint.allow_origins:
+        return lambda api: api, lambda _: {}
+    from agent.serve.http.cors import CrossOriginApi, Origins
+
+    origins = Origins(config.endpoint.allow_origins)
+    return lambda api: CrossOriginApi(api, origins), origins.headers
+
+
+def _shared_memory(config: AgentConfig) -> SharedMemoryPort | None:
+    """Return what knows the shared memory of clients, if they may use some."""
+    if config.endpoint.shared_memory_bytes == 0:
+        return None
+    from agent.serve.http.shared_memory import Regions, SharedMemoryApi
+
+    return SharedMemoryApi(Regions(config.endpoint.shared_memory_bytes))
 
 
 def _tls(config: AgentConfig) -> ssl.SSLContext | None:

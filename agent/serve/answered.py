@@ -53,6 +53,15 @@ class Answered(msgspec.Struct, frozen=True, kw_only=True):
     code: str = ""
     """Code of the error, if the outcome is `REFUSED`."""
 
+    status: int = 200
+    """The HTTP status of the answer."""
+
+    request_bytes: int = 0
+    """Length of the request's body, decompressed."""
+
+    answer_bytes: int = 0
+    """Length of the answer's body, before compression."""
+
     total_s: float
     """Time from the arrival of the request until its answer was ready, waits included."""
 

@@ -117,6 +117,22 @@ class DeferralError(AgentError):
         self.retry_after_s = retry_after_s
 
 
+class RegionError(AgentError):
+    """Shared memory that a client names cannot be used.
+
+    Args:
+        message: What happened.
+        remedy: What the client can do.
+        status: The HTTP status that tells it.
+    """
+
+    code = "agent.serving.region"
+
+    def __init__(self, message: str, *, remedy: str = "", status: int = 400) -> None:
+        super().__init__(message, remedy=remedy)
+        self.status = status
+
+
 class UnknownModelError(AgentError):
     """A client asks for another model, or another version, than the one that serves.
 

@@ -18,6 +18,7 @@ from typing import Any, Final, Generic, TypeAlias, TypeVar
 
 import msgspec
 
+from agent.serve.regions import Region
 from wire.clock import Clock
 from wire.codec import to_json
 from wire.errors import WireFormatError
@@ -90,6 +91,8 @@ class Asked(msgspec.Struct, frozen=True, kw_only=True):
     """Length of the JSON at the start of the body; None when all of it is JSON."""
 
     body: memoryview
+    regions: tuple[Region, ...] = ()
+    """The client's shared memory, if the request names some."""
 
 
 class Infer(msgspec.Struct, frozen=True, kw_only=True, tag="infer"):

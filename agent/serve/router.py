@@ -21,6 +21,7 @@ from __future__ import annotations
 import contextlib
 import math
 import threading
+from collections import Counter
 from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Final
@@ -75,6 +76,9 @@ class Router:
         self.mode = settings.mode
         """How requests are run; a change takes effect with the next run of the model."""
 
+        self.switches = Counter[str]()
+        """How often requests were sent to another worker by a switch, by the model's name."""
+
         self._pool = pool
         self._clock = clock
         self._settings = settings
@@ -103,6 +107,18 @@ class Router:
         """Whether a variant serves and has no request."""
         active = self.active
         return active is not None and active.worker.is_alive and active.scheduler.is_idle
+
+    @property
+    def in_flight(self) -> int:
+        """Requests that have come and have no answer yet, those in a handover included."""
+        route = self._route
+        return self._waiting + (route.in_flight if route is not None else 0)
+
+    @property
+    def waiting(self) -> int:
+        """Those of them that wait for their turn, or for the end of a handover."""
+        active = self.active
+        return self._waiting + (active.waiting if active is not None else 0)
 
     @property
     def handover(self) -> Handover | None:
@@ -154,6 +170,9 @@ class Router:
             active=active.model if active is not None else None,
             outcome=outcome,
             code=code,
+            status=reply.status,
+            request_bytes=len(call.body),
+            answer_bytes=len(reply.body),
             total_s=self._clock.monotonic_s() - start_s,
             queue_s=queue_s,
             compute_s=reply.compute_ms / 1000,
@@ -183,6 +202,7 @@ class Router:
             old, self._route = self._route, route
             handover, self._handover = self._handover, None
             self._why_none = why_none
+            self.switches.update([target.model.name] if target is not None else [])
             self._changed.notify_all()
         return old, handover
 
@@ -346,12 +366,13 @@ class Router:
         own_s = math.inf if call.timeout_s is None else start_s + call.timeout_s
         is_bounded = call.timeout_s is not None or call.deferrable
         request = QueuedRequest(
-            asked=Asked(header_length=call.header_length, body=call.body),
+            asked=Asked(header_length=call.header_length, body=call.body, regions=call.regions),
             arrived_s=start_s,
             priority=DEFERRABLE if call.deferrable else level_of(call.priority),
             deadline_s=own_s if is_bounded else start_s + self.mode.longest_wait_s,
             size_bytes=len(call.body),
-            unbatched=unbatched,
+            # Large tensors gain little by joining, and only their own size should bound a run.
+            unbatched=unbatched or bool(call.regions),
         )
         with self.entered(own_s) as route:
             target = route.target

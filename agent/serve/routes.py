@@ -7,6 +7,7 @@ import threading
 import msgspec
 
 from agent.serve.pool import Prepared
+from agent.serve.regions import Region
 
 
 class InferenceCall(msgspec.Struct, frozen=True, kw_only=True):
@@ -23,6 +24,9 @@ class InferenceCall(msgspec.Struct, frozen=True, kw_only=True):
 
     timeout_s: float | None = None
     """How long the request may take from now; None for no limit."""
+
+    regions: tuple[Region, ...] = ()
+    """The client's shared memory, if the request names some."""
 
     deferrable: bool = False
     """Whether it comes after all others, and counts as no demand of an application."""

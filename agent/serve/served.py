@@ -111,6 +111,14 @@ class ServedModels:
         self._clock = clock
         self._lock = threading.Lock()
         self._models: dict[str, Served] = {}
+        self._listeners: list[Listener] = []
+
+    def listen(self, listener: Listener) -> None:
+        """Call a listener for each request for any model from now on, later ones too."""
+        with self._lock:
+            self._listeners.append(listener)
+            for served in self._models.values():
+                served.router.listen(listener)
 
     def add(self, name: str, router: InferencePort, loading: LoadingPort | None = None) -> None:
         """Serve a model from now on.
@@ -122,6 +130,8 @@ class ServedModels:
         """
         served = _served(name, router, self._clock, loading)
         with self._lock:
+            for listener in self._listeners:
+                router.listen(listener)
             self._models = dict(sorted({**self._models, name: served}.items()))
 
     def remove(self, name: str) -> None:

@@ -90,7 +90,7 @@ class Served:
             self.models,
             Log(CLOCK, io.StringIO()),
             deferred=self.deferral.queue,
-            advice=self.adaptations.advice,
+            adaptations=self.adaptations,
         )
         self.endpoint.start()
         self.deferral.start()

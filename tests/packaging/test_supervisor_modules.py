@@ -68,3 +68,8 @@ def test_what_fetches_from_others_and_serves_them_is_loaded_only_on_a_device_tha
 
 def test_hooks_are_loaded_only_on_a_device_that_has_some() -> None:
     assert not any("hooks.effects" in name for name in loaded())
+
+
+def test_what_only_some_endpoints_offer_is_loaded_only_there() -> None:
+    parts = {"metrics", "cors", "shared_memory", "client_user"}
+    assert not {f"agent.serve.http.{part}" for part in parts} & loaded()

@@ -19,12 +19,16 @@ def answered(  # noqa: PLR0913 - one parameter per figure
     joined: int = 1,
     active: ModelIdentity | None = MODEL,
     deferred: bool = False,
+    release: str = "digits:1",
+    status: int = 200,
+    request_bytes: int = 0,
+    answer_bytes: int = 0,
 ) -> Answered:
     """Return the record of a request; without a variant nothing served."""
     return Answered(
         asked_model="digits",
         variant=variant or "none",
-        release="digits:1" if variant else "none",
+        release=release if variant else "none",
         active=active,
         outcome=outcome,
         total_s=total_s,
@@ -33,4 +37,7 @@ def answered(  # noqa: PLR0913 - one parameter per figure
         samples=samples,
         joined=joined,
         deferred=deferred,
+        status=status,
+        request_bytes=request_bytes,
+        answer_bytes=answer_bytes,
     )

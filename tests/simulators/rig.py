@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import http.client
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -38,13 +38,14 @@ class Rig:
         *,
         settings: ServingSettings = SETTINGS,
         verify: Callable[[str, Variant], None] | None = None,
+        offers: Mapping[str, Any] | None = None,
     ) -> None:
         self.directory = directory
         self.recorder = Recorder(CLOCK)
         self.server = ModelServer(
             self.recorder, CLOCK, device="dev-1", settings=settings, verify=verify
         )
-        self.endpoint = Endpoint(Alone(self.server.router))
+        self.endpoint = Endpoint(Alone(self.server.router), **(offers or {}))
         self.endpoint.start()
 
     def use(self, chosen: Variant) -> None:

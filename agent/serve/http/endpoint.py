@@ -23,8 +23,9 @@ from agent.serve.deferred.queue import DeferredQueue
 from agent.serve.errors import EndpointError
 from agent.serve.http.connections import ConnectionLimit, EndpointLimits
 from agent.serve.http.deferred_api import DeferredApi
+from agent.serve.http.extensions import SharedMemoryPort
 from agent.serve.http.inference_api import InferenceApi
-from agent.serve.http.server import HttpServer
+from agent.serve.http.server import Api, HttpServer, Shared
 from agent.serve.served import ModelsPort
 from wire.clock import Clock, SystemClock
 
@@ -48,6 +49,9 @@ class Endpoint:
         deferred: Keeps deferrable requests; None to accept none.
         advice: Returns what applications should do now.
         allow_load: Whether clients may load and unload models.
+        shared_memory: Knows the shared memory of clients; None if they may use none.
+        around: Puts further paths around the API.
+        shared: Returns further headers of each answer, from those of its request.
     """
 
     def __init__(  # noqa: PLR0913 - one parameter per option
@@ -65,6 +69,9 @@ class Endpoint:
         deferred: DeferredQueue | None = None,
         advice: Callable[[], Advice] = Advice,
         allow_load: bool = False,
+        shared_memory: SharedMemoryPort | None = None,
+        around: Callable[[Api], Api] = lambda api: api,
+        shared: Shared = lambda _: {},
     ) -> None:
         self._where: Path | tuple[str, int] = unix_path or (host, port)
         self._tls = tls
@@ -72,14 +79,17 @@ class Endpoint:
         self._knows_clients = token is not None or asks_for_certificates
         clock = clock or SystemClock()
         self._connections = ConnectionLimit(limits or EndpointLimits(), clock)
-        self._api = InferenceApi(
+        api: Api = InferenceApi(
             models,
             token=token,
             version=version,
             deferred=DeferredApi(deferred),
             advice=advice,
             allow_load=allow_load,
+            shared_memory=shared_memory,
         )
+        self._api = around(api)
+        self._shared = shared
         self._server: HttpServer | None = None
         self._thread: threading.Thread | None = None
 
@@ -132,10 +142,10 @@ class Endpoint:
             OSError: It cannot be used.
         """
         if not isinstance(self._where, Path):
-            server = HttpServer(self._where, self._api, self._connections, self._tls)
+            server = self._bound(self._where)
         else:
             _remove_stale(self._where)
-            server = HttpServer(str(self._where), self._api, self._connections, self._tls)
+            server = self._bound(str(self._where))
             self._where.chmod(SOCKET_MODE)
         try:
             self._check(server)
@@ -144,6 +154,9 @@ class Endpoint:
             server.server_close()
             raise
         return server
+
+    def _bound(self, where: tuple[str, int] | str) -> HttpServer:
+        return HttpServer(where, self._api, self._connections, self._tls, self._shared)
 
     def _check(self, server: HttpServer) -> None:
         """Check that strangers are kept out, before any client can connect.

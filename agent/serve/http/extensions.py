@@ -12,28 +12,80 @@ Source:
 from __future__ import annotations
 
 import re
+import socket
 from collections.abc import Iterable
-from typing import Any, Final
+from typing import Any, Final, Protocol
 
 from agent.serve.frames import Reply
 from agent.serve.pool import Prepared
+from agent.serve.regions import Region
 from wire.package.manifest import TensorSpec
 
 NAMES: Final = ("binary_tensor_data", "classification", "model_configuration", "statistics")
 """The extensions in the server's metadata, beside what the settings add."""
 
+SHARED_MEMORY: Final = "/v2/systemsharedmemory/"
 NO_SHARED_MEMORY: Final = (
-    "shared memory is not supported: send tensors raw, with binary_tensor_data"
+    "shared memory is off: set shared_memory_bytes below [endpoint] in agent.toml, or send tensors "
+    "raw, with binary_tensor_data"
 )
+NO_CUDA: Final = "memory of graphics units is not shared: send tensors raw, with binary_tensor_data"
 NO_TRACES: Final = "requests are not traced: see `fleet telemetry query` and `fleet-agent why`"
 NO_LOG_SETTINGS: Final = (
     "clients cannot change the log: read the journal of the agent's systemd service"
 )
 _NOT_OFFERED: Final = (
-    (re.compile(r"/v2/(?:system|cuda)sharedmemory/.{1,300}"), NO_SHARED_MEMORY),
+    (re.compile(r"/v2/cudasharedmemory/.{1,300}"), NO_CUDA),
     (re.compile(r"/v2/(?:models/[^/]{1,200}/)?trace/setting"), NO_TRACES),
     (re.compile(r"/v2/logging"), NO_LOG_SETTINGS),
 )
+
+
+class SharedMemoryPort(Protocol):
+    """Knows the shared memory that clients have registered."""
+
+    @property
+    def extensions(self) -> tuple[str, ...]:
+        """What the server's metadata list because of it."""
+        ...
+
+    def answer(
+        self, method: str, path: str, body: memoryview, connection: socket.socket | None
+    ) -> Reply:
+        """Answer the paths below `SHARED_MEMORY`."""
+        ...
+
+    def of_request(
+        self, head: memoryview, connection: socket.socket | None, *, deferrable: bool
+    ) -> tuple[Region, ...]:
+        """Return the client's regions if the JSON names one; RegionError if it may not."""
+        ...
+
+
+class NoSharedMemory:
+    """Stands where clients may use no shared memory. A worker refuses what names a region."""
+
+    extensions: tuple[str, ...] = ()
+
+    def answer(
+        self,
+        method: str,  # noqa: ARG002 - as declared above
+        path: str,  # noqa: ARG002
+        body: memoryview,  # noqa: ARG002
+        connection: socket.socket | None,  # noqa: ARG002
+    ) -> Reply:
+        """Refuse the extension."""
+        return Reply.refusal(501, NO_SHARED_MEMORY)
+
+    def of_request(
+        self,
+        head: memoryview,  # noqa: ARG002
+        connection: socket.socket | None,  # noqa: ARG002
+        *,
+        deferrable: bool,  # noqa: ARG002
+    ) -> tuple[Region, ...]:
+        """Return nothing."""
+        return ()
 
 
 def not_offered(path: str) -> Reply | None:

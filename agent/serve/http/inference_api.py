@@ -22,13 +22,14 @@ from __future__ import annotations
 
 import hmac
 import re
+import socket
 from collections.abc import Callable, Iterable, Mapping
 from typing import Annotated, Any, Final, NamedTuple, TypeAlias
 
 import msgspec
 
 from agent.serve.advice import HEADER, Advice
-from agent.serve.errors import UnknownModelError
+from agent.serve.errors import RegionError, UnknownModelError
 from agent.serve.frames import RETRY_AFTER, Reply
 from agent.serve.http import extensions
 from agent.serve.http.deferred_api import PREFIX, DeferredApi
@@ -106,6 +107,7 @@ class InferenceApi:
         deferred: Answers the paths of deferrable requests; None if this endpoint defers none.
         advice: Returns what applications should do now.
         allow_load: Whether clients may load and unload models.
+        shared_memory: Knows the shared memory of clients; None if they may use none.
     """
 
     def __init__(
@@ -117,16 +119,22 @@ class InferenceApi:
         deferred: DeferredApi | None = None,
         advice: Callable[[], Advice] = Advice,
         allow_load: bool = False,
+        shared_memory: extensions.SharedMemoryPort | None = None,
     ) -> None:
         self._models = models
         self._repository = RepositoryApi(models, allow_load=allow_load)
+        self._shared_memory = shared_memory or extensions.NoSharedMemory()
         self._deferred = deferred or DeferredApi(None)
         self._advice = advice
         self._token = token
         self._about = {
             "name": SERVER_NAME,
             "version": version,
-            "extensions": sorted({*extensions.NAMES, *(LOADING if allow_load else ())}),
+            "extensions": [
+                *extensions.NAMES,
+                *self._shared_memory.extensions,
+                *(LOADING if allow_load else ()),
+            ],
         }
 
     def refusal(self, target: str, headers: Mapping[str, str]) -> RefusedRequestError | None:
@@ -147,7 +155,12 @@ class InferenceApi:
         return RefusedRequestError(401, "a bearer token is needed", {"WWW-Authenticate": "Bearer"})
 
     def answer(
-        self, method: str, target: str, headers: Mapping[str, str], body: memoryview
+        self,
+        method: str,
+        target: str,
+        headers: Mapping[str, str],
+        body: memoryview,
+        connection: socket.socket | None = None,
     ) -> Reply:
         """Answer a request that `refusal` has not refused.
 
@@ -156,24 +169,35 @@ class InferenceApi:
             target: Path and query.
             headers: Those of the request, names in lower case.
             body: As received.
+            connection: Where it comes from; only passed on.
 
         Returns:
             The answer.
         """
         path = target.partition("?")[0]
+        if "origin" in headers:  # a page must not reach memory as the user of its browser
+            connection = None
         if path == LIVE:
             return _reading(method, {"live": True})
         if path == READY:
-            if not is_ready(self._models):
-                return _not_ready()
-            return _reading(method, {"ready": True})
+            is_up = is_ready(self._models)
+            return _reading(method, {"ready": True}) if is_up else _not_ready()
         if path == ADVICE:
             return _reading(method, self._advice().document())
         if path.startswith(PREFIX):
             return self._deferred.answer(method, path)
-        return self._model(method, path, headers, body)
+        if path.startswith(extensions.SHARED_MEMORY):
+            return self._shared_memory.answer(method, path, body, connection)
+        return self._model(method, path, headers, body, connection)
 
-    def _model(self, method: str, path: str, headers: Mapping[str, str], body: memoryview) -> Reply:
+    def _model(
+        self,
+        method: str,
+        path: str,
+        headers: Mapping[str, str],
+        body: memoryview,
+        connection: socket.socket | None,
+    ) -> Reply:
         if path == "/v2":
             return _reading(method, self._about)
         if (reply := self._repository.answer(method, path, body)) is not None:
@@ -185,11 +209,16 @@ class InferenceApi:
             return extensions.not_offered(path) or Reply.refusal(404, f"there is no {path[:200]}")
         name, version, action = match.groups()
         if action == "/infer":
-            return self._infer(method, (name, version), headers, body)
+            return self._infer(method, (name, version), headers, body, connection)
         return self._describe(method, (name, version), action)
 
     def _infer(
-        self, method: str, model: Model, headers: Mapping[str, str], body: memoryview
+        self,
+        method: str,
+        model: Model,
+        headers: Mapping[str, str],
+        body: memoryview,
+        connection: socket.socket | None,
     ) -> Reply:
         if method != "POST":
             return Reply.refusal(405, "inference requires POST", {"Allow": "POST"})
@@ -201,8 +230,13 @@ class InferenceApi:
         header_length = None if text is None else int(text)
         try:
             options = request_options(headers, body[:header_length])
+            regions = self._shared_memory.of_request(
+                body[:header_length], connection, deferrable=options.deferrable
+            )
         except WireFormatError as exc:
             return Reply.refusal(400, exc.message)
+        except RegionError as exc:
+            return Reply.refusal(exc.status, str(exc))
         call = InferenceCall(
             model=model[0],
             version=model[1],
@@ -210,6 +244,7 @@ class InferenceApi:
             body=body,
             priority=options.priority,
             timeout_s=options.timeout_s,
+            regions=regions,
         )
         if options.deferrable:
             return self._unknown(model) or self._deferred.accept(call, durable=options.durable)

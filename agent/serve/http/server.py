@@ -15,7 +15,7 @@ import contextlib
 import socket
 import socketserver
 import ssl
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from http import HTTPStatus
 from typing import Any, Final, Protocol, TypeAlias
 
@@ -44,6 +44,10 @@ Connection: TypeAlias = socket.socket | tuple[bytes, socket.socket]
 """The type that `socketserver` declares; here it is always a stream socket."""
 
 
+Shared: TypeAlias = Callable[[Mapping[str, str]], Mapping[str, str]]
+"""Returns further headers of an answer, from those of its request."""
+
+
 class Api(Protocol):
     """What requests are for. Names of headers are in lower case."""
 
@@ -52,9 +56,17 @@ class Api(Protocol):
         ...
 
     def answer(
-        self, method: str, target: str, headers: Mapping[str, str], body: memoryview
+        self,
+        method: str,
+        target: str,
+        headers: Mapping[str, str],
+        body: memoryview,
+        connection: socket.socket | None = None,
     ) -> Reply:
-        """Answer a request of a client that may ask for it."""
+        """Answer a request of a client that may ask for it.
+
+        The connection is for who has to know whose client that is.
+        """
         ...
 
 
@@ -66,6 +78,7 @@ class HttpServer(socketserver.ThreadingMixIn, socketserver.TCPServer):
         api: Answers requests.
         connections: Counts and bounds what clients take.
         tls: Encrypts, and asks for client certificates if it is set up so; None for plain HTTP.
+        shared: Returns further headers of each answer, from those of its request.
 
     Raises:
         OSError: The address cannot be used.
@@ -81,6 +94,7 @@ class HttpServer(socketserver.ThreadingMixIn, socketserver.TCPServer):
         api: Api,
         connections: ConnectionLimit,
         tls: ssl.SSLContext | None = None,
+        shared: Shared = lambda _: {},
     ) -> None:
         if isinstance(where, str):
             self.address_family = socket.AF_UNIX
@@ -88,6 +102,7 @@ class HttpServer(socketserver.ThreadingMixIn, socketserver.TCPServer):
             self.address_family = socket.AF_INET6
         self.api = api
         self.connections = connections
+        self.shared = shared
         self._tls = tls
         super().__init__(where, _Handler, bind_and_activate=False)  # type: ignore[arg-type]  # paths are addresses too
         try:
@@ -135,6 +150,7 @@ class _Handler(socketserver.BaseRequestHandler):
 
     request: socket.socket
     server: HttpServer
+    _shared: Mapping[str, str] = {}
 
     def handle(self) -> None:
         """Answer one request after another, until the client or the server ends the connection."""
@@ -182,7 +198,9 @@ class _Handler(socketserver.BaseRequestHandler):
         """
         connections = self.server.connections
         head_s = connections.patience(self.request).head_s
+        self._shared = {}  # of the request before
         head = head_of_request(incoming.head(head_s), connections.limits.body_bytes)
+        self._shared = self.server.shared(head.headers)
         if not head.target.startswith(HEALTH) and not connections.has_place(self.request):
             raise RefusedRequestError(503, "too many connections", RETRY_AFTER)
         refusal = self.server.api.refusal(head.target, head.headers)
@@ -226,13 +244,14 @@ class _Handler(socketserver.BaseRequestHandler):
 
     def _ask(self, head: Head, body: memoryview) -> Reply:
         try:
-            return self.server.api.answer(head.method, head.target, head.headers, body)
+            api = self.server.api
+            return api.answer(head.method, head.target, head.headers, body, self.request)
         except Exception as exc:  # noqa: BLE001 - a client must hear of a fault of ours
             return Reply.refusal(500, f"the endpoint failed: {type(exc).__name__}")
 
     def _send(self, reply: Reply, *, closing: bool, bodiless: bool = False) -> None:
         connections = self.server.connections
-        head = head_of(reply, closing=closing)
+        head = head_of(reply, closing=closing, more=self._shared)
         body = b"" if bodiless else reply.body
         connections.note(self.request, "sending")
         deadline_s = connections.clock.monotonic_s() + connections.limits.body_timeout_s
@@ -275,12 +294,13 @@ def alone(reply: Reply) -> Reply:
     return msgspec.structs.replace(reply, body=memoryview(bytes(body)))
 
 
-def head_of(reply: Reply, *, closing: bool) -> bytes:
+def head_of(reply: Reply, *, closing: bool, more: Mapping[str, str] = {}) -> bytes:
     """Return the status line and the header of an answer."""
     lines = [
         f"HTTP/1.1 {reply.status} {HTTPStatus(reply.status).phrase}",
         f"Content-Length: {len(reply.body)}",
         f"Connection: {'close' if closing else 'keep-alive'}",
         *(f"{name}: {value}" for name, value in reply.headers.items()),
+        *(f"{name}: {value}" for name, value in more.items()),
     ]
     return "\r\n".join([*lines, "", ""]).encode("latin-1", errors="replace")

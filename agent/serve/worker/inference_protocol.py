@@ -5,7 +5,7 @@ These tensors set `parameters.binary_data_size`; their bytes have the order of t
 
 Rules:
 - Every number in a request is checked against the declared tensor and the received bytes before
-  memory is allocated: the length of a request bounds its cost.
+  memory is allocated: the length of a request bounds its cost, or that of its shared memory.
 - A number that does not fit into the tensor's type is refused; it is never wrapped or truncated.
 - Raw bytes are little endian, as the extension says.
 - Raw bytes of a request are not copied, unless they are texts.
@@ -14,48 +14,41 @@ Rules:
   as raw bytes it is sent as it is.
 
 Source:
-    Open Inference Protocol (KServe v2), REST; Triton's extensions for binary tensor data and
-    classification.
+    Open Inference Protocol (KServe v2), REST; Triton's extensions for binary tensor data,
+    classification and shared memory.
 """
 
 from __future__ import annotations
 
-import functools
-import math
-import re
-import sys
-from collections.abc import Iterable, Mapping
-from typing import Annotated, Any, Final
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, Final
 
 import msgspec
-import numpy as np
 
+from agent.serve.regions import Region
 from agent.serve.worker.processing import Processing, Wanted
-from runtime_adapters.errors import InferenceError, InputError
-from runtime_adapters.protocol import Tensor, Tensors
-from runtime_adapters.tensors import datatype_of, dtype_of
-from runtime_adapters.texts import flattened, raw_from_texts, texts_from_raw, texts_of
-from wire.package.manifest import Datatype, TensorSpec
+from agent.serve.worker.shared_memory import place_of
+from agent.serve.worker.tensors import (
+    MAX_DIMENSION,
+    InputTensor,
+    OutputTensor,
+    check_declared,
+    from_raw,
+    from_shared,
+    from_values,
+    put,
+    sent,
+)
+from runtime_adapters.errors import InputError
+from runtime_adapters.protocol import Tensors
+from wire.package.manifest import TensorSpec
 
 MAX_JSON_BYTES: Final = 16 * 1024 * 1024
 """Longest JSON part. Its values take up to some thirty times as much memory (14 MiB of `{}` took
 433 MiB), which `serving.memory_bytes` bounds where it is set. Send larger tensors raw."""
 
 MAX_ID_CHARACTERS: Final = 1024
-MAX_DIMENSION: Final = 2**31 - 1
 HEADER_LENGTH: Final = "Inference-Header-Content-Length"
-_NESTED: Final = re.compile(rb"\s*\[\s*\[")
-_NO_DATA: Final = msgspec.Raw(b"")
-
-
-class InputTensor(msgspec.Struct, frozen=True, kw_only=True):
-    """One tensor of a request."""
-
-    name: str
-    shape: tuple[int, ...]
-    datatype: str
-    parameters: dict[str, Any] = {}
-    data: msgspec.Raw = _NO_DATA
 
 
 class OutputChoice(msgspec.Struct, frozen=True, kw_only=True):
@@ -72,16 +65,6 @@ class InferenceHeader(msgspec.Struct, frozen=True, kw_only=True):
     parameters: dict[str, Any] = {}
     inputs: tuple[InputTensor, ...]
     outputs: tuple[OutputChoice, ...] = ()
-
-
-class OutputTensor(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """One tensor of a response."""
-
-    name: str
-    datatype: str
-    shape: tuple[int, ...]
-    parameters: dict[str, int] = {}
-    data: list[Any] | msgspec.UnsetType = msgspec.UNSET
 
 
 class InferenceResponse(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -136,12 +119,15 @@ class InferenceProtocol:
         self._parameters = dict(parameters)
         self._decoder = msgspec.json.Decoder(InferenceHeader)
 
-    def decode(self, body: memoryview, header_length: int | None) -> InferenceRequest:
+    def decode(
+        self, body: memoryview, header_length: int | None, regions: Sequence[Region] = ()
+    ) -> InferenceRequest:
         """Read a request.
 
         Args:
             body: JSON and raw tensors, as received.
             header_length: Length of the JSON in bytes; None if all of the body is JSON.
+            regions: Shared memory that the client has registered.
 
         Returns:
             The request; its arrays are views of the body where they were sent raw.
@@ -153,10 +139,11 @@ class InferenceProtocol:
         if not 0 <= json_length <= len(body):
             raise InputError(f"the JSON part of {json_length} bytes is longer than the body")
         header = self._decode_header(body[:json_length])
+        outputs = self._choose_outputs(header, regions)
         return InferenceRequest(
             id=header.id,
-            inputs=self._decode_inputs(header.inputs, body[json_length:]),
-            outputs=self._choose_outputs(header),
+            inputs=self._decode_inputs(header.inputs, body[json_length:], regions),
+            outputs=outputs,
         )
 
     def encode(self, request: InferenceRequest, outputs: Tensors) -> tuple[dict[str, str], bytes]:
@@ -177,24 +164,16 @@ class InferenceProtocol:
         described: list[OutputTensor] = []
         raw: list[bytes] = []
         for wanted in request.outputs:
-            binary = wanted.binary
+            if wanted.place is not None:
+                described.append(put(wanted.place, wanted.name, outputs[wanted.name]))
+                continue
             answer = {wanted.name: outputs[wanted.name]}
             if wanted.classes or wanted.processed:
                 answer = self._processing.answer(wanted, outputs)
             for name, tensor in answer.items():
-                if not binary:
-                    _check_json_holds(name, tensor)
-                content = _raw_bytes(tensor) if binary else b""
-                described.append(
-                    OutputTensor(
-                        name=name,
-                        datatype=datatype_of(tensor.dtype),
-                        shape=tensor.shape,
-                        parameters={"binary_data_size": len(content)} if binary else {},
-                        data=msgspec.UNSET if binary else tensor.ravel().tolist(),
-                    )
-                )
-                raw += [content] if binary else []
+                output, content = sent(name, tensor, binary=wanted.binary)
+                described.append(output)
+                raw += [content] if wanted.binary else []
         header = msgspec.json.encode(
             InferenceResponse(
                 model_name=self._model_name,
@@ -223,7 +202,9 @@ class InferenceProtocol:
             raise InputError(f"the request id is over {MAX_ID_CHARACTERS} characters")
         return header
 
-    def _decode_inputs(self, described: tuple[InputTensor, ...], raw: memoryview) -> Tensors:
+    def _decode_inputs(
+        self, described: tuple[InputTensor, ...], raw: memoryview, regions: Sequence[Region]
+    ) -> Tensors:
         tensors: Tensors = {}
         for tensor in described:
             spec = self._inputs.get(tensor.name)
@@ -236,12 +217,15 @@ class InferenceProtocol:
             is_raw_sample = _flag(tensor.parameters, "raw", default=False)
             if is_raw_sample:
                 spec = self._processing.raw(spec.name)
-            _check_declared(tensor, spec)
+            check_declared(tensor, spec)
             size = tensor.parameters.get("binary_data_size")
-            if size is None:
-                tensors[tensor.name] = _from_values(tensor, spec)
+            place = place_of(tensor.parameters, regions)
+            if place is not None:
+                tensors[tensor.name] = from_shared(tensor, spec, place)
+            elif size is None:
+                tensors[tensor.name] = from_values(tensor, spec)
             else:
-                tensors[tensor.name] = _from_raw(tensor, spec, size, raw)
+                tensors[tensor.name] = from_raw(tensor, spec, size, raw)
                 raw = raw[size:]
             if is_raw_sample:
                 tensors[spec.name] = self._processing.prepared(spec.name, tensors[spec.name])
@@ -251,7 +235,9 @@ class InferenceProtocol:
             raise InputError(f"input {missing[0]!r} is missing")
         return tensors
 
-    def _choose_outputs(self, header: InferenceHeader) -> tuple[Wanted, ...]:
+    def _choose_outputs(
+        self, header: InferenceHeader, regions: Sequence[Region]
+    ) -> tuple[Wanted, ...]:
         default = _flag(header.parameters, "binary_data_output", default=False)
         if not header.outputs:
             return tuple(Wanted(name=name, binary=default) for name in self._outputs)
@@ -264,106 +250,12 @@ class InferenceProtocol:
                 binary=_flag(choice.parameters, "binary_data", default=default),
                 classes=_classes(choice.parameters),
                 processed=_flag(choice.parameters, "processed", default=False),
+                place=place_of(choice.parameters, regions),
             )
             if wanted.classes or wanted.processed:
                 self._processing.check(wanted)
             chosen[choice.name] = wanted
         return tuple(chosen.values())
-
-
-def _check_declared(tensor: InputTensor, spec: TensorSpec) -> None:
-    if tensor.datatype != spec.datatype:
-        raise InputError(
-            f"input {spec.name!r} is {tensor.datatype[:20]}, but the model declares {spec.datatype}"
-        )
-    fits = len(tensor.shape) == len(spec.shape) and all(
-        1 <= given <= MAX_DIMENSION and declared in {-1, given}
-        for given, declared in zip(tensor.shape, spec.shape, strict=True)
-    )
-    if not fits:
-        shown = str(list(tensor.shape[:8]))
-        raise InputError(
-            f"input {spec.name!r} has shape {shown}, but the model declares {list(spec.shape)}"
-        )
-
-
-def _from_raw(tensor: InputTensor, spec: TensorSpec, size: object, raw: memoryview) -> Tensor:
-    dtype, count = dtype_of(spec.datatype), math.prod(tensor.shape)
-    texts = spec.datatype == "BYTES"  # which say their lengths themselves
-    needed = "its" if texts else count * dtype.itemsize
-    if type(size) is not int or not 0 <= size <= len(raw) or (size != needed and not texts):
-        raise InputError(
-            f"input {spec.name!r} needs {needed} raw bytes, {str(size)[:40]} are announced and "
-            f"{len(raw)} are left in the body"
-        )
-    if len(bytes(tensor.data)) > 0:
-        raise InputError(f"input {spec.name!r} is both raw and in the JSON")
-    if texts:
-        return texts_of(spec.name, texts_from_raw(spec.name, raw[:size], count), tensor.shape)
-    if spec.datatype == "BOOL" and np.frombuffer(raw[:size], np.uint8).max() > 1:
-        raise InputError(f"input {spec.name!r} has a BOOL that is neither 0 nor 1")
-    array = np.frombuffer(raw[:size], dtype.newbyteorder("<"))
-    return array.astype(dtype, copy=False).reshape(tensor.shape)
-
-
-def _from_values(tensor: InputTensor, spec: TensorSpec) -> Tensor:
-    """Make an array of JSON values, nested as the shape says or flat in row-major order.
-
-    Raises:
-        InputError: The values are too few, too many, ragged, or not of the declared type.
-    """
-    dtype = dtype_of(spec.datatype)
-    count = math.prod(tensor.shape)
-    wrong = InputError(f"input {spec.name!r} does not hold {count} values of {spec.datatype}")
-    depth = len(tensor.shape) if _NESTED.match(tensor.data) else 1
-    try:
-        values = _values_decoder(spec.datatype, depth).decode(tensor.data)
-        if spec.datatype == "BYTES":
-            return texts_of(spec.name, flattened(values, tensor.shape), tensor.shape)
-        array = np.array(values, np.float64 if dtype.kind == "f" else dtype)
-        if array.size != count or (depth > 1 and array.shape != tensor.shape):
-            raise wrong
-        with np.errstate(over="raise"):
-            return array.astype(dtype, copy=False).reshape(tensor.shape)
-    except (msgspec.DecodeError, ValueError, OverflowError, FloatingPointError) as exc:
-        raise wrong from exc
-
-
-@functools.cache
-def _values_decoder(datatype: Datatype, depth: int) -> msgspec.json.Decoder[Any]:
-    """Return the decoder of lists in lists of one type of value.
-
-    It refuses other values: of texts among numbers, NumPy would allocate the longest for each.
-    """
-    kind: Any = str if datatype == "BYTES" else _value_type(dtype_of(datatype))
-    for _ in range(depth):
-        kind = list[kind]
-    return msgspec.json.Decoder(kind)
-
-
-def _value_type(dtype: np.dtype[Any]) -> object:
-    if dtype.kind not in "iu":
-        return bool if dtype.kind == "b" else float
-    bounds = np.iinfo(dtype)
-    if bounds.max > np.iinfo(np.int64).max:  # more than msgspec can state; NumPy checks it
-        return Annotated[int, msgspec.Meta(ge=0)]
-    return Annotated[int, msgspec.Meta(ge=int(bounds.min), le=int(bounds.max))]
-
-
-def _check_json_holds(name: str, tensor: Tensor) -> None:
-    if tensor.dtype.kind == "f" and not np.isfinite(tensor).all():
-        raise InferenceError(
-            f"the model's output {name[:80]!r} holds NaN or infinity, which JSON cannot state",
-            remedy="ask for this output as binary data, or look for overflows in this variant",
-        )
-
-
-def _raw_bytes(tensor: Tensor) -> bytes:
-    if tensor.dtype.hasobject:  # the length goes before each text
-        return raw_from_texts(tensor.ravel().tolist())
-    if sys.byteorder == "little":
-        return tensor.tobytes()
-    return tensor.astype(tensor.dtype.newbyteorder("<")).tobytes()
 
 
 def _classes(parameters: Mapping[str, object]) -> int:

@@ -131,7 +131,7 @@ class VariantWorker:
 
     def _understand(self, request: Asked) -> InferenceRequest | Exception:
         try:
-            return self._protocol.decode(request.body, request.header_length)
+            return self._protocol.decode(request.body, request.header_length, request.regions)
         except Exception as exc:  # noqa: BLE001 - a request must never end the worker
             return exc
 

@@ -23,6 +23,7 @@ from typing import Final
 import msgspec
 import numpy as np
 
+from agent.serve.worker.shared_memory import Place
 from runtime_adapters.batches import is_batch
 from runtime_adapters.errors import InferenceError, InputError
 from runtime_adapters.processing import kernels, numpy_forms
@@ -52,6 +53,8 @@ class Wanted(msgspec.Struct, frozen=True, kw_only=True):
     """How many of the greatest values to send as text; 0 to send the tensor."""
 
     processed: bool = False
+    place: Place | None = None
+    """Where in shared memory it is put; None to send it."""
 
 
 class Processing:
@@ -164,6 +167,8 @@ class Processing:
         Raises:
             InputError: There is no such answer.
         """
+        if wanted.place is not None and (wanted.classes or wanted.processed):
+            raise InputError(f"output {wanted.name!r} goes into shared memory only as it is")
         if wanted.processed and wanted.name not in self._answers:
             raise InputError(f"output {wanted.name!r} has no declared postprocessing")
         if wanted.classes and self._outputs[wanted.name].datatype in _NO_CLASSES:

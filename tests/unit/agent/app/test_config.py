@@ -71,6 +71,29 @@ def test_all_keys(tmp_path: Path) -> None:
         (LEAST + "[serving]\nmax_batch = 0\n", "max_batch is not within"),
         (LEAST + '[endpoint]\ncert_file = "c"\n', "must be set together"),
         (LEAST + '[endpoint]\nclient_ca_file = "c"\n', "needs endpoint.cert_file"),
+        (
+            LEAST + '[endpoint]\nallow_origins = ["panel"]\n',
+            "endpoint.allow_origins has 'panel': write an origin as https://panel.example",
+        ),
+        (
+            LEAST + '[endpoint]\ntoken_file = "t"\nallow_origins = ["*"]\n',
+            'endpoint.allow_origins has "*" although clients need a token',
+        ),
+        (
+            LEAST + '[endpoint]\ncert_file = "c"\nkey_file = "k"\nclient_ca_file = "a"\n'
+            'allow_origins = ["https://panel.example"]\n',
+            "endpoint.allow_origins does not go with client_ca_file: set token_file",
+        ),
+        (LEAST + "[endpoint]\nmetrics = 1\n", "endpoint.metrics"),
+        (
+            LEAST + "[endpoint]\nshared_memory_bytes = -1\n",
+            "endpoint.shared_memory_bytes is negative",
+        ),
+        (
+            LEAST + '[endpoint]\nhost = "0.0.0.0"\ntoken_file = "t"\nclear_text = true\n'
+            "shared_memory_bytes = 1\n",
+            "endpoint.shared_memory_bytes needs a loopback address as host, or unix_path",
+        ),
         (LEAST + "[hooks]\ntimeout_s = 0\n", "hooks.timeout_s is not above 0"),
         (LEAST + "[hooks]\nretry_s = inf\n", "hooks.retry_s is not above 0, or is above 7 days"),
         (LEAST + "[hooks]\ndelay_s = -1\n", "hooks.delay_s is negative"),
