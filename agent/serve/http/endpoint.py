@@ -30,6 +30,8 @@ from wire.clock import Clock, SystemClock
 SOCKET_MODE: Final = 0o660
 """A Unix socket is for the agent's user and group."""
 
+PRIVATE_MODE: Final = 0o600
+
 
 class Endpoint:
     """Serves the Open Inference Protocol.
@@ -78,7 +80,7 @@ class Endpoint:
             advice=advice,
         )
         self._server: HttpServer | None = None
-        self._thread: threading.Thread | None = None
+        self._running: list[tuple[HttpServer, threading.Thread]] = []
 
     @property
     def address(self) -> str:
@@ -96,16 +98,18 @@ class Endpoint:
         Raises:
             EndpointError: The address cannot be used, or is open to strangers.
         """
-        try:
-            self._server = self._listen()
-        except OSError as exc:
-            where = self._where if isinstance(self._where, Path) else "{}:{}".format(*self._where)
-            reason = (exc.strerror or str(exc)).lower()
-            raise EndpointError(
-                f"cannot listen on {where}: {reason}",
-                remedy="stop the process that uses it, or set another address under [endpoint]",
-            ) from exc
-        self._thread = socket_server.serve(self._server, "endpoint")
+        self._server = self._serve(self._where, self._tls, SOCKET_MODE)
+
+    def start_private(self, path: Path) -> None:
+        """Answer on a further Unix socket, which is for the agent's own user; without TLS.
+
+        Args:
+            path: The socket; `stop` removes it.
+
+        Raises:
+            EndpointError: It cannot be used.
+        """
+        self._serve(path, None, PRIVATE_MODE)
 
     def stop(self, *, grace_s: float = 2.0) -> None:
         """Accept no more requests, answer those that have come, close. Calling it twice is safe.
@@ -113,27 +117,50 @@ class Endpoint:
         Args:
             grace_s: How long answering may take.
         """
-        server, self._server = self._server, None
-        if server is None or self._thread is None:
+        running, self._running, self._server = self._running, [], None
+        if not running:
             return
-        socket_server.end(server, self._thread)
-        if isinstance(self._where, Path):
-            self._where.unlink(missing_ok=True)
+        for server, thread in running:
+            socket_server.end(server, thread)
+            if server.address_family == socket.AF_UNIX:
+                Path(str(server.server_address)).unlink(missing_ok=True)
         self._connections.close_all(grace_s)
 
-    def _listen(self) -> HttpServer:
-        """Open the listening socket.
+    def _serve(
+        self, where: Path | tuple[str, int], tls: ssl.SSLContext | None, mode: int
+    ) -> HttpServer:
+        """Listen on an address, and answer.
+
+        Raises:
+            EndpointError: It cannot be used, or is open to strangers.
+        """
+        try:
+            server = self._listen(where, tls, mode)
+        except OSError as exc:
+            shown = where if isinstance(where, Path) else "{}:{}".format(*where)
+            reason = (exc.strerror or str(exc)).lower()
+            raise EndpointError(
+                f"cannot listen on {shown}: {reason}",
+                remedy="stop the process that uses it, or set another address under [endpoint]",
+            ) from exc
+        self._running.append((server, socket_server.serve(server, "endpoint")))
+        return server
+
+    def _listen(
+        self, where: Path | tuple[str, int], tls: ssl.SSLContext | None, mode: int
+    ) -> HttpServer:
+        """Open a listening socket.
 
         Raises:
             EndpointError: The address is open to strangers.
             OSError: It cannot be used.
         """
-        if not isinstance(self._where, Path):
-            server = HttpServer(self._where, self._api, self._connections, self._tls)
+        if not isinstance(where, Path):
+            server = HttpServer(where, self._api, self._connections, tls)
         else:
-            _remove_stale(self._where)
-            server = HttpServer(str(self._where), self._api, self._connections, self._tls)
-            self._where.chmod(SOCKET_MODE)
+            _remove_stale(where)
+            server = HttpServer(str(where), self._api, self._connections, tls)
+            where.chmod(mode)
         try:
             self._check(server)
             server.server_activate()
