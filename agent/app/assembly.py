@@ -16,7 +16,7 @@ from agent.app.config import AgentConfig
 from agent.app.connecting import connector
 from agent.app.control import SOCKET_FILE, ControlServer, check_path
 from agent.app.desired_states import DesiredStates
-from agent.app.endpoint import make_endpoint
+from agent.app.endpoint import make_endpoint, make_grpc
 from agent.app.fetching import make_fetching
 from agent.app.hooking import put_hooks
 from agent.app.learnt_file import LearntFile
@@ -58,6 +58,7 @@ from wire.trust.root import TrustRoot
 from wire.version import VERSION
 
 if TYPE_CHECKING:
+    from agent.grpc_endpoint.keeper import GrpcKeeper
     from agent.install.hooks.effects import HookedEffects
 
 LOGGED: Final = frozenset(
@@ -80,6 +81,9 @@ class Parts(msgspec.Struct, frozen=True, kw_only=True):
     recorder: Recorder
     interrupts: Interrupts
     endpoint: Endpoint
+    grpc: GrpcKeeper | None
+    """None if the configuration asks for no gRPC."""
+
     control: ControlServer | None
     """None if its socket cannot be made, as on a read-only disk."""
 
@@ -278,6 +282,7 @@ def assemble(config: AgentConfig, clock: Clock) -> Parts:
         recorder=device.recorder,
         interrupts=device.interrupts,
         endpoint=endpoint,
+        grpc=make_grpc(config, endpoint, log, recorder=recorder, clock=clock),
         control=_control(
             device, commands, _by_hand(device, desired_states, installs, slots, store)
         ),

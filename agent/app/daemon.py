@@ -98,6 +98,8 @@ class Daemon:
             self._threads.append(thread)
             thread.start()
         parts.deferral.start()
+        if parts.grpc is not None:
+            parts.grpc.start()
         notify(READY)
         parts.log.write("ready", endpoint=parts.endpoint.address, serving=serving)
 
@@ -132,6 +134,8 @@ class Daemon:
         if parts.sharing is not None:
             parts.sharing.stop()
         parts.deferral.stop()
+        if parts.grpc is not None:
+            parts.grpc.stop()
         parts.endpoint.stop()
         parts.model_server.stop()
         parts.deferral.join()
