@@ -1,9 +1,11 @@
 """Which request over HTTP each call is, except for inference.
 
-Pure. What the endpoint offers is decided there alone: a call that it does not offer gets its 501
-and the reason.
+Pure. What the endpoint offers is decided there: a call that it does not offer gets its 501 and the
+reason.
 
 Rules:
+- Shared memory is refused here: the endpoint would take each client for the gRPC process, whose
+  memory is the agent's.
 - A server or a model that is not ready is an answer, not an error, as Triton has it.
 """
 
@@ -16,6 +18,7 @@ from urllib.parse import quote
 import msgspec
 
 from agent.grpc_endpoint.statuses import RefusedCallError, check
+from agent.grpc_endpoint.translation import NO_SHARED_MEMORY
 
 CALLS: Final = (
     "ServerLive",
@@ -76,8 +79,10 @@ def asked(call: str, fields: Mapping[str, Any]) -> Asked:
         fields: Those of its message that are set.
 
     Raises:
-        RefusedCallError: It names no model.
+        RefusedCallError: It names no model, or is about shared memory.
     """
+    if "SharedMemory" in call:
+        raise RefusedCallError("UNIMPLEMENTED", NO_SHARED_MEMORY)
     if call in _PLAIN:
         return Asked("GET", _PLAIN[call])
     if call in _OF_A_MODEL:
@@ -87,13 +92,8 @@ def asked(call: str, fields: Mapping[str, Any]) -> Asked:
         return Asked("GET", path + _OF_A_MODEL[call])
     if call.startswith("Repository"):
         return _of_the_repository(call, fields)
-    if call == "TraceSetting":
-        name = fields.get("model_name", "")
-        return Asked("GET", f"/v2/{f'models/{_segment(name)}/' if name else ''}trace/setting")
-    kind, action = call.split("SharedMemory")
-    region = f"region/{_segment(fields['name'])}/" if fields.get("name") else ""
-    path = f"/v2/{kind.lower()}sharedmemory/{region}{action.lower()}"
-    return Asked("GET", path) if action == "Status" else Asked("POST", path, b"{}")
+    name = fields.get("model_name", "")
+    return Asked("GET", f"/v2/{f'models/{_segment(name)}/' if name else ''}trace/setting")
 
 
 def answer_of(
@@ -140,7 +140,10 @@ def _of_the_repository(call: str, fields: Mapping[str, Any]) -> Asked:
         return Asked("POST", "/v2/repository/index", body)
     action = call.removeprefix("RepositoryModel").lower()
     name = _segment(fields.get("model_name", ""))
-    return Asked("POST", f"/v2/repository/models/{name}/{action}", b"{}")
+    given = fields.get("parameters", {}).items()
+    parameters = {key: next(iter(choice.values()), None) for key, choice in given}
+    body = msgspec.json.encode({"parameters": parameters} if parameters else {})
+    return Asked("POST", f"/v2/repository/models/{name}/{action}", body)
 
 
 def _segment(name: str) -> str:

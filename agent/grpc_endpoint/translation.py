@@ -30,7 +30,7 @@ Value: TypeAlias = bool | int | float | str
 """A parameter's value."""
 
 HEADER_LENGTH: Final = "inference-header-content-length"
-NO_SHARED_MEMORY: Final = "shared memory is not supported: send tensors in raw_input_contents"
+NO_SHARED_MEMORY: Final = "gRPC offers no shared memory: send tensors in raw_input_contents"
 NO_TICKETS: Final = "deferrable requests get a ticket, which only HTTP has: send them there"
 _SIZE: Final = "binary_data_size"
 _REGION: Final = "shared_memory_region"

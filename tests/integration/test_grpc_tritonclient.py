@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from agent.grpc_endpoint.translation import NO_SHARED_MEMORY
 from agent.serve.http import extensions
 from runtime_adapters.protocol import Limits
 from runtime_adapters.registry import open_session
@@ -51,12 +52,12 @@ INFERENCE = {
 NOT_OFFERED: dict[str, tuple[tuple[Any, ...], str]] = {
     "load_model": (("all",), extensions.BY_ROLLOUT),
     "unload_model": (("all",), extensions.BY_ROLLOUT),
-    "get_system_shared_memory_status": (("r",), extensions.NO_SHARED_MEMORY),
-    "register_system_shared_memory": (("r", "/r", 64), extensions.NO_SHARED_MEMORY),
-    "unregister_system_shared_memory": (("r",), extensions.NO_SHARED_MEMORY),
-    "get_cuda_shared_memory_status": ((), extensions.NO_SHARED_MEMORY),
-    "register_cuda_shared_memory": (("r", b"aGFuZGxl", 0, 64), extensions.NO_SHARED_MEMORY),
-    "unregister_cuda_shared_memory": ((), extensions.NO_SHARED_MEMORY),
+    "get_system_shared_memory_status": (("r",), NO_SHARED_MEMORY),
+    "register_system_shared_memory": (("r", "/r", 64), NO_SHARED_MEMORY),
+    "unregister_system_shared_memory": (("r",), NO_SHARED_MEMORY),
+    "get_cuda_shared_memory_status": ((), NO_SHARED_MEMORY),
+    "register_cuda_shared_memory": (("r", b"aGFuZGxl", 0, 64), NO_SHARED_MEMORY),
+    "unregister_cuda_shared_memory": ((), NO_SHARED_MEMORY),
     "get_trace_settings": (("all",), extensions.NO_TRACES),
     "update_trace_settings": ((None, {"trace_rate": "1"}), extensions.NO_TRACES),
     "get_log_settings": ((), extensions.NO_LOG_SETTINGS),
@@ -372,7 +373,9 @@ def test_tensors_in_shared_memory_are_refused(served: GrpcRig) -> None:
     output.set_shared_memory("region", 16)
     with triton.InferenceServerClient(served.address) as client:
         for inputs, outputs in (([tensor], None), (tensors(), [output])):
-            with pytest.raises(InferenceServerException, match="shared memory is not") as info:
+            with pytest.raises(
+                InferenceServerException, match="gRPC offers no shared memory"
+            ) as info:
                 client.infer("digits", inputs, outputs=outputs)
             assert info.value.status() == "StatusCode.UNIMPLEMENTED"
 

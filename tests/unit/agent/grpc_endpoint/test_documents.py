@@ -39,35 +39,25 @@ def test_each_call_asks_for_its_path() -> None:
             repository,
             Asked("POST", "/v2/repository/models/m/unload", b"{}"),
         ),
-        "SystemSharedMemoryStatus": ({}, Asked("GET", "/v2/systemsharedmemory/status")),
-        "SystemSharedMemoryRegister": (
-            {"name": "r"},
-            Asked("POST", "/v2/systemsharedmemory/region/r/register", b"{}"),
-        ),
-        "SystemSharedMemoryUnregister": (
-            {},
-            Asked("POST", "/v2/systemsharedmemory/unregister", b"{}"),
-        ),
-        "CudaSharedMemoryStatus": (
-            {"name": "r"},
-            Asked("GET", "/v2/cudasharedmemory/region/r/status"),
-        ),
-        "CudaSharedMemoryRegister": (
-            {"name": "r"},
-            Asked("POST", "/v2/cudasharedmemory/region/r/register", b"{}"),
-        ),
-        "CudaSharedMemoryUnregister": (
-            {},
-            Asked("POST", "/v2/cudasharedmemory/unregister", b"{}"),
-        ),
         "TraceSetting": (repository, Asked("GET", "/v2/models/m/trace/setting")),
         "LogSettings": ({}, Asked("GET", "/v2/logging")),
     }
-    assert tuple(expected) == CALLS
+    assert tuple(expected) == tuple(name for name in CALLS if "SharedMemory" not in name)
     for name, (fields, request) in expected.items():
         assert asked(name, fields) == request, name
     assert asked("ModelStatistics", {}) == Asked("GET", "/v2/models/stats")
     assert asked("TraceSetting", {}) == Asked("GET", "/v2/trace/setting")
+    given = repository | {"parameters": {"config": {"string_param": "{}"}}}
+    assert json.loads(asked("RepositoryModelLoad", given).body) == {"parameters": {"config": "{}"}}
+
+
+def test_no_client_reaches_the_memory_of_the_agent() -> None:
+    names = [name for name in CALLS if "SharedMemory" in name]
+    assert len(names) == 6
+    for name in names:
+        with pytest.raises(RefusedCallError, match="gRPC offers no shared memory") as info:
+            asked(name, {"name": "r"})
+        assert info.value.code == "UNIMPLEMENTED"
 
 
 @given(st.text(min_size=1, max_size=30), st.text(max_size=30))
