@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 # All but packager-torch: which build of PyTorch is right depends on the machine.
-EXTRAS := controller numba oci packager packager-litert packager-tvm packager-iree packager-sklearn packager-dask packager-search
+EXTRAS := controller grpc numba oci packager packager-litert packager-tvm packager-iree packager-sklearn packager-dask packager-search
 # -P: the folder that pytest is started in must not hide a package of the same name.
 PYTEST := $(BIN)/python -P -m pytest -q -rs -n 2 --dist loadfile --no-loadscope-reorder
 # One level, one folder or one test: make unit ONLY=tests/unit/wire, make test ONLY='-k rollout'
@@ -73,6 +73,9 @@ lock:  ## compile the locks anew; needs uv
 	uv pip compile -q pyproject.toml --universal --python-version 3.11 --generate-hashes \
 	  --no-header --no-annotate --no-emit-index-url -c requirements/constraints.txt \
 	  --extra delta -o requirements/device.lock
+	uv pip compile -q pyproject.toml --universal --python-version 3.11 --generate-hashes \
+	  --no-header --no-annotate --no-emit-index-url -c requirements/constraints.txt \
+	  --extra delta --extra grpc -o requirements/device-grpc.lock
 	uv pip compile -q pyproject.toml --universal --python-version 3.11 --generate-hashes \
 	  --no-header --no-annotate --no-emit-index-url \
 	  --group tflite -o requirements/tflite.lock

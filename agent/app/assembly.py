@@ -6,7 +6,7 @@ import contextlib
 import secrets
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import msgspec
 
@@ -18,6 +18,7 @@ from agent.app.control import SOCKET_FILE, ControlServer, check_path
 from agent.app.desired_states import DesiredStates
 from agent.app.endpoint import make_endpoint
 from agent.app.fetching import make_fetching
+from agent.app.grpc_process import make_grpc
 from agent.app.hooking import make_override
 from agent.app.learnt_file import LearntFile
 from agent.app.measuring import make_measurer
@@ -58,6 +59,9 @@ from wire.profile import DeviceProfile
 from wire.trust.root import TrustRoot
 from wire.version import VERSION
 
+if TYPE_CHECKING:
+    from agent.grpc_endpoint.keeper import GrpcKeeper
+
 LOGGED: Final = frozenset(
     {"from", "to", "variant", "release", "code", "revision", "outcome", "phase", "gap_ms", "hook"}
 )
@@ -78,6 +82,9 @@ class Parts(msgspec.Struct, frozen=True, kw_only=True):
     recorder: Recorder
     interrupts: Interrupts
     endpoint: Endpoint
+    grpc: GrpcKeeper | None
+    """None if the configuration asks for no gRPC."""
+
     control: ControlServer | None
     """None if its socket cannot be made, as on a read-only disk."""
 
@@ -244,6 +251,7 @@ def assemble(config: AgentConfig, clock: Clock) -> Parts:
         recorder=device.recorder,
         interrupts=device.interrupts,
         endpoint=endpoint,
+        grpc=make_grpc(config, endpoint, log, recorder=recorder, clock=clock),
         control=_control(device, commands, _by_hand(device, desired_states, models, slots, store)),
         sensing=Sensing(
             sensors,

@@ -30,6 +30,7 @@ import msgspec
 
 from agent.app.origins import origins_fault
 from agent.errors import ConfigError
+from agent.grpc_endpoint.settings import GrpcSettings
 from agent.install.conditions import ConditionSettings
 from agent.install.fetch.settings import DeliverySettings
 from agent.install.hooks.settings import HookSettings
@@ -104,6 +105,8 @@ class EndpointConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
     shared_memory_bytes: int = 0
     """Greatest part of POSIX shared memory that a client may register for its tensors; 0 for
     none. By that size a request can grow beyond its body."""
+    grpc: GrpcSettings = GrpcSettings()
+    """The same over gRPC, with the same token and certificates; by default it is not served."""
 
 
 class ServingConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -312,6 +315,10 @@ def _check(config: AgentConfig, name: str) -> None:
     parts = (config.install, config.hooks, config.delivery, config.peers, config.deferred)
     for part in (*parts, config.measure):
         faults += [(True, text) for text in part.faults()]
+    knows_clients = bool(endpoint.token_file or endpoint.client_ca_file)
+    encrypts = bool(endpoint.cert_file) or endpoint.clear_text
+    grpc_faults = endpoint.grpc.faults(knows_clients=knows_clients, encrypts=encrypts)
+    faults += [(True, text) for text in grpc_faults]
     if config.policy is not None:
         faults += [(True, f"policy: {text}") for text in config.policy.faults()]
     for wrong, text in faults:
@@ -365,5 +372,6 @@ def _absolute(config: AgentConfig, base: Path) -> AgentConfig:
             cert_file=below(config.endpoint.cert_file),
             key_file=below(config.endpoint.key_file),
             client_ca_file=below(config.endpoint.client_ca_file),
+            grpc=replace(config.endpoint.grpc, unix_path=below(config.endpoint.grpc.unix_path)),
         ),
     )

@@ -99,6 +99,8 @@ class Daemon:
             thread.start()
         parts.models.start(self._guarded)
         parts.deferral.start()
+        if parts.grpc is not None:
+            parts.grpc.start()
         notify(READY)
         parts.log.write("ready", endpoint=parts.endpoint.address, serving=serving)
 
@@ -133,6 +135,8 @@ class Daemon:
         if parts.sharing is not None:
             parts.sharing.stop()
         parts.deferral.stop()
+        if parts.grpc is not None:
+            parts.grpc.stop()
         parts.endpoint.stop()
         parts.models.stop()
         parts.deferral.join()

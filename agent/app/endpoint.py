@@ -1,4 +1,4 @@
-"""Makes the endpoint as the configuration asks for it."""
+"""Makes the endpoint as the configuration asks for it, and what serves it over gRPC."""
 
 from __future__ import annotations
 

@@ -18,8 +18,9 @@ import sys
 from pathlib import Path
 from typing import Final
 
+from agent.lifeline import hang_on
 from agent.measure.job import EXIT_STORAGE, MAX_BYTES, Job, Outcome, Side
-from agent.serve.worker.process import hang_on, plain_inputs
+from agent.serve.worker.process import plain_inputs
 from runtime_adapters.batches import one_sample, ranks_of
 from runtime_adapters.energy import EnergyCounters
 from runtime_adapters.golden import check_golden, load_golden

@@ -18,22 +18,20 @@ from typing import Any
 
 import numpy as np
 import pytest
-from numpy.typing import NDArray
 from tritonclient import http as triton
 from tritonclient.http import aio
-from tritonclient.utils import InferenceServerException, triton_to_np_dtype
+from tritonclient.utils import InferenceServerException
 
 from agent.serve.http import extensions
 from agent.serve.http.repository_api import NOT_ALLOWED
 from agent.serve.served import Alone
 from runtime_adapters.protocol import Limits
 from runtime_adapters.registry import open_session
-from tests.simulators.packages import package, variant
+from tests.simulators.packages import package
 from tests.simulators.patience import PATIENCE_S
 from tests.simulators.rig import DIGEST, Rig
-from wire.package.manifest import Datatype, TensorSpec, Variant
+from tests.simulators.triton import EVERY_TYPE, Array, all_types, samples
 
-Array = NDArray[Any]
 Ask = Callable[..., Any]
 
 INFERENCE = {
@@ -66,37 +64,6 @@ NOT_OFFERED: dict[str, tuple[tuple[Any, ...], str]] = {
 }
 ON_THE_CLIENT_ALONE = {"close", "plugin", "register_plugin", "unregister_plugin"}
 CALLS = INFERENCE | set(NOT_OFFERED) | ON_THE_CLIENT_ALONE
-
-TYPES: tuple[Datatype, ...] = (
-    "BOOL", "UINT8", "UINT16", "UINT32", "UINT64", "INT8", "INT16", "INT32", "INT64",
-    "FP16", "FP32", "FP64",
-)  # fmt: skip
-EXTREMES: dict[str, tuple[float, float]] = {"BOOL": (0, 1), "FP16": (-6e4, 6e4)}
-
-
-def all_types() -> Variant:
-    """Return a variant with an input and an output of each type."""
-    plain = variant("all")
-    inputs = tuple(TensorSpec(name=f"in_{t}", datatype=t, shape=(-1, 2)) for t in TYPES)
-    outputs = tuple(TensorSpec(name=f"out_{t}", datatype=t, shape=(-1, 3)) for t in TYPES)
-    info = type(plain.info)(
-        **{name: getattr(plain.info, name) for name in plain.info.__struct_fields__}
-        | {"inputs": inputs, "outputs": outputs}
-    )
-    return Variant(name="all", directory=plain.directory, info=info)
-
-
-def samples() -> dict[str, Array]:
-    arrays = {}
-    for name in TYPES:
-        dtype: np.dtype[Any] = np.dtype(triton_to_np_dtype(name))
-        bounds = np.finfo(dtype) if dtype.kind == "f" else None
-        low, high = EXTREMES.get(name, (0, 0))
-        if name not in EXTREMES:
-            limits = np.iinfo(dtype) if bounds is None else bounds
-            low, high = limits.min, limits.max
-        arrays[f"in_{name}"] = np.array([[low, high], [1, 0]], dtype)
-    return arrays
 
 
 @pytest.fixture(scope="module")
@@ -210,7 +177,7 @@ def test_the_configuration_of_the_model(ask: Ask) -> None:
     assert (document["name"], document["platform"]) == ("digits", "null")
     assert document["max_batch_size"] == 0
     assert [(t["name"], t["data_type"]) for t in document["output"]] == [
-        (f"out_{name}", f"TYPE_{name}") for name in TYPES
+        (f"out_{name}", f"TYPE_{name}") for name in EVERY_TYPE
     ]
     assert document["input"][-1]["dims"] == [-1, 2]
     assert document["parameters"]["device"] == {"string_value": "dev-1"}

@@ -160,6 +160,14 @@ def test_a_runtime_is_found_and_loads(environment: Environment, work: Path, runt
     assert f'"{runtime}"' in found.stdout
 
 
+def test_grpc_brings_what_its_process_imports(environment: Environment, work: Path) -> None:
+    code = "import agent.grpc_endpoint.server, agent.grpc_endpoint.messages as m; m.Messages()"
+    done = run(work, environment("grpc") / "python", "-c", code)
+    assert (done.returncode, done.stderr) == (0, "")
+    lacking = run(work, environment() / "python", "-c", code)
+    assert "No module named 'grpc'" in lacking.stderr
+
+
 def test_numba_compiles_what_is_declared(environment: Environment, work: Path) -> None:
     python = environment("numba") / "python"
     done = run(work, python, "-c", "import runtime_adapters.processing.numba_kernels")

@@ -66,6 +66,10 @@ def test_what_fetches_from_others_and_serves_them_is_loaded_only_on_a_device_tha
     assert not parts & loaded()
 
 
+def test_what_keeps_the_grpc_process_is_loaded_only_on_a_device_that_has_one() -> None:
+    assert "agent.grpc_endpoint.keeper" not in loaded()
+
+
 def test_hooks_are_loaded_only_on_a_device_that_has_some() -> None:
     assert not any("hooks.effects" in name for name in loaded())
 

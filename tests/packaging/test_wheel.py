@@ -21,7 +21,7 @@ OURS = {"wire", "runtime_adapters", "telemetry", "agent", "packager", "controlle
 HEAVY = (
     "numpy", "onnxruntime", "openvino", "onnx", "nncf", "sqlalchemy", "fastapi", "pydantic",
     "typer", "rich", "runtime_adapters.protocol", "runtime_adapters.registry", "packager",
-    "controller",
+    "controller", "grpc", "google.protobuf",
 )  # fmt: skip
 
 
@@ -84,6 +84,8 @@ def test_the_wheel_holds_our_packages_and_their_data(wheel: Path) -> None:
         "packager/runtimes/tvm/driver.c",
         "packager/report/templates/report.html.j2",
         "agent/replay/shipped_traces/hot-afternoon.jsonl",
+        "agent/grpc_endpoint/protocol/descriptors.binpb",
+        "agent/grpc_endpoint/protocol/grpc_service.proto",  # and its licence with it
     }
     assert data <= set(names)
     assert any(name.startswith("controller/store/migrations/versions/0001") for name in names)
@@ -127,7 +129,9 @@ import agent, telemetry, wire
 for package in (wire, telemetry, agent):
     for module in pkgutil.walk_packages(package.__path__, f"{package.__name__}."):
         elsewhere = (
-            "agent.measure.child", "agent.serve.worker.", "telemetry.server.",
+            "agent.grpc_endpoint.messages", "agent.grpc_endpoint.server",
+            "agent.grpc_endpoint.service", "agent.measure.child", "agent.serve.worker.",
+            "telemetry.server.",
             "wire.delta.encode", "wire.delta.numpy_steps", "wire.delta.pairing",
             "wire.delta.planning", "wire.delta.tensors", "wire.delta.ways",
         )

@@ -32,6 +32,8 @@ from wire.clock import Clock, SystemClock
 SOCKET_MODE: Final = 0o660
 """A Unix socket is for the agent's user and group."""
 
+PRIVATE_MODE: Final = 0o600
+
 
 class Endpoint:
     """Serves the Open Inference Protocol.
@@ -91,7 +93,7 @@ class Endpoint:
         self._api = around(api)
         self._shared = shared
         self._server: HttpServer | None = None
-        self._thread: threading.Thread | None = None
+        self._running: list[tuple[HttpServer, threading.Thread]] = []
 
     @property
     def address(self) -> str:
@@ -109,16 +111,18 @@ class Endpoint:
         Raises:
             EndpointError: The address cannot be used, or is open to strangers.
         """
-        try:
-            self._server = self._listen()
-        except OSError as exc:
-            where = self._where if isinstance(self._where, Path) else "{}:{}".format(*self._where)
-            reason = (exc.strerror or str(exc)).lower()
-            raise EndpointError(
-                f"cannot listen on {where}: {reason}",
-                remedy="stop the process that uses it, or set another address under [endpoint]",
-            ) from exc
-        self._thread = socket_server.serve(self._server, "endpoint")
+        self._server = self._serve(self._where, self._tls, SOCKET_MODE)
+
+    def start_private(self, path: Path) -> None:
+        """Answer on a further Unix socket, which is for the agent's own user; without TLS.
+
+        Args:
+            path: The socket; `stop` removes it.
+
+        Raises:
+            EndpointError: It cannot be used.
+        """
+        self._serve(path, None, PRIVATE_MODE)
 
     def stop(self, *, grace_s: float = 2.0) -> None:
         """Accept no more requests, answer those that have come, close. Calling it twice is safe.
@@ -126,27 +130,50 @@ class Endpoint:
         Args:
             grace_s: How long answering may take.
         """
-        server, self._server = self._server, None
-        if server is None or self._thread is None:
+        running, self._running, self._server = self._running, [], None
+        if not running:
             return
-        socket_server.end(server, self._thread)
-        if isinstance(self._where, Path):
-            self._where.unlink(missing_ok=True)
+        for server, thread in running:
+            socket_server.end(server, thread)
+            if server.address_family == socket.AF_UNIX:
+                Path(str(server.server_address)).unlink(missing_ok=True)
         self._connections.close_all(grace_s)
 
-    def _listen(self) -> HttpServer:
-        """Open the listening socket.
+    def _serve(
+        self, where: Path | tuple[str, int], tls: ssl.SSLContext | None, mode: int
+    ) -> HttpServer:
+        """Listen on an address, and answer.
+
+        Raises:
+            EndpointError: It cannot be used, or is open to strangers.
+        """
+        try:
+            server = self._listen(where, tls, mode)
+        except OSError as exc:
+            shown = where if isinstance(where, Path) else "{}:{}".format(*where)
+            reason = (exc.strerror or str(exc)).lower()
+            raise EndpointError(
+                f"cannot listen on {shown}: {reason}",
+                remedy="stop the process that uses it, or set another address under [endpoint]",
+            ) from exc
+        self._running.append((server, socket_server.serve(server, "endpoint")))
+        return server
+
+    def _listen(
+        self, where: Path | tuple[str, int], tls: ssl.SSLContext | None, mode: int
+    ) -> HttpServer:
+        """Open a listening socket.
 
         Raises:
             EndpointError: The address is open to strangers.
             OSError: It cannot be used.
         """
-        if not isinstance(self._where, Path):
-            server = self._bound(self._where)
+        if not isinstance(where, Path):
+            server = self._bound(where, tls)
         else:
-            _remove_stale(self._where)
-            server = self._bound(str(self._where))
-            self._where.chmod(SOCKET_MODE)
+            _remove_stale(where)
+            server = self._bound(str(where), tls)
+            where.chmod(mode)
         try:
             self._check(server)
             server.server_activate()
@@ -155,8 +182,8 @@ class Endpoint:
             raise
         return server
 
-    def _bound(self, where: tuple[str, int] | str) -> HttpServer:
-        return HttpServer(where, self._api, self._connections, self._tls, self._shared)
+    def _bound(self, where: tuple[str, int] | str, tls: ssl.SSLContext | None) -> HttpServer:
+        return HttpServer(where, self._api, self._connections, tls, self._shared)
 
     def _check(self, server: HttpServer) -> None:
         """Check that strangers are kept out, before any client can connect.

@@ -116,6 +116,21 @@ def test_all_keys(tmp_path: Path) -> None:
         (LEAST + "confirm_s = -1\n", "confirm_s is negative"),
         (LEAST + "[broker]\nport = 0\n", "broker.port is not within"),
         (LEAST + "[endpoint]\nport = 70000\n", "endpoint.port is not within"),
+        (LEAST + "[endpoint.grpc]\nport = 70000\n", "endpoint.grpc.port is not within"),
+        (LEAST + '[endpoint.grpc]\nport = 1\nunix_path = "g"\n', "has port and unix_path"),
+        (LEAST + "[endpoint.grpc]\ncalls = 0\n", "endpoint.grpc.calls is not within 1 to 1024"),
+        (
+            LEAST + "[endpoint.grpc]\nmax_message_bytes = 99999999999\n",
+            "endpoint.grpc.max_message_bytes is not within 4096 to 67108864",
+        ),
+        (
+            LEAST + '[endpoint.grpc]\nhost = "0.0.0.0"\nport = 1\n',
+            "endpoint.grpc.host 0.0.0.0 is not local: set endpoint.token_file",
+        ),
+        (
+            LEAST + '[endpoint]\ntoken_file = "t"\n[endpoint.grpc]\nhost = "::"\nport = 1\n',
+            "endpoint.grpc.host :: is not local: set endpoint.cert_file",
+        ),
         (LEAST + '[endpoint]\nhost = "0.0.0.0"\n', "set token_file or client_ca_file"),
         (LEAST + '[endpoint]\nhost = "kiosk.lan"\n', "set token_file or client_ca_file"),
         (LEAST + '[endpoint]\nhost = "::"\n', "set token_file or client_ca_file"),
@@ -139,6 +154,17 @@ def test_a_faulty_file_is_refused_with_its_reason(tmp_path: Path, text: str, mes
     assert str(caught.value).startswith(f"{tmp_path}/agent.toml: ")
     assert message in str(caught.value)
     assert "\n" not in str(caught.value)
+
+
+def test_grpc_is_off_until_it_has_a_place(tmp_path: Path) -> None:
+    assert not load_config(write(tmp_path, LEAST)).endpoint.grpc.is_on
+    table = "[endpoint.grpc]\nport = 8001\n"
+    assert load_config(write(tmp_path, LEAST + table)).endpoint.grpc.is_on
+    table = '[endpoint.grpc]\nunix_path = "run/g.sock"\n'
+    grpc = load_config(write(tmp_path, LEAST + table)).endpoint.grpc
+    assert (grpc.is_on, grpc.unix_path) == (True, tmp_path / "run/g.sock")
+    shared = '[endpoint]\ntoken_file = "t"\nclear_text = true\n[endpoint.grpc]\nhost = "::"\n'
+    assert load_config(write(tmp_path, f"{LEAST}{shared}port = 1\n")).endpoint.grpc.is_on
 
 
 def test_a_missing_file_says_what_to_check(tmp_path: Path) -> None:
