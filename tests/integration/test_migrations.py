@@ -11,7 +11,14 @@ from alembic.script import ScriptDirectory
 
 from controller.domain.rollout_policy import InFlight
 from controller.errors import DatabaseError, SettingsError
-from controller.store import desired, measurements, policies, reports, rollouts
+from controller.store import (
+    desired,
+    device_status,
+    measurements,
+    policies,
+    policy_choices,
+    rollouts,
+)
 from controller.store.all_tables import CONTROL_METADATA
 from controller.store.database import Database, alembic_config, migrate
 from controller.store.tables import PolicyRow
@@ -96,16 +103,18 @@ def test_what_was_issued_before_there_were_policies_goes_on(database_url: str) -
         migrate(database_url)
         with database.transaction() as session:
             (document,) = desired.documents(session, ["cam-1"])
-            assert (document.revision, document.policy) == (7, PolicySpec(kind="rules"))
-            known = reports.find(session, "cam-1")
+            (model,) = document.desired.models
+            assert (document.desired.revision, model.policy) == (7, PolicySpec(kind="rules"))
+            known = device_status.find(session, "cam-1")
             assert known is not None
-            assert known.deployment is not None
-            assert desired.with_stale_policy(session, limit=10) == []
+            assert known.models["digits"].deployment is not None
+            assert policy_choices.with_stale(session, limit=10) == []
             policies.put(session, everyone())
-            assert desired.with_stale_policy(session, limit=10) == ["cam-1"]
+            assert policy_choices.with_stale(session, limit=10) == ["cam-1"]
             desired.choose_policies_again(session, ["cam-1"], now_s=2.0)
             (document,) = desired.documents(session, ["cam-1"])
-            assert (document.revision, document.policy.kind) == (8, "adaptive")
+            (model,) = document.desired.models
+            assert (document.desired.revision, model.policy.kind) == (8, "adaptive")
     finally:
         database.close()
 
@@ -126,7 +135,8 @@ def test_a_running_deployment_is_found_again_after_going_down(database_url: str)
         migrate(database_url)
         with database.reading() as session:
             (document,) = desired.documents(session, ["cam-1"])
-            assert (document.revision, document.policy) == (8, PolicySpec(kind="rules"))
+            (model,) = document.desired.models
+            assert (document.desired.revision, model.policy) == (8, PolicySpec(kind="rules"))
     finally:
         database.close()
 

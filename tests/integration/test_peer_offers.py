@@ -29,6 +29,7 @@ from tests.simulators.stored_fleet import (
     THIRD,
     add_device,
     add_release,
+    add_told,
     run,
 )
 from wire import topics
@@ -130,7 +131,9 @@ class Site:
 
 def add_neighbour(session: Session, name: str, runs: str | None) -> None:
     row = add_device(session, name, site="roof")
-    row.online, row.peer_url, row.reported_release = True, "http://192.168.0.1:8471", runs
+    row.online, row.peer_url = True, "http://192.168.0.1:8471"
+    if runs is not None:
+        add_told(session, row, runs)
 
 
 def near(
@@ -426,7 +429,7 @@ def test_those_whose_release_has_most_come_first(database: Database) -> None:
     with database.reading() as session:
         found = near(session, "cam-0", fetching=["cam-3"], blobs=[THIRD, OTHER])
     assert [each.id for each in found] == ["cam-3", "cam-2", "cam-1"]
-    assert found[0].runs is None
+    assert found[0].runs == ()
 
 
 def test_the_migration_keeps_devices_up_and_down(empty_database_url: str) -> None:

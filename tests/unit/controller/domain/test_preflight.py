@@ -82,7 +82,7 @@ def profile(**changes: Any) -> DeviceProfile:
 def test_the_fleet_says_what_the_device_would_do(
     tmp_path: Path, signed: SignedPackage, kind: DeviceProfile, why: str
 ) -> None:
-    said = verdict(offered(signed), kind, offered(OLD))
+    said = verdict(offered(signed), kind, [offered(OLD)])
     assert said.answer is (Answer.REFUSES if why else Answer.TAKES)
     assert why in said.reason
     device = SimulatedDevice(tmp_path)
@@ -100,17 +100,17 @@ def test_the_fleet_says_what_the_device_would_do(
 
 
 def test_a_device_that_has_not_said_what_it_is_is_unknown() -> None:
-    assert verdict(offered(NEW), None, offered(OLD)) == UNKNOWN
+    assert verdict(offered(NEW), None, [offered(OLD)]) == UNKNOWN
 
 
 def test_a_release_that_nobody_knows_takes_no_storage() -> None:
     alone = profile(storage_bytes=offered(NEW).size_on(PROFILE))
-    assert verdict(offered(NEW), alone, None) == TAKES
-    assert verdict(offered(NEW), alone, offered(OLD)).answer is Answer.REFUSES
+    assert verdict(offered(NEW), alone, []) == TAKES
+    assert verdict(offered(NEW), alone, [offered(OLD)]).answer is Answer.REFUSES
 
 
 def test_a_runtime_of_the_profile_that_the_device_lacks() -> None:
-    said = verdict(offered(NEW), only_runtimes(PROFILE, []), None)
+    said = verdict(offered(NEW), only_runtimes(PROFILE, []), [])
     assert said.reason == (
         "no variant fits: best needs the runtime null; small needs the runtime null"
     )
@@ -118,7 +118,7 @@ def test_a_runtime_of_the_profile_that_the_device_lacks() -> None:
 
 def test_a_long_list_of_variants_is_cut() -> None:
     many = bare(*(variant(f"v{number}") for number in range(MAX_VARIANTS_NAMED + 3)))
-    reason = verdict(many, profile(runtimes=()), None).reason
+    reason = verdict(many, profile(runtimes=()), []).reason
     assert reason.endswith("v5 needs the runtime null; and 3 more")
 
 
