@@ -95,6 +95,19 @@ def test_a_device_has_one_unfinished_deployment(busy: Database) -> None:
         add_rollout(session, "r2", ("two",))
 
 
+def test_a_device_has_one_unfinished_deployment_of_each_model(busy: Database) -> None:
+    with busy.transaction() as session:
+        add_release(session, OTHER, name="faces")
+        row = add_rollout(session, "r2", ("one", "two"), OTHER, "faces")
+        rollout_steps.start(session, row, ["one"], now_s=NOW_S)
+    with pytest.raises(ConflictError), busy.transaction() as session:
+        add_rollout(session, "r3", ("two",), OTHER, "faces")
+    with busy.reading() as session:
+        (document,) = desired.documents(session, ["one"])
+    models = [(model.name, model.revision, model.rollout) for model in document.desired.models]
+    assert (document.desired.revision, models) == (2, [("digits", 1, "r1"), ("faces", 2, "r2")])
+
+
 def test_a_failed_transaction_leaves_nothing(database: Database) -> None:
     with pytest.raises(ZeroDivisionError), database.transaction() as session:
         add_device(session, "one")

@@ -322,8 +322,8 @@ class FleetDevice:
             self._install_all(named, is_new=is_new)
             return
         digest = wanted.release.digest if wanted.release else None
-        back = digest == self.active
-        if self.outcome == "succeeded" or back:
+        back = digest in {None, self.active}
+        if self.outcome == "succeeded" and digest is not None:
             self.active = digest
         self.report(wanted.revision, digest, "succeeded" if back else self.outcome)
 

@@ -12,14 +12,18 @@ from hypothesis import strategies as st
 
 from controller.domain.preflight import (
     MAX_VARIANTS_NAMED,
+    RUNS,
     TAKES,
     UNKNOWN,
     Answer,
     OfferedRelease,
+    Verdict,
+    beside_others,
     verdict,
 )
 from tests.simulators.device import SimulatedDevice
 from tests.simulators.packages import PROFILE, SignedPackage, package, variant
+from wire.desired import MAX_MODELS, NAMED_MODELS
 from wire.package.manifest import (
     MANIFEST_FILE,
     Manifest,
@@ -140,3 +144,28 @@ def test_every_variant_is_kept_or_has_its_reason(
     kept = [each.name for each in manifest.fitting(kind)]
     assert sorted([*kept, *manifest.misfits(kind)]) == sorted(each.name for each in variants)
     assert all(manifest.misfits(kind).values())
+
+
+REFUSED = Verdict(answer=Answer.REFUSES, reason="no variant fits")
+OTHERS = st.sets(st.sampled_from([f"m{number}" for number in range(40)]), max_size=40)
+
+
+@given(st.sampled_from([TAKES, RUNS, UNKNOWN, REFUSED]), OTHERS, st.sampled_from([1, 2, 3]))
+def test_other_models_change_only_what_would_be_taken(
+    said: Verdict, others: set[str], form: int
+) -> None:
+    found = beside_others(said, "m0", others, form)
+    kept = len(others - {"m0"})
+    is_full = kept >= (1 if form < NAMED_MODELS else MAX_MODELS)
+    if said in {TAKES, RUNS} and is_full:
+        assert found.answer is Answer.REFUSES
+        assert found.reason
+    else:
+        assert found == said
+
+
+def test_an_agent_with_one_model_says_which() -> None:
+    said = beside_others(TAKES, "faces", {"digits", ""}, 1)
+    assert said.reason == "its agent has one model, digits: update the agent"
+    assert beside_others(TAKES, "digits", {"digits"}, 1) == TAKES
+    assert beside_others(TAKES, "faces", {""}, 1) == TAKES, "a package that nobody knows gives way"
