@@ -89,10 +89,11 @@ def issue(
             row = known.get(device) or DesiredModelRow(device=device, model=model)
             row.release = releases[device]
             row.removed = device in without
+            row.policy_generation = policy_choices.NEVER_STALE  # unless one is chosen below
             row.rollout = rollout
             row.release_revision = revisions[device]
             rows.append(row)
-        policy_choices.choose(session, rows)
+        policy_choices.choose(session, [row for row in rows if not row.removed])
         session.add_all(rows)
     session.flush()
     return revisions
@@ -119,6 +120,7 @@ def remove(session: Session, model: str, devices: Sequence[str], *, now_s: float
         )
         for row in rows:
             row.release, row.rollout, row.removed = None, None, True
+            row.policy_generation = policy_choices.NEVER_STALE
             row.release_revision = states[row.device].row.revision
         session.execute(
             update(DeviceModelRow)

@@ -19,6 +19,9 @@ from wire.policy import PolicySpec
 STALE = 0
 """A generation of the policies that is never the current one."""
 
+NEVER_STALE = 2**62
+"""The generation of models that were removed: a tick does not look at them."""
+
 ONE_POLICY_SET = 1
 """Key of the only row of `PolicySetRow`."""
 
@@ -92,25 +95,29 @@ def mark_stale(session: Session, device: str) -> None:
     """Mark a device's policies to be chosen again, because its labels or its profile changed."""
     session.execute(
         update(DesiredModelRow)
-        .where(DesiredModelRow.device == device)
+        .where(DesiredModelRow.device == device, DesiredModelRow.removed.is_(False))
         .values(policy_generation=STALE)
         .execution_options(synchronize_session=False)
     )
 
 
 def with_stale(session: Session, *, limit: int) -> list[str]:
-    """Return devices with a model whose policy was chosen from an older generation of them."""
+    """Return devices with a model whose policy was chosen from an older generation of them.
+
+    Args:
+        session: The transaction.
+        limit: The greatest number of models that are looked at.
+
+    Returns:
+        The devices, sorted.
+    """
     generation = (
         select(PolicySetRow.generation).where(PolicySetRow.id == ONE_POLICY_SET).scalar_subquery()
     )
-    return list(
-        session.scalars(
-            select(DesiredModelRow.device)
-            .where(
-                DesiredModelRow.policy_generation < generation, DesiredModelRow.removed.is_(False)
-            )
-            .order_by(DesiredModelRow.device)
-            .distinct()
-            .limit(limit)
-        )
+    # In no order: to sort them the database would look at all that are not stale.
+    rows = session.scalars(
+        select(DesiredModelRow.device)
+        .where(DesiredModelRow.policy_generation < generation)
+        .limit(limit)
     )
+    return sorted(set(rows))
