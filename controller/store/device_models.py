@@ -95,14 +95,14 @@ def take_one(
         for row in rows.values():
             if row.model not in {owner, model}:
                 row.release, row.variant = None, None
-    elif active is None and is_over and not error and model not in wanted:
+    if active is None and is_over and not error and model not in wanted:
         session.execute(
             delete(DeviceModelRow).where(
                 DeviceModelRow.device == device.id, DeviceModelRow.model == model
             )
         )
         return
-    elif model not in rows and model not in wanted and len(rows) >= MAX_MODELS:
+    if model not in rows and model not in wanted and len(rows) >= MAX_MODELS:
         return  # no device has so many
     row = rows.get(model) or _new(session, device.id, model)
     row.revision = report.revision

@@ -105,14 +105,16 @@ def _model_of(known: DeviceStatus, report: InstallReport) -> str | None:
     """Return the model that a report is about; None if nobody can tell.
 
     An agent that has one model does not name it: it is the one whose release it was given, or the
-    one that it was given last.
+    one that it was given last, also if that was taken away since.
     """
     if not isinstance(report.model, msgspec.UnsetType):
         name = report.model
         return name if NAME_PATTERN.fullmatch(name) else None
-    named = known.named
-    by_digest = [item for item in named if report.digest and item.desired.release == report.digest]
-    given = [item for item in named if item.desired.release_revision <= report.revision]
+    items = known.named or list(known.models.values())
+    if not items:
+        return device_models.NO_NAME
+    by_digest = [item for item in items if report.digest and item.desired.release == report.digest]
+    given = [item for item in items if item.desired.release_revision <= report.revision]
     newest = max(by_digest or given, key=lambda item: item.desired.release_revision, default=None)
     return None if newest is None else newest.desired.model
 

@@ -328,9 +328,34 @@ def test_an_older_agent_keeps_a_model_that_is_removed_and_takes_another(fleet: F
     fleet.enrol("cam-1")
     bring(fleet, "digits:1")
     assert removed(fleet, "digits").raise_for_status().json()["kept"] == ["cam-1"]
+    device = fleet.devices["cam-1"]
+    heard: list[object] = []
+    device.hears = heard.append
+    fleet.step(RESEND_EVERY_S + 1)
+    assert heard == [], "it has answered"
+    assert shown(fleet)["digits"]["release"] == "digits:1"
     bring(fleet, "faces:1")
-    assert fleet.devices["cam-1"].active == FACES.digest
+    assert device.active == FACES.digest
     assert shown(fleet)["faces"]["release"] == "faces:1"
+
+
+def test_an_older_agent_whose_first_install_fails_is_told_once_that_it_has_nothing(
+    fleet: Fleet,
+) -> None:
+    fleet.desired_form = ONE_RELEASE
+    fleet.enrol("cam-1")
+    device = fleet.devices["cam-1"]
+    device.outcome = "failed"
+    assert fleet.run(fleet.roll_out("digits:1"))["state"] == "halted"
+    assert [told.release is None for told in device.accepted] == [False, True]
+    heard: list[object] = []
+    device.hears = heard.append
+    for _ in range(3):
+        fleet.step(RESEND_EVERY_S + 1)
+    assert heard == [], "it has answered"
+    device.outcome = "succeeded"
+    bring(fleet, "digits:1")
+    assert device.active == DIGITS.digest
 
 
 def test_a_device_has_a_greatest_number_of_models(fleet: Fleet, database_url: str) -> None:
