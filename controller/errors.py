@@ -90,6 +90,12 @@ class UnknownPolicyError(UnknownError):
     code = "controller.unknown.policy"
 
 
+class UnknownModelError(UnknownError):
+    """There is no release of a model of that name."""
+
+    code = "controller.unknown.model"
+
+
 class UnknownMeasurementError(UnknownError):
     """There is no measurement of that name."""
 

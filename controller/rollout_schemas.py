@@ -172,6 +172,9 @@ class Rollout:
     """The release that the devices are brought to; of a rollback to what they had before, that of
     most of them."""
 
+    model: str = ""
+    """The name of the release: a rollout changes no other model of its devices."""
+
     previous: dict[str, int] = field(default_factory=dict)
     """How many devices ran which release before."""
 

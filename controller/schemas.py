@@ -16,17 +16,10 @@ from dataclasses import asdict, dataclass, field
 from typing import Annotated, Any, ClassVar, Literal
 
 from controller.domain.states import DeviceState, ReleaseState, TokenState
-from wire.policy import PolicySpec
-
-MAX_PRIORITY = 1000
-MAX_EXACT = 2**53
-"""JSON readers lose digits of larger integers."""
 
 MAX_TEXT_CHARS = 4096
 """More than any text of a request needs. With this bound pydantic looks into every text. So it also
 refuses one that is not Unicode, such as `"\\ud800"` in JSON, which no database can store."""
-
-_SPEC = PolicySpec()
 
 
 class Bounds:
@@ -158,6 +151,30 @@ class Transfer:
 
 
 @dataclass(kw_only=True)
+class DeviceModel:
+    """A model of a device."""
+
+    name: str
+    """Empty for a package that is not one of ours, on a device that has one model."""
+
+    release: str | None
+    """`name:version` of the package that is active, or its digest if it is not one of ours."""
+
+    variant: str | None
+    desired_release: str | None
+    drifted: bool = False
+    policy: str | None = None
+    """Name of the policy that applies to it; None for the default one."""
+
+    policy_accepted: bool = False
+    phase: str = ""
+    waits_for: str = ""
+    transfer: Transfer | None = None
+    last_error: str = ""
+    """How its last install failed; empty if it did not."""
+
+
+@dataclass(kw_only=True)
 class Device:
     """A device as the controller knows it."""
 
@@ -179,13 +196,21 @@ class Device:
 
     labels: dict[str, str]
     agent_version: str
+    models: list[DeviceModel] = field(default_factory=list)
+    """Its models by name: those that it should run, and those that it says it has. What follows of
+    releases, variants and policies is that of the first of them."""
+
+    desired_form: int = 1
+    """1 if its agent has only one model."""
+
     release: str | None
     """`name:version` of the package that is active, or its digest if it is not one of ours."""
 
     variant: str | None
     desired_release: str | None
     drifted: bool = False
-    """Whether it runs another release than it should, and no rollout is bringing that one."""
+    """Whether it runs another release of any model than it should, and no rollout is bringing that
+    one."""
 
     revision: int
     """The revision of the desired state that was last issued."""
@@ -221,75 +246,6 @@ class DeviceUpdate(Request):
 
     may_enrol_again: bool | None = None
     """Whether a decommissioned device may be enrolled again, with this identifier and any key."""
-
-
-@dataclass(kw_only=True)
-class PolicyObjective(Request):
-    """What `adaptive` is to keep; see `[policy.objective]` in docs/policies.md."""
-
-    min_retention: Number = _SPEC.aim.min_retention
-    deadline_ms: Number | None = _SPEC.aim.deadline_ms
-    deadline_probability: Number = _SPEC.aim.deadline_probability
-    battery_lasts_s: Number = _SPEC.aim.battery_lasts_s
-    battery_until: str | None = None
-
-
-@dataclass(kw_only=True)
-class PolicySharing(Request):
-    """How a model shares the device; see `[policy.sharing]` in docs/policies.md."""
-
-    weight: Number = _SPEC.shared.weight
-    may_park: bool = _SPEC.shared.may_park
-    workers: Annotated[int, Bounds(le=MAX_EXACT, strict=True)] = _SPEC.shared.workers
-    keep_previous: bool = _SPEC.shared.keep_previous
-
-
-@dataclass(kw_only=True)
-class PolicySettings(Request):
-    """How devices choose among their variants: the keys of `[policy]` in `agent.toml`."""
-
-    kind: Literal["rules", "adaptive"] = _SPEC.kind
-    hot_headroom: Number = _SPEC.hot_headroom
-    cool_headroom: Number = _SPEC.cool_headroom
-    low_battery_ratio: Number = _SPEC.low_battery_ratio
-    ok_battery_ratio: Number = _SPEC.ok_battery_ratio
-    low_memory_bytes: Annotated[int, Bounds(le=MAX_EXACT, strict=True)] = _SPEC.low_memory_bytes
-    dwell_s: Number = _SPEC.dwell_s
-    objective: PolicyObjective | None = None
-    """None for the default one."""
-
-    sharing: PolicySharing | None = None
-    """None for the default."""
-
-
-@dataclass(kw_only=True)
-class PolicyRequest(Request):
-    """A policy for the devices that match a selector."""
-
-    selector: str = ""
-    """Label expression; empty means every device."""
-
-    priority: Annotated[int, Bounds(ge=-MAX_PRIORITY, le=MAX_PRIORITY)] = 0
-    """If several policies match a device, the one with the highest priority applies; with equal
-    priorities, the first by name."""
-
-    policy: PolicySettings
-
-
-@dataclass(kw_only=True)
-class Policy:
-    """A policy and how far it has come."""
-
-    name: str
-    selector: str
-    priority: int
-    policy: PolicySettings
-    changed_at_s: float
-    devices: int
-    """How many devices it was issued to; a device without a release gets it with its first one."""
-
-    accepted: int
-    """How many of them have accepted it."""
 
 
 @dataclass(kw_only=True)
@@ -380,7 +336,10 @@ class SignedDesired:
     device: str
     revision: int
     release: str | None
-    """Digest of the release."""
+    """Digest of the release, or of the first of them."""
+
+    releases: list[str] = field(default_factory=list)
+    """Digests of all releases, by the names of their models."""
 
     envelope: str
     """The signed document, in JSON."""

@@ -29,8 +29,8 @@ from controller.broker.install import locate
 from controller.broker.listener import server_files
 from controller.broker.mosquitto import Broker, BrokerSettings
 from controller.config import load_config
+from controller.store import desired
 from controller.store.database import Database
-from controller.store.tables import DesiredStateRow
 from examples.digits.box import free_port
 from tests.simulators.packages import package, variant
 from tests.simulators.patience import until
@@ -42,6 +42,8 @@ from wire.trust.envelope import SigningKey
 
 MEMORY: Final = Path("/dev/shm")  # noqa: S108 - a mount, in which a directory of our own is made
 ROOM_BYTES: Final = 4 * 1024**3
+MODEL: Final = "digits"
+"""The name of the release."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -166,6 +168,7 @@ def _publish(
     made = package(
         "1",
         [(variant(name), content) for name, content in contents.items()],
+        name=MODEL,
         key=SigningKey(stack.release_key.read_bytes()),
         chunk_bytes=CHUNK_BYTES,
     )
@@ -185,9 +188,6 @@ def _assign(database_url: str, names: Sequence[str], digest: str) -> None:
             for name in names:
                 add_device(session, name)
             session.flush()
-            session.add_all(
-                DesiredStateRow(device=name, revision=1, release=digest, issued_at_s=1.0)
-                for name in names
-            )
+            desired.issue(session, MODEL, dict.fromkeys(names, digest), rollout=None, now_s=1.0)
     finally:
         database.close()

@@ -20,8 +20,10 @@ from starlette.routing import BaseRoute
 
 from controller.api.faults import FAULT_RESPONSES
 from controller.api.measure_routes import measurement_routes
+from controller.api.model_routes import model_routes
 from controller.api.services import Services, router
 from controller.errors import UnknownBlobError
+from controller.policy_schemas import Policy, PolicyRequest
 from controller.rollout_schemas import (
     PreflightReport,
     RetryRequest,
@@ -35,8 +37,6 @@ from controller.schemas import (
     DeviceEvent,
     DeviceUpdate,
     Health,
-    Policy,
-    PolicyRequest,
     Release,
     ReleaseRequest,
     SignedDesired,
@@ -81,6 +81,7 @@ def fleet_routes() -> list[BaseRoute]:
         _policies,
         _telemetry,
         measurement_routes,
+        model_routes,
     )
     return [route for router in routers for route in router.routes]
 

@@ -16,6 +16,7 @@ from controller.services.devices import Devices
 from controller.services.director import Director
 from controller.services.enrolment import Enrolment
 from controller.services.measurements import Measurements
+from controller.services.models import Models
 from controller.services.policies import Policies
 from controller.services.preflight import Preflight
 from controller.services.releases import Releases
@@ -32,6 +33,7 @@ class FleetServices:
     director: Director
     enrolment: Enrolment
     measurements: Measurements
+    models: Models
     policies: Policies
     preflight: Preflight
     releases: Releases

@@ -50,6 +50,7 @@ from controller.services.director import Director
 from controller.services.enrolment import Enrolment
 from controller.services.ingest import Ingest, may_wait
 from controller.services.measurements import Measurements
+from controller.services.models import Models
 from controller.services.other_controllers import OtherControllers
 from controller.services.policies import Policies
 from controller.services.preflight import Preflight
@@ -153,6 +154,7 @@ class Controller:
             director=director,
             enrolment=self._enrolment,
             measurements=self._measurements,
+            models=Models(database, director, clock),
             policies=self._policies,
             preflight=preflight,
             releases=Releases(database, blobs, trust, director, clock),

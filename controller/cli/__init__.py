@@ -36,6 +36,7 @@ COMMANDS: Final = {
     "device": ("controller.cli.devices", "Show and manage the devices of the fleet."),
     "policy": ("controller.cli.policies", "Set how devices choose among their variants."),
     "release": ("controller.cli.releases", "Publish packages."),
+    "model": ("controller.cli.models", "Show models, and take one away from devices."),
     "rollout": ("controller.cli.rollouts", "Bring releases to devices, in stages."),
     "measure": ("controller.cli.measure", "Measure releases on lent devices."),
     "telemetry": ("controller.cli.telemetry", "Show what the devices measured."),

@@ -114,7 +114,7 @@ def _desired(api: ApiClient, device: str, content: Content) -> bytes:
     """
     signed = api.get(f"/v1/devices/{segment(device)}/desired", SignedDesired)
     index = index_of(content.envelope)
-    if signed.release != index.digest:
+    if index.digest not in {signed.release, *signed.releases}:
         raise ArgumentError(
             f"{index.name}:{index.version} is not what device {device} should run",
             remedy="roll it out to the device first: fleet rollout create "

@@ -9,9 +9,10 @@ import typer
 from controller.cli.arguments import JsonOption, changed_labels, parse_duration
 from controller.cli.client import ApiClient, connect, segment
 from controller.cli.commands import Commands, add_command, add_group
+from controller.cli.device_models import model_fields, models_of, write_models
 from controller.cli.errors import ArgumentError
 from controller.cli.output import write_json
-from controller.cli.transfers import phase_text, share_text
+from controller.cli.transfers import share_text
 from controller.domain.states import DeviceState
 from controller.schemas import Device, DeviceEvent, DeviceUpdate
 from telemetry.reasons import KINDS, reason_lines
@@ -67,7 +68,7 @@ def device_list(
     ] = False,
     as_json: JsonOption = False,
 ) -> None:
-    """List devices.
+    """List devices. One that has several models has a line for each.
 
     A device has drifted if it runs another release than it should, and no rollout is bringing that
     one: it lost the release, or refused it.
@@ -90,11 +91,12 @@ def device_list(
         ("DEVICE", "STATE", "ONLINE", "PROFILE", "RELEASE", "VARIANT", "PHASE", "SEEN", "LABELS"),
         [
             (
-                d.id, d.state, d.online, d.profile, d.release, d.variant,
-                share_text(d.phase, d.transfer),
+                d.id, d.state, d.online, d.profile, m.release, m.variant,
+                share_text(m.phase, m.transfer),
                 age_text(d.last_seen_at_s, now_s), d.labels,
             )
             for d in devices
+            for m in models_of(d)
         ],
         minor=("PHASE", "LABELS", "PROFILE"),
     )  # fmt: skip
@@ -105,10 +107,12 @@ def _show_drifted(devices: list[Device], now_s: float) -> None:
         ("DEVICE", "ONLINE", "RELEASE", "DESIRED", "PHASE", "SEEN", "LAST ERROR"),
         [
             (
-                d.id, d.online, d.release, d.desired_release, share_text(d.phase, d.transfer),
-                age_text(d.last_seen_at_s, now_s), d.last_error,
+                d.id, d.online, m.release, m.desired_release, share_text(m.phase, m.transfer),
+                age_text(d.last_seen_at_s, now_s), m.last_error or d.last_error,
             )
             for d in devices
+            for m in models_of(d)
+            if m.drifted
         ],
         minor=("PHASE",),
     )  # fmt: skip
@@ -311,13 +315,6 @@ def _say_state(device: Device) -> None:
     write(f"{plain_text(device.id)} {device.state}")
 
 
-def _policy_text(device: Device) -> str:
-    name = "the default, as no policy matches" if device.policy is None else device.policy
-    if device.revision == 0:
-        return f"{name} (comes with the first release)"
-    return f"{name} ({'accepted' if device.policy_accepted else 'not accepted yet'})"
-
-
 def _peers_text(device: Device) -> str:
     fault = f" (nobody is told: {device.peer_fault})" if device.peer_fault else ""
     return f"{device.peer_url}{fault}"
@@ -345,16 +342,11 @@ def _show(device: Device, *, as_json: bool) -> None:
             ("agent", device.agent_version),
             *([("lent for measurements", device.lent)] if device.lent else []),
             *([("serves peers at", _peers_text(device))] if device.peer_url else []),
-            ("release", device.release),
-            ("variant", device.variant),
-            ("desired release", device.desired_release),
-            ("drifted", device.drifted),
+            *model_fields(device),
             ("revision", f"{device.revision} (reported {device.reported_revision})"),
-            ("policy", _policy_text(device)),
-            ("phase", phase_text(device.phase, device.transfer, waits=bool(device.waits_for))),
-            *([("waits for", device.waits_for)] if device.waits_for else []),
             ("enrolled", local_time(device.enrolled_at_s)),
             ("last seen", age_text(device.last_seen_at_s, now_s)),
             ("last error", device.last_error),
         ]
     )
+    write_models(device)

@@ -13,7 +13,8 @@ from controller.cli.commands import Commands, add_group
 from controller.cli.errors import ArgumentError, FaultError
 from controller.cli.output import write_json
 from controller.errors import UnknownPolicyError
-from controller.schemas import Policy, given_fields
+from controller.policy_schemas import Policy
+from controller.schemas import given_fields
 from telemetry.reasons import changes_text
 from wire.codec import convert, to_builtins
 from wire.console.output import remark, write, write_fields, write_table
@@ -71,6 +72,13 @@ def policy_set(  # noqa: PLR0913, PLR0917 - one parameter for each option
             help="Of several policies that select a device the highest priority holds.", metavar="N"
         ),
     ] = 0,
+    model: Annotated[
+        str | None,
+        typer.Option(
+            help="The model that it is for. The default is every model of the devices.",
+            metavar="NAME",
+        ),
+    ] = None,
     kind: Annotated[
         str | None,
         typer.Option(help="Kind of policy: adaptive, the default, or rules.", metavar="KIND"),
@@ -106,6 +114,7 @@ def policy_set(  # noqa: PLR0913, PLR0917 - one parameter for each option
         fleet policy set careful --deadline-ms 50
         fleet policy set field --deadline-ms 50 --battery-until 18:00
         fleet policy set lab --file policy.toml --selector stage=lab --priority 5
+        fleet policy set fast --model digits --deadline-ms 20
     """
     aims = {
         "min_retention": min_retention,
@@ -118,13 +127,17 @@ def policy_set(  # noqa: PLR0913, PLR0917 - one parameter for each option
     )
     # The fields go out as they are in the file: the controller refuses unknown ones.
     body = {"selector": selector, "priority": priority, "policy": settings}
+    if model is not None:  # controllers of before do not know the field
+        body["model"] = model
     with connect(context) as api:
         before = _present(api, name)
         policy = api.send("PUT", f"/v1/policies/{segment(name)}", Policy, body)
     if as_json:
         write_json(policy)
         return
-    write(f"policy {policy.name}: {policy.policy.kind} for {plain_text(selected(policy.selector))}")
+    whom = plain_text(selected(policy.selector))
+    of = f"model {plain_text(policy.model)} on " if policy.model is not None else ""
+    write(f"policy {policy.name}: {policy.policy.kind} for {of}{whom}")
     if before is not None and (changed := _changed(before, policy)):
         write(f"changed: {changed}")
     remark("devices that are online get it within seconds, the others when they connect")
@@ -142,10 +155,11 @@ def policy_list(context: typer.Context, as_json: JsonOption = False) -> None:
         write_json(policies)
         return
     write_table(
-        ("POLICY", "PRIORITY", "SELECTOR", "KIND", "DEVICES", "ACCEPTED", "CHANGED"),
+        ("POLICY", "PRIORITY", "MODEL", "SELECTOR", "KIND", "DEVICES", "ACCEPTED", "CHANGED"),
         [
             (
-                p.name, p.priority, selected(p.selector), p.policy.kind, p.devices, p.accepted,
+                p.name, p.priority, p.model or "all", selected(p.selector), p.policy.kind,
+                p.devices, p.accepted,
                 local_time(p.changed_at_s),
             )
             for p in policies
@@ -169,6 +183,7 @@ def policy_show(context: typer.Context, name: NameArgument, as_json: JsonOption 
         [
             ("policy", policy.name),
             ("selector", selected(policy.selector)),
+            ("model", policy.model or "all"),
             ("priority", policy.priority),
             ("changed", local_time(policy.changed_at_s)),
             ("devices", f"{policy.devices} ({policy.accepted} accepted)"),
@@ -209,6 +224,8 @@ def _changed(before: Policy, after: Policy) -> str:
     old, new = changes(_spec(before), _spec(after))
     if before.priority != after.priority:
         old["priority"], new["priority"] = before.priority, after.priority
+    if before.model != after.model:
+        old["model"], new["model"] = before.model or "all", after.model or "all"
     if before.selector != after.selector:
         old["selector"], new["selector"] = selected(before.selector), selected(after.selector)
     return changes_text(old, new)

@@ -169,15 +169,15 @@ def rollout_list(context: typer.Context, as_json: JsonOption = False) -> None:
         write_json(rollouts)
         return
     write_table(
-        ("ROLLOUT", "RELEASE", "STATE", "DEVICES", "SELECTOR", "CREATED", "FINISHED"),
+        ("ROLLOUT", "MODEL", "RELEASE", "STATE", "DEVICES", "SELECTOR", "CREATED", "FINISHED"),
         [
             (
-                r.id, r.release, r.state, counts_text(r), selected(r.selector),
+                r.id, _model(r), r.release, r.state, counts_text(r), selected(r.selector),
                 local_time(r.created_at_s), local_time(r.finished_at_s),
             )
             for r in rollouts
         ],
-        minor=("FINISHED", "CREATED", "SELECTOR"),
+        minor=("MODEL", "FINISHED", "CREATED", "SELECTOR"),
     )  # fmt: skip
 
 
@@ -345,11 +345,17 @@ def _answer(api: ApiClient, rollout: Rollout, *, follow: bool, as_json: bool) ->
     return watch(lambda: _fetch(api, rollout.id))
 
 
+def _model(rollout: Rollout) -> str:
+    """Return the model of a rollout; controllers of before do not tell it."""
+    return rollout.model or rollout.release.partition(":")[0]
+
+
 def _show(rollout: Rollout) -> None:
     previous = [f"{count} x {release or 'none'}" for release, count in rollout.previous.items()]
     write_fields(
         [
             ("rollout", rollout.id),
+            ("model", _model(rollout)),
             ("release", rollout.release),
             ("previous", ", ".join(sorted(previous))),
             ("selector", selected(rollout.selector)),

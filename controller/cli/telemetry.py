@@ -52,6 +52,10 @@ def telemetry_query(  # noqa: PLR0913, PLR0917 - one parameter for each option
     where: Annotated[
         list[str] | None, typer.Option(metavar="KEY=VALUE", help="Count only these.")
     ] = None,
+    model: Annotated[
+        str | None,
+        typer.Option(help="Count only this model; the default is all.", metavar="NAME"),
+    ] = None,
     since: SinceOption = "1h",
     step: Annotated[
         str, typer.Option(help="One row for each time of this length, such as 5m.", metavar="TIME")
@@ -65,6 +69,7 @@ def telemetry_query(  # noqa: PLR0913, PLR0917 - one parameter for each option
 
     Examples:
         fleet telemetry query --metric inference_latency_ms --by variant
+        fleet telemetry query --metric inference_latency_ms --model detector
         fleet telemetry query --metric temperature_c --stat max --step 5m
         fleet telemetry query --metric install_bytes_total --stat total --by source
     """
@@ -75,6 +80,9 @@ def telemetry_query(  # noqa: PLR0913, PLR0917 - one parameter for each option
         params["by"] = by
     if where:
         parse_labels(where)
+    if model is not None:
+        where = [*(where or ()), f"model={model}"]
+    if where:
         params["where"] = where
     if step:
         params["step"] = _seconds(step, "--step")

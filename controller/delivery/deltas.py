@@ -301,7 +301,7 @@ class Deltas:
                 is_same = known.key == deltas.key_of(transaction, device)
                 if is_same and known.package.has(blob_sha256):
                     return known
-            wanted = deltas.wanted_by(transaction, device)
+            wanted = deltas.wanted_by(transaction, device, blob_sha256)
         package = None if wanted is None else self._package(wanted.release)
         if wanted is None or package is None:
             self._devices.pop(device, None)

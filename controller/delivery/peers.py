@@ -3,8 +3,8 @@
 Rules:
 - A device is told only devices of its own site that are enrolled and online, whose address lies in
   the networks of today's settings.
-- What a device has is what its kind keeps of the package that it says is active, once all of that
-  is there.
+- What a device has is what its kind keeps of the packages that it says are active, each once all
+  of it is there.
 - Files of packages alone come from peers: no deltas, which devices do not keep, and no signed
   indices.
 - A link is a secret. No log gets one.
@@ -82,7 +82,7 @@ class Peers:
             asking = peers.asking(transaction, device, self._label)
             if asking is None:
                 return {}
-            files = self._files_of(asking.wanted, asking.kind)
+            files = self._files_of_all(asking.wanted, asking.kind)
             wanted = [sha256 for sha256 in blobs if sha256 in files]
             if not wanted:
                 return {}
@@ -94,10 +94,10 @@ class Peers:
                 blobs=wanted,
                 fetching=self._choice.earlier(device, asking.site, wanted, now_s),
             )
-        asks = Device(device, asking.site, self._files_of(asking.runs, asking.kind))
+        asks = Device(device, asking.site, self._files_of_all(asking.runs, asking.kind))
         urls = {each.id: each.peer_url for each in near if self._is_allowed(each.peer_url)}
         others = [
-            Device(each.id, asking.site, self._files_of(each.runs, each.kind))
+            Device(each.id, asking.site, self._files_of_all(each.runs, each.kind))
             for each in near
             if each.id in urls
         ]
@@ -118,10 +118,12 @@ class Peers:
         """Tell whether an address that was kept with other settings may still be told."""
         return not why_refused(url, self._networks)
 
-    def _files_of(self, release: Named | None, kind: KindText) -> frozenset[str]:
+    def _files_of_all(self, releases: Sequence[Named], kind: KindText) -> frozenset[str]:
+        """Return the digests of the files that a device of a kind keeps of some releases."""
+        return frozenset[str]().union(*(self._files_of(release, kind) for release in releases))
+
+    def _files_of(self, release: Named, kind: KindText) -> frozenset[str]:
         """Return the digests of the files that a device of a kind keeps of a release."""
-        if release is None:
-            return frozenset()
         known = self._files.get((release.digest, kind))
         if known is not None:
             self._files.move_to_end((release.digest, kind))

@@ -1,9 +1,10 @@
-"""Which policy a device gets: a pure function of the fleet's policies and the device's values.
+"""Which policy a model of a device gets: a pure function of the policies and the device's values.
 
 Rules:
-- If a device matches the selectors of several policies, it gets the one with the highest priority;
-  with equal priorities, the first by name.
-- A device that matches no selector gets the default of `wire.policy.PolicySpec`.
+- A policy is for one model or for all. If several policies match a model of a device, it gets the
+  one with the highest priority; with equal priorities, one that names the model goes first, and
+  then the first by name.
+- A model that no policy matches gets the default of `wire.policy.PolicySpec`.
 """
 
 from __future__ import annotations
@@ -29,26 +30,36 @@ class FleetPolicy:
 
     name: str
     selector: Selector
+    model: str | None = None
+    """The model that it is for; None for all."""
+
     priority: int
     spec: PolicySpec
 
     @property
-    def rank(self) -> tuple[int, str]:
+    def rank(self) -> tuple[int, bool, str]:
         """The order of precedence: the policy with the lowest rank applies."""
-        return (-self.priority, self.name)
+        return (-self.priority, self.model is None, self.name)
 
 
-def choose_policy(policies: Iterable[FleetPolicy], device: Mapping[str, str]) -> FleetPolicy | None:
-    """Return the policy that applies to a device.
+def choose_policy(
+    policies: Iterable[FleetPolicy], device: Mapping[str, str], model: str
+) -> FleetPolicy | None:
+    """Return the policy that applies to a model of a device.
 
     Args:
         policies: The fleet's, in any order; their names differ.
         device: Its labels and its own data under `selectors.OWN_KEYS`.
+        model: The name of the model.
 
     Returns:
         The policy; None for the default one.
     """
-    matching = (policy for policy in policies if policy.selector.matches(device))
+    matching = (
+        policy
+        for policy in policies
+        if policy.model in {None, model} and policy.selector.matches(device)
+    )
     return min(matching, key=lambda policy: policy.rank, default=None)
 
 

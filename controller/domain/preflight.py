@@ -4,14 +4,17 @@ Rules:
 - A device is asked what its agent would ask itself before it fetches a file, by the same functions
   of `wire`: which variants fit, and whether the package fits beside the one that it must keep.
 - Of what a device has not said nothing is concluded: such a device is unknown, never unfit.
+- A device has a bounded number of models, and an older agent has one.
 - What only the device knows now, such as free memory, is left to the device.
 """
 
 from __future__ import annotations
 
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 from enum import StrEnum
 
+from wire.desired import MAX_MODELS, NAMED_MODELS
 from wire.package.index import PackageIndex
 from wire.package.manifest import Manifest
 from wire.profile import DeviceProfile
@@ -60,7 +63,7 @@ UNKNOWN = Verdict(answer=Answer.UNKNOWN)
 
 
 def verdict(
-    offered: OfferedRelease, profile: DeviceProfile | None, running: OfferedRelease | None
+    offered: OfferedRelease, profile: DeviceProfile | None, running: Iterable[OfferedRelease]
 ) -> Verdict:
     """Return what a device would say to a release that it does not run.
 
@@ -68,8 +71,7 @@ def verdict(
         offered: The release.
         profile: What the device said that it is, with only the runtimes that it has; None if it
             has not said so.
-        running: The release that it runs and must keep meanwhile; None if it runs none that is
-            known.
+        running: The releases that it runs and must keep meanwhile, those that are known.
 
     Returns:
         What it would say.
@@ -79,7 +81,7 @@ def verdict(
     if not offered.manifest.fitting(profile):
         return _refuses(f"no variant fits: {_reasons(offered.manifest.misfits(profile))}")
     needed_bytes = offered.size_on(profile)
-    held_bytes = 0 if running is None else running.size_on(profile)
+    held_bytes = sum(each.size_on(profile) for each in running)
     if needed_bytes + held_bytes > profile.storage_bytes:
         beside = f" beside the {held_bytes} of what it runs" if held_bytes else ""
         return _refuses(
@@ -87,6 +89,28 @@ def verdict(
             f"{profile.storage_bytes} to packages"
         )
     return TAKES
+
+
+def beside_others(said: Verdict, model: str, others: Collection[str], form: int) -> Verdict:
+    """Return what a device would say to a release that is given to it beside other models.
+
+    Args:
+        said: What it would say to the release alone.
+        model: The model of the release.
+        others: The models that it runs or is to run; this one may be among them.
+        form: The newest form of a desired state that its agent reads (`wire.desired`).
+
+    Returns:
+        What it would say.
+    """
+    kept = sorted(name for name in others if name not in {"", model})
+    if not kept or said.answer not in {Answer.TAKES, Answer.RUNS}:
+        return said
+    if form < NAMED_MODELS:
+        return _refuses(f"its agent has one model, {', '.join(kept)}: update the agent")
+    if len(kept) >= MAX_MODELS:
+        return _refuses(f"it has {len(kept)} models, and a device has {MAX_MODELS} at most")
+    return said
 
 
 def _refuses(reason: str) -> Verdict:

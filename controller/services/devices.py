@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
+
 from controller.domain.peer_urls import why_refused
 from controller.domain.policy_choice import choose_policy
 from controller.domain.selectors import checked_labels, parse_selector
@@ -9,19 +11,19 @@ from controller.domain.states import DeviceState
 from controller.domain.transfers import FETCHING
 from controller.peer_settings import PeersConfig
 from controller.ports import BrokerAccess
-from controller.schemas import Device, DeviceUpdate
+from controller.schemas import Device, DeviceModel, DeviceUpdate
 from controller.services.transfers import Transfers, shown_transfer
-from controller.store import desired, devices, rollout_steps
+from controller.store import device_records, devices, policy_choices, rollout_steps
 from controller.store.database import Database
-from controller.store.desired import PolicySet
-from controller.store.devices import DeviceRecord
+from controller.store.device_records import DeviceRecord, ModelRecord
+from controller.store.policy_choices import PolicySet
 from controller.store.tables import ReleaseRow
 from wire.clock import Clock
 from wire.codec import convert
 
 _SAME = (
-    *("id", "state", "online", "lent", "agent_version", "variant", "reported_revision", "phase"),
-    *("runtimes", "peer_url", "enrolled_at_s", "last_seen_at_s", "last_error"),
+    *("id", "state", "online", "lent", "agent_version", "desired_form", "reported_revision"),
+    *("runtimes", "peer_url", "enrolled_at_s", "last_seen_at_s"),
 )
 """The fields that have the same name in the table and in the API."""
 
@@ -70,10 +72,10 @@ class Devices:
         """
         parsed = parse_selector(selector)
         with self._database.reading() as transaction:
-            found = devices.records(
+            found = device_records.records(
                 transaction, parsed, after=after, limit=limit, only_drifted=only_drifted
             )
-            known = desired.current_policies(transaction)
+            known = policy_choices.current_policies(transaction)
         return [self._shown(item, known) for item in found]
 
     def get(self, device: str) -> Device:
@@ -83,8 +85,8 @@ class Devices:
             UnknownDeviceError: There is none of that name.
         """
         with self._database.reading() as transaction:
-            found = devices.record(transaction, device)
-            known = desired.current_policies(transaction)
+            found = device_records.record(transaction, device)
+            known = policy_choices.current_policies(transaction)
         return self._shown(found, known)
 
     def update(self, device: str, change: DeviceUpdate) -> Device:
@@ -112,7 +114,7 @@ class Devices:
             row = devices.get(transaction, device, lock=True)
             if change.labels is not None:
                 devices.set_labels(transaction, row, checked_labels(change.labels))
-                desired.mark_policy_stale(transaction, device)
+                policy_choices.mark_stale(transaction, device)
             if change.lent is not None:
                 row.lent = change.lent
             if change.may_enrol_again is not None:
@@ -131,8 +133,10 @@ class Devices:
 
     def _shown(self, record: DeviceRecord, policy_set: PolicySet) -> Device:
         shown = to_schema(record, policy_set)
-        if shown.state is DeviceState.ENROLLED and shown.phase == FETCHING:
-            shown.transfer = shown_transfer(self._transfers.of(shown.id))
+        for model in shown.models:
+            if shown.state is DeviceState.ENROLLED and model.phase == FETCHING:
+                model.transfer = shown_transfer(self._transfers.of(shown.id, model.name))
+        shown.transfer = next((m.transfer for m in shown.models if m.transfer is not None), None)
         shown.peer_fault = _peer_fault(shown, self._peers)
         return shown
 
@@ -150,25 +154,55 @@ def _peer_fault(device: Device, peers: PeersConfig) -> str:
 
 
 def to_schema(record: DeviceRecord, policy_set: PolicySet) -> Device:
-    """Return a device as the API shows it, with the policy that applies to it now."""
+    """Return a device as the API shows it, with the policies that apply to its models now."""
     row = record.row
-    policy = choose_policy(policy_set.policies, record.values)
-    has_newest = 0 < record.revision <= row.reported_revision
+    models = [_model(record, item, policy_set) for item in record.models]
+    policy = choose_policy(policy_set.policies, record.values, "")
+    first = models[0] if models else DeviceModel(
+        name="",
+        release=None,
+        variant=None,
+        desired_release=None,
+        policy=policy.name if policy is not None else None,
+    )  # fmt: skip
     known = {name: getattr(row, name) for name in _SAME}
+    errors = [row.last_error, *(model.last_error for model in models)]
     return convert(
         known
         | {
             "profile": row.profile_name,
             "labels": {label.key: label.value for label in row.labels},
-            "release": _name(record.reported) or row.reported_release,
-            "desired_release": _name(record.desired),
-            "drifted": record.drifted,
-            "waits_for": record.waits_for,
+            "models": [asdict(model) for model in models],
+            "release": first.release,
+            "variant": first.variant,
+            "desired_release": first.desired_release,
+            "drifted": any(model.drifted for model in models),
+            "phase": first.phase,
+            "waits_for": next((m.waits_for for m in models if m.waits_for), ""),
             "revision": record.revision,
-            "policy": policy.name if policy is not None else None,
-            "policy_accepted": has_newest and record.policy_generation == policy_set.generation,
+            "policy": first.policy,
+            "policy_accepted": first.policy_accepted,
+            "last_error": next(filter(None, errors), ""),
         },
         Device,
+    )
+
+
+def _model(record: DeviceRecord, item: ModelRecord, policy_set: PolicySet) -> DeviceModel:
+    policy = choose_policy(policy_set.policies, record.values, item.name)
+    has_newest = 0 < record.revision <= record.row.reported_revision
+    told = item.told
+    return DeviceModel(
+        name=item.name,
+        release=_name(item.reported) or (told.release if told is not None else None),
+        variant=told.variant if told is not None else None,
+        desired_release=_name(item.desired),
+        drifted=item.drifted,
+        policy=policy.name if policy is not None else None,
+        policy_accepted=has_newest and item.policy_generation == policy_set.generation,
+        phase=told.phase if told is not None else "",
+        waits_for=item.waits_for,
+        last_error=told.last_error if told is not None else "",
     )
 
 

@@ -7,6 +7,7 @@ Rules:
 - Publishing happens outside every transaction. A message may be lost, so it is repeated: at a
   device's hello, and while a device that is online lags behind.
 - The director sends no revoked release, and nothing to a device that is not enrolled.
+- A device whose agent has one model gets nothing while it should run several. The log says so.
 """
 
 from __future__ import annotations
@@ -18,20 +19,26 @@ from typing import Protocol
 
 import msgspec
 
+from controller.domain.faults import Faults
 from controller.errors import ConflictError
 from controller.schemas import SignedDesired
 from controller.services.transfers import Transfers
-from controller.store import desired
+from controller.store import desired, lagging
 from controller.store.database import Database
+from controller.store.desired import Document
 from wire import topics
 from wire.clock import Clock
-from wire.codec import to_json
-from wire.messages import DESIRED_PAYLOAD_TYPE, DesiredState
+from wire.codec import sha256_hex
+from wire.desired import desired_to_json
+from wire.errors import WireFormatError
+from wire.messages import DESIRED_PAYLOAD_TYPE
 from wire.trust.envelope import SigningKey, seal
 
 RESEND_EVERY_S = 15.0
 MAX_RESENT = 500
 """The greatest number of devices that one pass reminds; the next pass reminds others."""
+
+ONE_MODEL = "update the agent, or take the others away with `fleet model remove`"
 
 _log = logging.getLogger(__name__)
 
@@ -69,6 +76,7 @@ class Director:
         self._key = key
         self._clock = clock
         self._sent_at_s: dict[str, float] = {}
+        self._unsent = Faults()
         self._lock = threading.Lock()
 
     def publish(self, devices: Sequence[str]) -> int:
@@ -87,10 +95,11 @@ class Director:
             return 0
         with self._database.reading() as transaction:
             documents = desired.documents(transaction, devices)
-        sent = [item.device for item in documents if self._send(item)]
+        tried = {item.device: self._send(item) for item in documents}
+        done = [device for device, sent in tried.items() if sent is not False]
         with self._lock:
-            self._sent_at_s.update(dict.fromkeys(sent, self._clock.monotonic_s()))
-        return len(sent)
+            self._sent_at_s.update(dict.fromkeys(done, self._clock.monotonic_s()))
+        return sum(sent is True for sent in tried.values())
 
     def remind(self) -> int:
         """Send again to devices that are online and have not answered for some time.
@@ -102,7 +111,7 @@ class Director:
             DatabaseError: The database does not answer.
         """
         with self._database.reading() as transaction:
-            lagging = desired.lagging(transaction, now_s=self._clock.now_s())
+            found = lagging.of_all(transaction, now_s=self._clock.now_s())
         now_s = self._clock.monotonic_s()
         with self._lock:
             self._sent_at_s = {
@@ -112,7 +121,7 @@ class Director:
             }
             due = [
                 name
-                for name, is_unheard in lagging.items()
+                for name, is_unheard in found.items()
                 if name not in self._sent_at_s and not (is_unheard and self._transfers.runs(name))
             ]
         return self.publish(due[:MAX_RESENT])
@@ -127,31 +136,59 @@ class Director:
             What the director sends it over MQTT.
 
         Raises:
-            ConflictError: The director sends it nothing: none was decided, its release was revoked,
-                or the device is not enrolled.
+            ConflictError: The director sends it nothing to install: none was decided, every release
+                was revoked, the device is not enrolled, or it should run several models and its
+                agent has one.
             DatabaseError: The database does not answer.
         """
         with self._database.reading() as transaction:
             documents = desired.documents(transaction, (device,))
-        if not documents:
+        ordered = [model for item in documents for model in item.desired.models if model.release]
+        if not ordered:
             raise ConflictError(
                 f"device {device} has no desired state",
                 remedy="it gets one from a rollout while it is online, or when a rollout ends "
                 "without it",
             )
-        document = documents[0]
+        try:
+            envelope = self.sign(documents[0])
+        except WireFormatError as exc:
+            raise ConflictError(exc.message, remedy=ONE_MODEL) from exc
+        digests = [model.release.digest for model in ordered if model.release]
         return SignedDesired(
             device=device,
-            revision=document.revision,
-            release=document.release.digest if document.release else None,
-            envelope=self.sign(document).decode(),
+            revision=documents[0].desired.revision,
+            release=digests[0],
+            releases=digests,
+            envelope=envelope.decode(),
         )
 
-    def sign(self, document: DesiredState) -> bytes:
-        """Return a desired state as it is sent: the same bytes for the same document."""
-        told = msgspec.structs.replace(document, has_sources=True)
-        return seal(to_json(told), payload_type=DESIRED_PAYLOAD_TYPE, keys=(self._key,))
+    def sign(self, document: Document) -> bytes:
+        """Return a desired state as it is sent: the same bytes for the same document.
 
-    def _send(self, document: DesiredState) -> bool:
-        topic = topics.down(document.device, "desired")
-        return self._publisher.publish(topic, self.sign(document))
+        Raises:
+            WireFormatError: It has several models, and the agent of the device has one.
+        """
+        told = msgspec.structs.replace(document.desired, has_sources=True)
+        payload = desired_to_json(told, form=document.form)
+        return seal(payload, payload_type=DESIRED_PAYLOAD_TYPE, keys=(self._key,))
+
+    def is_newest(self, documents: Sequence[Document], sha256: str) -> bool:
+        """Tell whether one of some desired states is sent as bytes of this digest."""
+        for document in documents:
+            try:
+                if sha256_hex(self.sign(document)) == sha256:
+                    return True
+            except WireFormatError:  # it was never sent
+                continue
+        return False
+
+    def _send(self, document: Document) -> bool | None:
+        """Hand a desired state to the broker: False if it was dropped, None if it cannot be."""
+        try:
+            envelope = self.sign(document)
+        except WireFormatError as exc:
+            if self._unsent.is_first(document.device, self._clock.monotonic_s()):
+                _log.warning("nothing is sent: %s; %s", exc.message, ONE_MODEL)
+            return None
+        return self._publisher.publish(topics.down(document.device, "desired"), envelope)

@@ -40,7 +40,7 @@ from controller.services.enrol_requests import (
     check_request,
 )
 from controller.services.valid_tokens import ValidTokens
-from controller.store import desired, devices, reports, tokens
+from controller.store import devices, hellos, policy_choices, tokens
 from controller.store.database import Database
 from controller.store.tables import DeviceRow, EnrolmentTokenRow
 from wire import topics
@@ -309,7 +309,7 @@ class Enrolment:
             token = tokens.find_valid(transaction, digest, now_s=now_s)
             if taken is not None and taken.public_key == request.public_key:
                 _check_state(taken)
-                reports.note_doubt(taken, request)
+                hellos.note_doubt(taken, request)
                 # A token, used up a moment ago perhaps, means that an answer was lost.
                 return token is not None or self._challenges.is_met(request)
             if token is None:
@@ -321,7 +321,7 @@ class Enrolment:
                 raise EnrolmentError(USED_UP)
             labels = {**request.labels, **token.labels}
             devices.enrol(transaction, row, request, checked_labels(labels), now_s=now_s)
-            desired.mark_policy_stale(transaction, device)
+            policy_choices.mark_stale(transaction, device)
         return True
 
     def _confirm(self, device: str) -> None:

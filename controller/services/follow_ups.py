@@ -1,7 +1,8 @@
 """Rollouts that follow another one: a rollback, and another try.
 
 Rules:
-- Each is a rollout of its own, with the stages and the limits of the first; no other devices join.
+- Each is a rollout of its own and of the same model, with the stages and the limits of the first;
+  no other devices join.
 - A rollback ends the first rollout if that has not ended, and no device that waits for its release
   gets it any more.
 - A rollback without a named release brings each device to the release that it had before the first
@@ -45,29 +46,36 @@ def roll_back(
         The identifier of the new rollout, and the devices that have a new desired state already.
 
     Raises:
-        ConflictError: No device can be rolled back, or one of them takes part in another rollout.
+        ConflictError: The release is of another model, no device can be rolled back, or one of them
+            takes part in another rollout of the model.
     """
+    if release is not None and release.name != first.model:
+        raise ConflictError(
+            f"rollout {first.id} is of model {first.model}, and {release.name}:{release.version} "
+            "is of another one",
+            remedy=f"name a release of {first.model}: `fleet release list` shows them",
+        )
     new, told = new_id(), []
     reason = f"rolled back by rollout {new}"
     if first.state in ACTIVE_ROLLOUTS:
         order = RolloutOrder.ABORT
         told += rollout_steps.end(transaction, first, order, reason=reason, now_s=now_s)
     else:
-        told += rollout_steps.recall(transaction, first.id, reason=reason, now_s=now_s)
+        told += rollout_steps.recall(transaction, first, reason=reason, now_s=now_s)
     if release is not None:
         deployed = way_back.started_devices(transaction, first.id)
         wanted = dict.fromkeys(deployed, release.digest)
-        refuse_busy(deployments.busy_among(transaction, deployed))
+        refuse_busy(deployments.busy_among(transaction, first.model, deployed))
         remedy = f"`fleet rollout abort {first.id}` ends a rollout that has not ended"
     else:
-        deployed, wanted = _had_before(transaction, first.id)
+        deployed, wanted = _had_before(transaction, first)
         remedy = f"`fleet rollout rollback {first.id} --to NAME:VERSION` takes all that it touched"
     if not deployed:
         raise ConflictError(
             f"no device has the release of rollout {first.id}: nothing to roll back", remedy=remedy
         )
     if not wanted:
-        refuse_busy(deployments.busy_among(transaction, deployed))
+        refuse_busy(deployments.busy_among(transaction, first.model, deployed))
         raise ConflictError(
             f"no device of rollout {first.id} has a release to which it could go back now",
             remedy=f"name one: `fleet rollout rollback {first.id} --to NAME:VERSION`",
@@ -111,7 +119,7 @@ def try_again(
             f"rollout {first.id} has no device {what} that could be tried again",
             remedy=f"`fleet rollout show {first.id}` lists its devices",
         )
-    refuse_busy(deployments.busy_among(transaction, sorted(wanted)))
+    refuse_busy(deployments.busy_among(transaction, first.model, sorted(wanted)))
     new = new_id()
     _follow(transaction, first, new, wanted, is_retry=True, now_s=now_s)
     return new
@@ -132,7 +140,7 @@ def refuse_rolled_back(transaction: Transaction, rollout: str) -> None:
 
 
 def refuse_busy(busy: Mapping[str, str]) -> None:
-    """Refuse devices that take part in an unfinished rollout.
+    """Refuse devices that take part in an unfinished rollout of the same model.
 
     Args:
         busy: Such devices, with their rollouts.
@@ -148,10 +156,10 @@ def refuse_busy(busy: Mapping[str, str]) -> None:
         )
 
 
-def _had_before(transaction: Transaction, rollout: str) -> tuple[list[str], dict[str, str]]:
+def _had_before(transaction: Transaction, first: RolloutRow) -> tuple[list[str], dict[str, str]]:
     """Return the devices that have the release of a rollout, and to what each can go back now."""
-    found = way_back.still_on(transaction, rollout)
-    taken = deployments.busy_among(transaction, list(found))
+    found = way_back.still_on(transaction, first.id)
+    taken = deployments.busy_among(transaction, first.model, list(found))
     back = {
         device: before
         for device, before in found.items()
@@ -176,6 +184,7 @@ def _follow(
         NewRollout(
             id=new,
             release=most,
+            model=first.model,
             selector=first.selector,
             limits=rollouts.limits(first),
             stages=rollouts.stages(transaction, first.id),

@@ -23,12 +23,12 @@ from controller.services.enrolment import MAX_REQUEST_BYTES, Enrolment
 from controller.services.measurements import Measurements
 from controller.services.own_messages import own_message
 from controller.services.transfers import Transfers
-from controller.store import desired, reports
+from controller.store import desired, device_status, hellos, reports
 from controller.store.database import Database
 from telemetry.server.store import TelemetryStore
 from wire import topics
 from wire.clock import Clock
-from wire.codec import sha256_hex, to_json
+from wire.codec import to_json
 from wire.errors import FleetError, TopicError
 from wire.messages import (
     Hello,
@@ -137,8 +137,8 @@ class Ingest:
         hello = own_message(payload, Hello, device)
         now_s = self._clock.now_s()
         with self._database.transaction() as transaction:
-            known = reports.find(transaction, device)
-            answer = known is not None and reports.take_hello(
+            known = device_status.find(transaction, device)
+            answer = known is not None and hellos.take_hello(
                 transaction, known, hello, peer_url=self._peer_url(hello), now_s=now_s
             )
         if known is None:
@@ -163,20 +163,20 @@ class Ingest:
         presence = own_message(payload, Presence, device)
         now_s = self._clock.now_s()
         with self._database.transaction() as transaction:
-            known = reports.find(transaction, device)
+            known = device_status.find(transaction, device)
             if known is not None:
-                reports.take_presence(known.device, presence, now_s=now_s)
+                hellos.take_presence(known.device, presence, now_s=now_s)
 
     def _report(self, device: str, payload: bytes) -> None:
         report = own_message(payload, InstallReport, device)
         now_s = self._clock.now_s()
         with self._database.transaction() as transaction:
-            known = reports.find(transaction, device)
-            taken = known is not None and reports.take_report(
-                transaction, known, report, now_s=now_s
-            )
-        if taken:
-            self._transfers.note(report)
+            known = device_status.find(transaction, device)
+            model = None
+            if known is not None:
+                model = reports.take_report(transaction, known, report, now_s=now_s)
+        if model is not None:
+            self._transfers.note(report, model)
         else:
             self.counts["ingest.stale"] += 1
             _log.debug("a report of %s for revision %s is ignored", device, report.revision)
@@ -185,9 +185,9 @@ class Ingest:
         refusal = own_message(payload, Refusal, device)
         now_s = self._clock.now_s()
         with self._database.transaction() as transaction:
-            known = reports.find(transaction, device)
+            known = device_status.find(transaction, device)
             sent = desired.documents(transaction, [device])
-            ours = any(sha256_hex(self._director.sign(d)) == refusal.sha256 for d in sent)
+            ours = self._director.is_newest(sent, refusal.sha256)
             is_new = known is not None and reports.take_refusal(
                 transaction, known, refusal, ours=ours, now_s=now_s
             )
@@ -205,15 +205,15 @@ class Ingest:
         batch = own_message(payload, TelemetryBatch, device, packed=True)
         now_s = self._clock.now_s()
         with self._database.reading() as transaction:
-            noted = reports.is_noted(transaction, device, now_s=now_s)
+            noted = device_status.is_noted(transaction, device, now_s=now_s)
         if noted is None:
             self._refuse("ingest.stranger", device, "not enrolled")
             return
         if not noted:
             with self._database.transaction() as transaction:
-                known = reports.find(transaction, device)
+                known = device_status.find(transaction, device)
                 if known is not None:
-                    reports.note_seen(known.device, now_s=now_s)
+                    device_status.note_seen(known.device, now_s=now_s)
         if not self._telemetry.ingest(batch):
             self.counts["ingest.duplicate"] += 1
         ack = TelemetryAck(boot_id=batch.boot_id, sequences=(batch.sequence,))

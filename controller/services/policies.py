@@ -14,9 +14,10 @@ import logging
 
 from controller.domain.policy_choice import checked_name, checked_spec
 from controller.domain.selectors import parse_selector
-from controller.schemas import Policy, PolicyRequest, given_fields
+from controller.policy_schemas import Policy, PolicyRequest
+from controller.schemas import given_fields
 from controller.services.director import Director
-from controller.store import desired, policies
+from controller.store import desired, models, policies, policy_choices
 from controller.store.database import Database
 from controller.store.policies import Reach
 from controller.store.tables import PolicyRow
@@ -83,6 +84,7 @@ class Policies:
         Raises:
             InvalidRequestError: The name or the policy is not valid.
             SelectorError: The selector cannot be read.
+            UnknownModelError: There is no release of the model that it is for.
             ConflictError: There are too many policies.
         """
         parse_selector(request.selector)
@@ -90,11 +92,14 @@ class Policies:
         row = PolicyRow(
             name=checked_name(name),
             selector=request.selector,
+            model=request.model,
             priority=request.priority,
             spec=to_builtins(spec),
             changed_at_s=self._clock.now_s(),
         )
         with self._database.transaction() as transaction:
+            if request.model is not None:
+                models.check_released(transaction, request.model)
             is_new = policies.put(transaction, row)
         if is_new:
             _log.info("policy %s is set: %s for %r", name, spec.kind, request.selector)
@@ -127,7 +132,7 @@ class Policies:
             DatabaseError: The database does not answer.
         """
         with self._database.reading() as transaction:
-            stale = desired.with_stale_policy(transaction, limit=MAX_CHOSEN)
+            stale = policy_choices.with_stale(transaction, limit=MAX_CHOSEN)
         if not stale:
             return
         now_s = self._clock.now_s()
@@ -142,6 +147,7 @@ def _to_schema(row: PolicyRow, reach: dict[str, Reach]) -> Policy:
         {
             "name": row.name,
             "selector": row.selector,
+            "model": row.model,
             "priority": row.priority,
             "policy": row.spec,
             "changed_at_s": row.changed_at_s,

@@ -19,6 +19,7 @@ from controller.domain.preflight import (
     Answer,
     OfferedRelease,
     Verdict,
+    beside_others,
     verdict,
 )
 from controller.domain.selectors import parse_selector
@@ -80,7 +81,7 @@ class Preflight:
             row = releases.get_published(transaction, ref)
             facts = device_facts.of_selector(transaction, parsed)
             enrolled = [device for device in facts if device.state == DeviceState.ENROLLED]
-            judged = self.judged(transaction, row, enrolled)
+            judged = _beside_others(row, enrolled, self.judged(transaction, row, enrolled))
         report = _report(row, selector, enrolled, judged, limit=limit)
         report.shut_out = len(facts) - len(enrolled)
         return report
@@ -102,7 +103,7 @@ class Preflight:
             FleetError: The files of the release cannot be read.
         """
         facts = device_facts.of_devices(transaction, devices)
-        judged = self.judged(transaction, release, facts)
+        judged = _beside_others(release, facts, self.judged(transaction, release, facts))
         return {
             device: said.reason for device, said in judged.items() if said.answer is Answer.REFUSES
         }
@@ -110,7 +111,7 @@ class Preflight:
     def judged(
         self, transaction: Transaction, release: ReleaseRow, facts: Sequence[DeviceFacts]
     ) -> dict[str, Verdict]:
-        """Return what some devices would say to a release.
+        """Return what some devices would say to a release, whatever other models they have.
 
         Args:
             transaction: The transaction.
@@ -124,16 +125,17 @@ class Preflight:
             FleetError: The files of the release cannot be read.
         """
         offered = self.offered(release)
-        running = self._running(transaction, {d.release for d in facts if d.release is not None})
-        known: dict[tuple[str, str | None, str | None], Verdict] = {}
+        running = self._running(transaction, {digest for d in facts for digest in d.releases})
+        known: dict[tuple[str, str | None, frozenset[str]], Verdict] = {}
         judged = {}
         for device in facts:
-            kind = device.profile, device.runtimes, device.release
+            kind = device.profile, device.runtimes, device.releases
             if kind not in known:
                 profile = profile_of(device.profile, device.runtimes)
-                known[kind] = verdict(offered, profile, running.get(device.release or ""))
+                held = [running[digest] for digest in device.releases if digest in running]
+                known[kind] = verdict(offered, profile, held)
             said = known[kind] if device.greeted else UNKNOWN
-            if device.release == release.digest:
+            if release.digest in device.releases:
                 said = RUNS
             judged[device.id] = said
         return judged
@@ -176,6 +178,18 @@ class Preflight:
             self._kept = {}
         self._kept[row.digest] = offered
         return offered
+
+
+def _beside_others(
+    release: ReleaseRow, facts: Sequence[DeviceFacts], judged: Mapping[str, Verdict]
+) -> dict[str, Verdict]:
+    """Return what devices would say that keep their other models."""
+    return {
+        device.id: beside_others(
+            judged[device.id], release.name, device.models, device.desired_form
+        )
+        for device in facts
+    }
 
 
 def _report(

@@ -5,8 +5,9 @@ Rules:
   envelope.
 - A published release is complete: every file is in the blob store with the signed size.
 - A name and version always mean the same package.
-- Revoking a release halts its rollouts, and the controller no longer sends desired states with it.
-  Devices that run it go on; the answer names them and the rollouts that brought it.
+- Revoking a release halts its rollouts, and desired states no longer order it: those that did get
+  a new revision, and the other models in them go on. Devices that run it go on; the answer names
+  them and the rollouts that brought it.
 """
 
 from __future__ import annotations
@@ -19,7 +20,15 @@ from controller.errors import ConflictError, InvalidRequestError
 from controller.schemas import KeptDelta, Release, RunningDevice, VariantSummary
 from controller.services.blobs import BlobStore
 from controller.services.director import Director
-from controller.store import deltas, deployments, releases, rollout_steps, rollouts, way_back
+from controller.store import (
+    deltas,
+    deployments,
+    desired,
+    releases,
+    rollout_steps,
+    rollouts,
+    way_back,
+)
 from controller.store.database import Database, Transaction
 from controller.store.tables import ReleaseRow
 from wire.clock import Clock
@@ -144,10 +153,15 @@ class Releases:
                     )
                 for ended in deployments.waiting_for(transaction, row.digest):
                     told += rollout_steps.recall(
-                        transaction, ended, release=row.digest, reason=reason, now_s=now_s
+                        transaction,
+                        rollouts.get(transaction, ended),
+                        release=row.digest,
+                        reason=reason,
+                        now_s=now_s,
                     )
+                told += desired.renew_with(transaction, row.digest, now_s=now_s)
             release = _with_devices(transaction, row)
-        self._director.publish(told)
+        self._director.publish(sorted(set(told)))
         return release
 
     def _check_blobs(self, index: PackageIndex) -> None:

@@ -2,7 +2,7 @@
 
 Rules:
 - An order that the state does not allow is refused, and changes nothing.
-- A device takes part in one unfinished rollout at a time.
+- A rollout is of one model, and a device takes part in one unfinished rollout of each at a time.
 - A rollout begins with devices that cannot take its release only if the operator says so.
 """
 
@@ -88,8 +88,9 @@ class Rollouts:
         now_s = self._clock.now_s()
         with self._database.transaction() as transaction:
             release = releases.get_published(transaction, request.release)
-            devices = deployments.newcomers(transaction, "", selector, limit=MAX_DEVICES)
-            follow_ups.refuse_busy(deployments.busy(transaction, selector))
+            model = release.name
+            devices = deployments.newcomers(transaction, "", model, selector, limit=MAX_DEVICES)
+            follow_ups.refuse_busy(deployments.busy(transaction, model, selector))
             if not devices:
                 raise InvalidRequestError(
                     _no_device(request.selector), remedy="list the devices, or enrol one"
@@ -102,6 +103,7 @@ class Rollouts:
             new = NewRollout(
                 id=follow_ups.new_id(),
                 release=release.digest,
+                model=model,
                 selector=request.selector,
                 limits=_limits(request),
                 stages=specs,
@@ -109,7 +111,7 @@ class Rollouts:
             )
             rollouts.begin(transaction, new, devices)
             if request.unfit == "exclude":
-                rollouts.leave_out(transaction, new.id, unfit, now_s=now_s)
+                rollouts.leave_out(transaction, new.id, model, unfit, now_s=now_s)
             elif unfit:
                 reason = rollouts.named(list(unfit), "tried although they cannot take it")
                 rollouts.log(transaction, new.id, action="unfit", reason=reason, now_s=now_s)
@@ -128,8 +130,8 @@ class Rollouts:
         Raises:
             UnknownRolloutError: No such rollout.
             UnknownReleaseError: No such release.
-            ConflictError: The release was revoked, no device can be rolled back, or one of them
-                takes part in another rollout.
+            ConflictError: The release was revoked or is of another model, no device can be rolled
+                back, or one of them takes part in another rollout of the model.
         """
         now_s = self._clock.now_s()
         with self._database.transaction() as transaction:
@@ -227,7 +229,7 @@ class Rollouts:
                 follow_ups.refuse_rolled_back(transaction, row.id)
                 devices, _revoked = rollout_steps.to_reopen(transaction, row.id)
                 finished = deployments.in_state(transaction, row.id, DeploymentState.SUCCEEDED)
-                taken = deployments.busy_among(transaction, [*devices, *finished])
+                taken = deployments.busy_among(transaction, row.model, [*devices, *finished])
                 follow_ups.refuse_busy(taken)
             rollout_steps.resume(transaction, row, now_s=now_s)
 

@@ -40,6 +40,7 @@ def outline(transaction: Transaction, row: RolloutRow) -> Rollout:
         {
             "id": row.id,
             "release": _name(release),
+            "model": row.model,
             "selector": row.selector,
             "rollback_of": None if row.is_retry else row.origin,
             "retry_of": row.origin if row.is_retry else None,
@@ -77,7 +78,7 @@ def whole(
     shown.previous = way_back.previous_counts(transaction, row.id)
     parts = deployments.of_rollout(transaction, row.id, limit=limit)
     shown.deployments = [_deployment(*part, transfers) for part in parts]
-    _show_transfers(shown, deployments.fetching(transaction, row.id), transfers)
+    _show_transfers(shown, row.model, deployments.fetching(transaction, row.id), transfers)
     shown.events = [
         RolloutEvent(at_s=item.at_s, action=item.action, reason=item.reason)
         for item in rollouts.events(transaction, row.id, limit=MAX_EVENTS)
@@ -86,10 +87,10 @@ def whole(
 
 
 def _show_transfers(
-    shown: Rollout, fetching: Sequence[tuple[str, int]], transfers: Transfers
+    shown: Rollout, model: str, fetching: Sequence[tuple[str, int]], transfers: Transfers
 ) -> None:
     """Add what the devices that fetch tell together, for each stage and for all."""
-    known = [(stage, transfers.of(device)) for device, stage in fetching]
+    known = [(stage, transfers.of(device, model)) for device, stage in fetching]
     running = [(stage, transfer) for stage, transfer in known if transfer is not None]
     shown.transfers = together([transfer for _, transfer in running])
     for part in shown.stages:
@@ -103,7 +104,7 @@ def _deployment(
     state = shown_state(DeploymentState(part.state), online=online)
     shown = convert(known | {"state": state, "release": _name(release)}, Deployment)
     if part.state == DeploymentState.ASSIGNED and part.phase == FETCHING:
-        shown.transfer = shown_transfer(transfers.of(part.device))
+        shown.transfer = shown_transfer(transfers.of(part.device, part.model))
     if shown.transfer is not None:  # the table has the figures of some time ago
         shown.done_bytes = shown.transfer.done_bytes
         shown.total_bytes = shown.transfer.total_bytes

@@ -3,7 +3,7 @@
 Rules:
 - They are in memory alone. A device sends new ones within seconds, so a restart of the controller
   loses nothing that lasts, and thousands of devices do not cost a write each for each report.
-- There is at most one for each device, and it goes when its fetch ends.
+- There is at most one for each model of a device, and it goes when its fetch ends.
 - A report that comes late changes nothing.
 """
 
@@ -38,26 +38,29 @@ class Transfers:
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
-        self._news: dict[str, _News] = {}
+        self._news: dict[str, dict[str, _News]] = {}
         self._lock = threading.Lock()
 
-    def note(self, report: InstallReport) -> None:
-        """Take a report of an enrolled device that was not refused."""
+    def note(self, report: InstallReport, model: str) -> None:
+        """Take a report about a model of an enrolled device that was not refused."""
         with self._lock:
+            known = self._news.get(report.device, {})
             if not is_fetching(report):
-                self._news.pop(report.device, None)
-            elif not _is_older(report, self._news.get(report.device)):
-                self._news[report.device] = _News(
+                known.pop(model, None)
+                if not known:
+                    self._news.pop(report.device, None)
+            elif not _is_older(report, known.get(model)):
+                self._news.setdefault(report.device, known)[model] = _News(
                     figures=transfer_of(report),
                     at_s=self._clock.monotonic_s(),
                     boot_id=report.boot_id,
                     sequence=report.sequence,
                 )
 
-    def of(self, device: str) -> TransferProgress | None:
-        """Return the newest figures of a device with their age; None if it fetches nothing."""
+    def of(self, device: str, model: str) -> TransferProgress | None:
+        """Return the newest figures of a model with their age; None if it is not fetched."""
         with self._lock:
-            news = self._news.get(device)
+            news = self._news.get(device, {}).get(model)
         if news is None:
             return None
         age_s = max(0.0, self._clock.monotonic_s() - news.at_s)
@@ -65,8 +68,10 @@ class Transfers:
 
     def runs(self, device: str) -> bool:
         """Tell whether a device fetches a package, and was heard of late."""
-        progress = self.of(device)
-        return progress is not None and not progress.silent
+        with self._lock:
+            models = list(self._news.get(device, ()))
+        found = [self.of(device, model) for model in models]
+        return any(progress is not None and not progress.silent for progress in found)
 
 
 def shown_transfer(progress: TransferProgress | None) -> Transfer | None:

@@ -5,8 +5,10 @@ from __future__ import annotations
 from typing import Final
 
 from controller.store.measurement_tables import MeasurementRow
+from controller.store.model_tables import DesiredModelRow
 from telemetry.server.tables import metadata as telemetry_metadata
 
-CONTROL_METADATA: Final = MeasurementRow.metadata
+_EACH: Final = (DesiredModelRow, MeasurementRow)  # one of each module, which declares them all
+CONTROL_METADATA: Final = _EACH[0].metadata
 ALL_TABLES: Final = (*CONTROL_METADATA.sorted_tables, *telemetry_metadata.sorted_tables)
 """Each after those that it refers to."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Any, Final, NamedTuple
 
-from sqlalchemy import ColumnElement, Text, cast, delete, exists, func, select, tuple_, update
+from sqlalchemy import ColumnElement, Text, case, cast, delete, exists, func, select, tuple_, update
 from sqlalchemy.orm import Session
 
 from controller.domain.deltas import Kept
@@ -17,10 +17,10 @@ from controller.domain.states import (
 )
 from controller.store.database import BATCH
 from controller.store.deployments import target as release_of_deployment
+from controller.store.model_tables import DesiredModelRow, DeviceModelRow
 from controller.store.tables import (
     DeltaRow,
     DeploymentRow,
-    DesiredStateRow,
     DeviceRow,
     ReleaseBlobRow,
     ReleaseRow,
@@ -59,7 +59,7 @@ class Wanted(NamedTuple):
     release: Named
     kind: Kind
     given: tuple[Named, ...]
-    """The newest first."""
+    """Those of the same model first, and of these the newest."""
 
     key: str
     """The device's public key."""
@@ -188,8 +188,8 @@ def unwanted(session: Session) -> list[Pair]:
     return [(base, to) for base, to in rows]
 
 
-def wanted_by(session: Session, device: str) -> Wanted | None:
-    """Return what a device has to run and what it was given before.
+def wanted_by(session: Session, device: str, blob_sha256: str) -> Wanted | None:
+    """Return the release with a file that a device has to run, and what it was given before.
 
     A release counts as given when a rollout ordered it for this device since it enrolled: before,
     the name may have been another device's. What a device says that it has does not count: with a
@@ -198,30 +198,35 @@ def wanted_by(session: Session, device: str) -> Wanted | None:
     Args:
         session: The transaction.
         device: The device.
+        blob_sha256: The file.
 
     Returns:
-        None for a device that may read nothing.
+        None for a device that has to run no release with that file.
     """
     row = session.execute(
         select(
             ReleaseRow.digest,
             ReleaseRow.envelope_sha256,
+            ReleaseRow.name,
             DeviceRow.profile,
             DeviceRow.runtimes,
             DeviceRow.enrolled_at_s,
             DeviceRow.public_key,
         )
-        .join(DesiredStateRow, DesiredStateRow.release == ReleaseRow.digest)
-        .join(DeviceRow, DeviceRow.id == DesiredStateRow.device)
+        .join(DesiredModelRow, DesiredModelRow.release == ReleaseRow.digest)
+        .join(DeviceRow, DeviceRow.id == DesiredModelRow.device)
+        .join(ReleaseBlobRow, ReleaseBlobRow.release == ReleaseRow.digest)
         .where(
             DeviceRow.id == device,
+            ReleaseBlobRow.sha256 == blob_sha256,
             DeviceRow.state == DeviceState.ENROLLED,
             ReleaseRow.state == ReleaseState.PUBLISHED,
         )
+        .order_by(ReleaseRow.name)
     ).first()
     if row is None:
         return None
-    digest, envelope_sha256, profile, runtimes, enrolled_at_s, key = row
+    digest, envelope_sha256, name, profile, runtimes, enrolled_at_s, key = row
     ordered = (
         select(release_of_deployment())
         .join(RolloutRow, RolloutRow.id == DeploymentRow.rollout)
@@ -234,7 +239,11 @@ def wanted_by(session: Session, device: str) -> Wanted | None:
     given = session.execute(
         select(ReleaseRow.digest, ReleaseRow.envelope_sha256)
         .where(ReleaseRow.digest.in_(ordered), ReleaseRow.digest != digest)
-        .order_by(ReleaseRow.published_at_s.desc(), ReleaseRow.digest)
+        .order_by(
+            case((ReleaseRow.name == name, 0), else_=1),
+            ReleaseRow.published_at_s.desc(),
+            ReleaseRow.digest,
+        )
         .limit(MAX_GIVEN)
     )
     return Wanted(
@@ -271,14 +280,19 @@ def moves(session: Session, rollout: str) -> list[Move]:
     # in the same words; where they do not, they are looked at apart.
     kind = (cast(DeviceRow.profile, Text), cast(DeviceRow.runtimes, Text))
     groups = session.execute(
-        select(release_of_deployment(), DeviceRow.reported_release, func.min(DeviceRow.id))
+        select(release_of_deployment(), DeviceModelRow.release, func.min(DeviceRow.id))
         .join(RolloutRow, RolloutRow.id == DeploymentRow.rollout)
         .join(DeviceRow, DeviceRow.id == DeploymentRow.device)
+        .outerjoin(
+            DeviceModelRow,
+            (DeviceModelRow.device == DeploymentRow.device)
+            & (DeviceModelRow.model == DeploymentRow.model),
+        )
         .where(
             DeploymentRow.rollout == rollout,
             DeploymentRow.state.in_(UNFINISHED_DEPLOYMENTS),
         )
-        .group_by(release_of_deployment(), DeviceRow.reported_release, *kind)
+        .group_by(release_of_deployment(), DeviceModelRow.release, *kind)
         .order_by(count.desc(), func.min(DeviceRow.id))
         .limit(MAX_MOVES)
     ).all()

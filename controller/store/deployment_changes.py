@@ -36,6 +36,17 @@ class Verdict:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Before:
+    """What a device had of a model before a rollout ordered another release of it."""
+
+    release: str | None
+    """The release to which it can go back, if there is one."""
+
+    is_nothing: bool
+    """Whether it had no release at all, also none that is unknown or revoked."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Moment:
     """A point in time: for people, and by the clock of a rollout."""
 
@@ -47,13 +58,18 @@ NO_VERDICT = Verdict()
 
 
 def add(
-    session: Session, rollout: str, places: Iterable[tuple[str, int]], releases: Mapping[str, str]
+    session: Session,
+    rollout: str,
+    model: str,
+    places: Iterable[tuple[str, int]],
+    releases: Mapping[str, str],
 ) -> None:
     """Add devices to a rollout.
 
     Args:
         session: The transaction.
         rollout: The rollout.
+        model: Its model.
         places: Each device with its place in the order of starting.
         releases: Device to the release that it is brought to, where that is not the rollout's.
     """
@@ -61,6 +77,7 @@ def add(
         DeploymentRow(
             rollout=rollout,
             device=device,
+            model=model,
             state=DeploymentState.PENDING,
             position=position,
             stage=0,
@@ -76,12 +93,15 @@ def add(
     session.flush()
 
 
-def leave_out(session: Session, rollout: str, unfit: Mapping[str, str], *, now_s: float) -> None:
+def leave_out(
+    session: Session, rollout: str, model: str, unfit: Mapping[str, str], *, now_s: float
+) -> None:
     """Record devices that take no part in a rollout, and why, so that they do not join it later.
 
     Args:
         session: The transaction.
         rollout: The rollout.
+        model: Its model.
         unfit: Each device with the reason why it cannot take the release.
         now_s: Wall time.
     """
@@ -89,6 +109,7 @@ def leave_out(session: Session, rollout: str, unfit: Mapping[str, str], *, now_s
         DeploymentRow(
             rollout=rollout,
             device=device,
+            model=model,
             state=DeploymentState.CANCELLED,
             position=0,
             stage=0,
@@ -157,7 +178,7 @@ def order(
     session: Session,
     rollout: str,
     revisions: Mapping[str, int],
-    before: Mapping[str, str | None],
+    before: Mapping[str, Before],
     *,
     event: DeploymentEvent,
     stage: int,
@@ -169,7 +190,7 @@ def order(
         session: The transaction.
         rollout: The rollout.
         revisions: Device to the revision of the desired state that is the order; at least one.
-        before: Device to the release to which it can go back, or None.
+        before: Device to what it had before.
         event: `ASSIGN` if they are online, `WAIT` if they are not.
         stage: In which stage.
         at: Now.
@@ -185,6 +206,7 @@ def order(
         .values(
             revision=bindparam("new_revision"),
             previous=bindparam("had"),
+            is_first=bindparam("had_nothing"),
             stage=stage,
             started_at_s=at.now_s,
             clock_s=at.clock_s,
@@ -192,7 +214,12 @@ def order(
             away_from_s=None,
         ),
         [
-            {"of_device": device, "new_revision": revision, "had": before.get(device)}
+            {
+                "of_device": device,
+                "new_revision": revision,
+                "had": before[device].release,
+                "had_nothing": before[device].is_nothing,
+            }
             for device, revision in revisions.items()
         ],
     )
@@ -276,28 +303,39 @@ def take_up_again(session: Session, rollout: str, devices: Sequence[str], *, at:
     move(session, rollout, devices, DeploymentEvent.ASSIGN, now_s=at.now_s)
 
 
-def supersede(session: Session, rollout: str, devices: Sequence[str], *, now_s: float) -> None:
-    """End the waiting of devices for earlier rollouts, because a new one takes them in.
+def end_waiting(
+    session: Session,
+    model: str,
+    devices: Sequence[str],
+    verdict: Verdict,
+    *,
+    now_s: float,
+    but: str = "",
+) -> None:
+    """End the waiting of devices for releases of a model; rollouts of others go on.
 
     Args:
         session: The transaction.
-        rollout: The new rollout.
-        devices: Its devices.
+        model: The model.
+        devices: Which devices.
+        verdict: Why.
         now_s: Wall time.
+        but: A rollout whose devices go on waiting.
     """
     for batch in in_batches(devices):
         session.execute(
             update(DeploymentRow)
             .where(
                 DeploymentRow.device.in_(batch),
-                DeploymentRow.rollout != rollout,
+                DeploymentRow.rollout != but,
+                DeploymentRow.model == model,
                 DeploymentRow.state == DeploymentState.WAITING,
             )
             .values(
                 state=outcome(DEPLOYMENT_TRANSITIONS, DeploymentEvent.CANCEL),
                 finished_at_s=now_s,
-                error_code="controller.superseded",
-                detail=f"rollout {rollout} took the device",
+                error_code=verdict.error_code,
+                detail=verdict.detail,
             )
             .execution_options(synchronize_session=False)
         )

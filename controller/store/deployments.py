@@ -22,9 +22,9 @@ from controller.domain.transfers import FETCHING
 from controller.errors import UnfitError
 from controller.store import devices as device_rows
 from controller.store.database import in_batches
+from controller.store.model_tables import DesiredModelRow
 from controller.store.tables import (
     DeploymentRow,
-    DesiredStateRow,
     DeviceRow,
     ReleaseRow,
     RolloutEventRow,
@@ -35,8 +35,8 @@ _KEPT = (*UNFINISHED_DEPLOYMENTS, DeploymentState.SUCCEEDED)
 _AT_WORK = DeploymentRow.state.in_(_KEPT) & DeploymentRow.rollout.in_(
     select(RolloutRow.id).where(RolloutRow.state.in_(ACTIVE_ROLLOUTS))
 )
-"""The deployment keeps its device from other rollouts. One that has succeeded does so, too: its
-rollout counts it to its end. One that waits after the end does not."""
+"""The deployment keeps its device from other rollouts of its model. One that has succeeded does so,
+too: its rollout counts it to its end. One that waits after the end does not."""
 
 
 def target() -> ColumnElement[str]:
@@ -228,7 +228,7 @@ def in_state(session: Session, rollout: str, *states: DeploymentState) -> list[s
 
 
 def unreached(session: Session, rollout: str, *states: DeploymentState) -> dict[str, str]:
-    """Return devices of a rollout in some final states that no other rollout has started since.
+    """Return devices of a rollout in some final states that no other of its model started since.
 
     Those that were left out because they cannot take the release are not among them.
 
@@ -247,7 +247,9 @@ def unreached(session: Session, rollout: str, *states: DeploymentState) -> dict[
     mine = select(began).where(RolloutEventRow.rollout == rollout).scalar_subquery()
     later = select(RolloutEventRow.rollout).group_by(RolloutEventRow.rollout).having(began > mine)
     taken = exists().where(
-        DesiredStateRow.device == DeploymentRow.device, DesiredStateRow.rollout.in_(later)
+        DesiredModelRow.device == DeploymentRow.device,
+        DesiredModelRow.model == DeploymentRow.model,
+        DesiredModelRow.rollout.in_(later),
     )
     left_out = (DeploymentRow.state == DeploymentState.CANCELLED) & (
         DeploymentRow.error_code == UnfitError.code
@@ -280,13 +282,20 @@ def unfinished(session: Session, device: str) -> list[DeploymentRow]:
 
 
 def newcomers(
-    session: Session, rollout: str, selector: Selector, *, limit: int, greeted: bool = False
+    session: Session,
+    rollout: str,
+    model: str,
+    selector: Selector,
+    *,
+    limit: int,
+    greeted: bool = False,
 ) -> list[str]:
     """Return enrolled devices that match a selector and take part in no unfinished rollout.
 
     Args:
         session: The transaction.
         rollout: Leave out the devices that take part in this one, finished or not.
+        model: The model of the rollouts.
         selector: Which devices it is for.
         limit: The greatest number.
         greeted: Leave out those that have not yet said what they are and have.
@@ -297,7 +306,9 @@ def newcomers(
     takes_part = exists().where(
         DeploymentRow.rollout == rollout, DeploymentRow.device == DeviceRow.id
     )
-    is_busy = exists().where(DeploymentRow.device == DeviceRow.id, _AT_WORK)
+    is_busy = exists().where(
+        DeploymentRow.device == DeviceRow.id, DeploymentRow.model == model, _AT_WORK
+    )
     statement = (
         select(DeviceRow.id)
         .where(
@@ -313,11 +324,12 @@ def newcomers(
     return list(session.scalars(statement))
 
 
-def busy(session: Session, selector: Selector) -> dict[str, str]:
+def busy(session: Session, model: str, selector: Selector) -> dict[str, str]:
     """Return a device that matches a selector and takes part in an unfinished rollout, and which.
 
     Args:
         session: The transaction.
+        model: The model of the rollout.
         selector: Which devices it is for.
 
     Returns:
@@ -326,20 +338,20 @@ def busy(session: Session, selector: Selector) -> dict[str, str]:
     rows = session.execute(
         select(DeploymentRow.device, DeploymentRow.rollout)
         .join(DeviceRow, DeviceRow.id == DeploymentRow.device)
-        .where(_AT_WORK, *device_rows.selected(selector))
+        .where(DeploymentRow.model == model, _AT_WORK, *device_rows.selected(selector))
         .order_by(DeploymentRow.device)
         .limit(1)
     )
     return dict(rows.all())
 
 
-def busy_among(session: Session, devices: Sequence[str]) -> dict[str, str]:
-    """Return those of some devices that take part in an unfinished rollout, and in which one."""
+def busy_among(session: Session, model: str, devices: Sequence[str]) -> dict[str, str]:
+    """Return those of some devices that an unfinished rollout of a model has, and which one."""
     found: dict[str, str] = {}
     for batch in in_batches(devices):
         rows = session.execute(
             select(DeploymentRow.device, DeploymentRow.rollout)
-            .where(DeploymentRow.device.in_(batch), _AT_WORK)
+            .where(DeploymentRow.device.in_(batch), DeploymentRow.model == model, _AT_WORK)
             .order_by(DeploymentRow.device)
         )
         found |= dict(rows.all())

@@ -1,111 +1,197 @@
-"""Desired states: one per device, with a revision that only grows.
+"""Desired states: one document per device, with all its models and a revision that only grows.
 
 Rules:
 - A revision always means the same document: all that is sent to the device is stored with it, also
-  the policy. Only the start of the agent is added, by which a device sees that it is no recording.
-- A change of policy raises only the revision: the release, its rollout, the revision in which it
-  was given and every deployment stay the same.
+  the policies. Only the start of the agent is added, by which a device sees that it is no
+  recording. What changes the document otherwise, as when a release is revoked or the agent reads
+  another form, raises the revision.
+- A change of one model raises the revision of the device and that in which this model's release was
+  given. The other models stay the same, and so do their deployments. A change of a policy raises
+  only the revision of the device.
+- A document names every model that the device has: one that nobody ordered stays until the operator
+  removes it, and then it is named no more.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import groupby
+from typing import Any
 
 import msgspec
-from sqlalchemy import and_, func, or_, select, update
+from sqlalchemy import Select, and_, exists, select, update
 from sqlalchemy.orm import Session
 
-from controller.domain.policy_choice import FleetPolicy, choose_policy
-from controller.domain.selectors import parse_selector
 from controller.domain.states import (
-    ORDERED_DEPLOYMENTS,
-    DeploymentState,
     DeviceState,
     ReleaseState,
 )
 from controller.store import devices as device_rows
+from controller.store import policy_choices
 from controller.store.database import in_batches
-from controller.store.tables import (
-    DeploymentRow,
-    DesiredStateRow,
-    DeviceRow,
-    PolicyRow,
-    PolicySetRow,
-    ReleaseRow,
-)
-from wire.codec import convert, to_builtins
-from wire.messages import MAX_REVISION, DesiredState, ReleaseRef
-from wire.policy import PolicySpec
-
-REPORT_LOST_AFTER_S = 10.0
-"""If a device installs and sends no report for this long, it gets its desired state again, because
-its last report may be lost, as when the controller was down. The device repeats the report."""
-
-STALE = 0
-"""A generation of the policies that is never the current one."""
-
-ONE_POLICY_SET = 1
-"""Key of the only row of `PolicySetRow`."""
-
-_DEFAULT = to_builtins(PolicySpec())
-_FIRST_DEFAULT = to_builtins(PolicySpec(kind="rules"))
-"""What a desired state without a policy was issued with: by controllers of before, whose default
-this was. It stays until the next one is issued, as a revision never changes."""
+from controller.store.model_tables import DesiredModelRow, DesiredStateRow, DeviceModelRow
+from controller.store.tables import DeviceRow, ReleaseRow
+from wire.desired import DesiredModels, ModelState
+from wire.messages import MAX_REVISION, ReleaseRef
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class PolicySet:
-    """All policies at one time."""
+class Document:
+    """What a device should run, and the form in which it reads that."""
 
-    generation: int
-    policies: tuple[FleetPolicy, ...]
+    desired: DesiredModels
+    form: int
+    """The newest form that the device reads."""
+
+    @property
+    def device(self) -> str:
+        """The device."""
+        return self.desired.device
 
 
 def issue(
     session: Session,
+    model: str,
     releases: Mapping[str, str | None],
     *,
     rollout: str | None,
     now_s: float,
-    above: int = 0,
+    without: Collection[str] = (),
 ) -> dict[str, int]:
-    """Give each device a new desired state.
+    """Give each device a new desired state, in which one model has another release.
 
     Args:
         session: The transaction.
-        releases: Device to digest, or to None for nothing.
+        model: The model.
+        releases: Device to digest, or to None for nothing: it keeps what it has of the model.
         rollout: For which rollout.
         now_s: Wall time.
-        above: The new revisions are also greater than this.
+        without: Those of the devices with None that are to have nothing of the model.
 
     Returns:
         Device to new revision.
     """
     revisions: dict[str, int] = {}
     for batch in in_batches(sorted(releases)):
-        known = {row.device: row for row in _locked(session, batch)}
-        rows = [known.get(device) or DesiredStateRow(device=device, revision=0) for device in batch]
-        reported = _reported(session, batch)
-        _choose_policies(session, rows)
-        for row in rows:
-            before = max(row.revision, reported.get(row.device, 0), above)
-            row.revision = row.release_revision = min(before + 1, MAX_REVISION)
-            row.release = releases[row.device]
+        states = _locked(session, batch, make=True)
+        for device in batch:
+            revisions[device] = states[device].raise_revision(now_s)
+        _adopt(session, states.values(), but=model)
+        found = session.scalars(
+            select(DesiredModelRow).where(
+                DesiredModelRow.device.in_(batch), DesiredModelRow.model == model
+            )
+        )
+        known = {row.device: row for row in found}
+        rows = []
+        for device in batch:
+            row = known.get(device) or DesiredModelRow(device=device, model=model)
+            row.release = releases[device]
+            row.removed = device in without
+            row.policy_generation = policy_choices.NEVER_STALE  # unless one is chosen below
             row.rollout = rollout
-            row.issued_at_s = now_s
-            revisions[row.device] = row.revision
+            row.release_revision = revisions[device]
+            rows.append(row)
+        policy_choices.choose(session, [row for row in rows if not row.removed])
         session.add_all(rows)
     session.flush()
     return revisions
 
 
-def choose_policies_again(session: Session, devices: Sequence[str], *, now_s: float) -> list[str]:
-    """Give devices the policy that now applies to them; if it differs, in a new revision.
+def remove(session: Session, model: str, devices: Sequence[str], *, now_s: float) -> None:
+    """Let devices have nothing of a model any more.
 
     Args:
         session: The transaction.
-        devices: Which devices; those without a desired state get the policy with their first.
+        model: The model.
+        devices: Those that are to run it or say that they do (`controller.store.models.having`).
+        now_s: Wall time.
+    """
+    for batch in in_batches(sorted(devices)):
+        states = _locked(session, batch, make=True)
+        for state in states.values():
+            state.raise_revision(now_s)
+        _adopt(session, states.values())
+        rows = session.scalars(
+            select(DesiredModelRow).where(
+                DesiredModelRow.device.in_(batch), DesiredModelRow.model == model
+            )
+        )
+        for row in rows:
+            row.release, row.rollout, row.removed = None, None, True
+            row.policy_generation = policy_choices.NEVER_STALE
+            row.release_revision = states[row.device].row.revision
+        session.execute(
+            update(DeviceModelRow)
+            .where(DeviceModelRow.device.in_(batch), DeviceModelRow.model == model)
+            .values(last_error="")
+            .execution_options(synchronize_session=False)
+        )
+    session.flush()
+
+
+def renew(session: Session, devices: Sequence[str], *, now_s: float) -> None:
+    """Raise the revisions of devices whose documents have changed though no model was ordered.
+
+    Args:
+        session: The transaction.
+        devices: Which devices; those without a desired state get none.
+        now_s: Wall time.
+    """
+    for batch in in_batches(sorted(devices)):
+        states = _locked(session, batch)
+        for state in states.values():
+            state.raise_revision(now_s)
+        _adopt(session, states.values())
+    session.flush()
+
+
+def renew_with(session: Session, release: str, *, now_s: float) -> list[str]:
+    """Raise the revisions of devices that should run a release; it has just been revoked.
+
+    Args:
+        session: The transaction.
+        release: The digest.
+        now_s: Wall time.
+
+    Returns:
+        Those of them that are online.
+    """
+    found = session.scalars(
+        select(DesiredModelRow.device).where(DesiredModelRow.release == release)
+    ).all()
+    renew(session, found, now_s=now_s)
+    return _online(session, found)
+
+
+def reissue(session: Session, device: str, *, above: int, now_s: float) -> int:
+    """Give a device its desired state in a new revision, which all its models have from then on.
+
+    Args:
+        session: The transaction.
+        device: A device with a desired state.
+        above: The new revision is greater than this.
+        now_s: Wall time.
+
+    Returns:
+        The revision.
+    """
+    state = _locked(session, [device])[device]
+    revision = state.raise_revision(now_s, above=above)
+    _adopt(session, [state])
+    for row in session.scalars(select(DesiredModelRow).where(DesiredModelRow.device == device)):
+        row.release_revision = revision
+    session.flush()
+    return revision
+
+
+def choose_policies_again(session: Session, devices: Sequence[str], *, now_s: float) -> list[str]:
+    """Give devices the policies that now apply to them; if one differs, in a new revision.
+
+    Args:
+        session: The transaction.
+        devices: Which devices; a model gets its policy with its first desired state.
         now_s: Wall time.
 
     Returns:
@@ -113,15 +199,20 @@ def choose_policies_again(session: Session, devices: Sequence[str], *, now_s: fl
     """
     changed: list[str] = []
     for batch in in_batches(sorted(devices)):
-        for row in _choose_policies(session, _locked(session, batch)):
-            row.revision += 1
-            row.issued_at_s = now_s
-            changed.append(row.device)
+        states = _locked(session, batch)
+        rows = session.scalars(
+            select(DesiredModelRow).where(
+                DesiredModelRow.device.in_(batch), DesiredModelRow.removed.is_(False)
+            )
+        ).all()
+        for device in sorted({row.device for row in policy_choices.choose(session, rows)}):
+            states[device].raise_revision(now_s)
+            changed.append(device)
     session.flush()
-    return [name for batch in in_batches(changed) for name in _online(session, batch)]
+    return _online(session, changed)
 
 
-def documents(session: Session, devices: Sequence[str]) -> list[DesiredState]:
+def documents(session: Session, devices: Sequence[str]) -> list[Document]:
     """Return the desired states of some devices as the director sends them.
 
     Args:
@@ -129,113 +220,51 @@ def documents(session: Session, devices: Sequence[str]) -> list[DesiredState]:
         devices: Which devices.
 
     Returns:
-        Those of enrolled devices whose release has not been revoked.
+        Those of enrolled devices. A model whose release has been revoked has none.
     """
-    found: list[DesiredState] = []
+    found: list[Document] = []
     for batch in in_batches(devices):
-        rows = session.execute(
-            select(DesiredStateRow, ReleaseRow, DeviceRow.boot_id)
+        statement: Select[*tuple[Any, ...]] = (
+            select(
+                DesiredStateRow,
+                DeviceRow.boot_id,
+                DeviceRow.desired_form,
+                DesiredModelRow,
+                ReleaseRow,
+            )
             .join(DeviceRow, DeviceRow.id == DesiredStateRow.device)
-            .outerjoin(ReleaseRow, ReleaseRow.digest == DesiredStateRow.release)
-            .where(
-                DesiredStateRow.device.in_(batch),
-                DeviceRow.state == DeviceState.ENROLLED,
-                or_(
-                    DesiredStateRow.release.is_(None),
+            .outerjoin(
+                DesiredModelRow,
+                and_(
+                    DesiredModelRow.device == DesiredStateRow.device,
+                    DesiredModelRow.removed.is_(False),
+                ),
+            )
+            .outerjoin(
+                ReleaseRow,
+                and_(
+                    ReleaseRow.digest == DesiredModelRow.release,
                     ReleaseRow.state == ReleaseState.PUBLISHED,
                 ),
             )
+            .where(DesiredStateRow.device.in_(batch), DeviceRow.state == DeviceState.ENROLLED)
+            .order_by(DesiredStateRow.device, DesiredModelRow.model)
         )
-        found.extend(_document(*row) for row in rows)
+        rows = session.execute(statement)
+        for (state, boot_id, form), group in groupby(rows, key=lambda row: tuple(row[:3])):
+            models = [_model(*row[3:]) for row in group if row[3] is not None]
+            wanted = DesiredModels(
+                device=state.device,
+                revision=state.revision,
+                issued_at_s=state.issued_at_s,
+                models=tuple(models),
+                boot_id=boot_id or msgspec.UNSET,
+            )
+            found.append(Document(desired=wanted, form=form))
     return found
 
 
-def lagging(session: Session, *, now_s: float) -> dict[str, bool]:
-    """Return online devices that have not accepted, not answered or lost their desired state.
-
-    A device whose install failed is left out: it has answered, and would answer the same.
-
-    Args:
-        session: The transaction.
-        now_s: Wall time.
-
-    Returns:
-        For each whether nothing is recorded but that it has not answered for some time. Reports of
-        a transfer that goes on are not recorded.
-    """
-    unanswered = and_(
-        func.coalesce(DeploymentRow.reported_at_s, DeploymentRow.started_at_s)
-        < now_s - REPORT_LOST_AFTER_S,
-        DeploymentRow.state.in_(ORDERED_DEPLOYMENTS),
-    )
-    lost = and_(device_rows.drifted(), DeploymentRow.state.is_distinct_from(DeploymentState.FAILED))
-    behind = or_(DeviceRow.reported_revision < DesiredStateRow.revision, lost)
-    statement = (
-        select(DeviceRow.id, behind)
-        .join(DesiredStateRow, DesiredStateRow.device == DeviceRow.id)
-        .outerjoin(
-            DeploymentRow,
-            and_(
-                DeploymentRow.device == DeviceRow.id,
-                DeploymentRow.revision == DesiredStateRow.release_revision,
-            ),
-        )
-        .outerjoin(ReleaseRow, ReleaseRow.digest == DesiredStateRow.release)
-        .where(
-            or_(DesiredStateRow.release.is_(None), ReleaseRow.state == ReleaseState.PUBLISHED),
-            DeviceRow.online.is_(True),
-            DeviceRow.state == DeviceState.ENROLLED,
-            or_(behind, unanswered),
-        )
-    )
-    return {device: not is_behind for device, is_behind in session.execute(statement)}
-
-
-def current_policies(session: Session) -> PolicySet:
-    """Return the policies that apply now."""
-    # Read the generation first: if another controller changes a policy between the two queries,
-    # the choice made here counts as older than it is, and is made once more.
-    generation = session.get_one(PolicySetRow, ONE_POLICY_SET, populate_existing=True).generation
-    rows = session.scalars(select(PolicyRow))
-    return PolicySet(generation=generation, policies=tuple(to_policy(row) for row in rows))
-
-
-def to_policy(row: PolicyRow) -> FleetPolicy:
-    """Return a row as a policy of the domain."""
-    return FleetPolicy(
-        name=row.name,
-        selector=parse_selector(row.selector),
-        priority=row.priority,
-        spec=convert(row.spec, PolicySpec),
-    )
-
-
-def mark_policy_stale(session: Session, device: str) -> None:
-    """Mark a device's policy to be chosen again, because its labels or its profile changed."""
-    session.execute(
-        update(DesiredStateRow)
-        .where(DesiredStateRow.device == device)
-        .values(policy_generation=STALE)
-        .execution_options(synchronize_session=False)
-    )
-
-
-def with_stale_policy(session: Session, *, limit: int) -> list[str]:
-    """Return devices whose policy was chosen from an older generation of the policies."""
-    generation = (
-        select(PolicySetRow.generation).where(PolicySetRow.id == ONE_POLICY_SET).scalar_subquery()
-    )
-    return list(
-        session.scalars(
-            select(DesiredStateRow.device)
-            .where(DesiredStateRow.policy_generation < generation)
-            .order_by(DesiredStateRow.device)
-            .limit(limit)
-        )
-    )
-
-
-def _document(desired: DesiredStateRow, release: ReleaseRow | None, boot_id: str) -> DesiredState:
+def _model(row: DesiredModelRow, release: ReleaseRow | None) -> ModelState:
     ref = None
     if release is not None:
         ref = ReleaseRef(
@@ -245,60 +274,98 @@ def _document(desired: DesiredStateRow, release: ReleaseRow | None, boot_id: str
             envelope_sha256=release.envelope_sha256,
             envelope_size_bytes=release.envelope_size_bytes,
         )
-    return DesiredState(
-        device=desired.device,
-        revision=desired.revision,
-        issued_at_s=desired.issued_at_s,
+    return ModelState(
+        name=row.model,
+        revision=row.release_revision,
         release=ref,
-        rollout=desired.rollout,
-        policy=convert(desired.policy or _FIRST_DEFAULT, PolicySpec),
-        boot_id=boot_id or msgspec.UNSET,
+        rollout=row.rollout,
+        policy=policy_choices.issued(row),
     )
 
 
-def _locked(session: Session, devices: Sequence[str]) -> list[DesiredStateRow]:
-    """Return desired states as they are now; every writer locks them in this order."""
-    statement = (
+class _Locked:
+    """A desired state that no other writer changes meanwhile, with the models of its device."""
+
+    def __init__(self, row: DesiredStateRow, reported: int) -> None:
+        self.row = row
+        self._reported = reported
+
+    def raise_revision(self, now_s: float, *, above: int = 0) -> int:
+        """Begin the next revision and return it; the database may be older than the device."""
+        row = self.row
+        row.revision = min(max(row.revision, self._reported, above) + 1, MAX_REVISION)
+        row.issued_at_s = now_s
+        return row.revision
+
+
+def _locked(session: Session, devices: Sequence[str], *, make: bool = False) -> dict[str, _Locked]:
+    """Return desired states as they are now; every writer locks them in this order.
+
+    Args:
+        session: The transaction.
+        devices: Which devices, sorted; at most as many as one statement may name.
+        make: Begin one, with revision 0, for each device without.
+
+    Returns:
+        Device to desired state.
+    """
+    rows = session.scalars(
         select(DesiredStateRow)
         .where(DesiredStateRow.device.in_(devices))
         .order_by(DesiredStateRow.device)
         .with_for_update()
         .execution_options(populate_existing=True)
     )
-    return list(session.scalars(statement))
-
-
-def _reported(session: Session, devices: Sequence[str]) -> dict[str, int]:
-    """Return the revisions that devices have accepted: the database may be older than they."""
-    rows = session.execute(
+    known = {row.device: row for row in rows}
+    reported = session.execute(
         select(DeviceRow.id, DeviceRow.reported_revision).where(DeviceRow.id.in_(devices))
     )
-    return {row.id: row.reported_revision for row in rows}
+    found = {}
+    for device, revision in reported:
+        row = known.get(device)
+        if row is None and make:
+            row = DesiredStateRow(device=device, revision=0)
+            session.add(row)
+        if row is not None:
+            found[device] = _Locked(row, revision)
+    return found
 
 
-def _choose_policies(session: Session, rows: Sequence[DesiredStateRow]) -> list[DesiredStateRow]:
-    """Choose the policies of locked desired states; return those whose policy changed."""
-    if not rows:
-        return []
-    known = current_policies(session)
-    values = device_rows.values_of(session, [row.device for row in rows]) if known.policies else {}
-    changed: list[DesiredStateRow] = []
-    for row in rows:
-        chosen = choose_policy(known.policies, values.get(row.device, {}))
-        spec = _DEFAULT if chosen is None else to_builtins(chosen.spec)
-        if spec != (row.policy or _FIRST_DEFAULT):
-            changed.append(row)
-        row.policy = spec
-        row.policy_name = None if chosen is None else chosen.name
-        row.policy_generation = known.generation
-    return changed
+def _adopt(session: Session, states: Iterable[_Locked], *, but: str = "") -> None:
+    """Name the models that devices say they have and that nobody ordered: these stay.
+
+    Args:
+        session: The transaction.
+        states: Their desired states, whose revision has just been raised.
+        but: A model of which the caller takes care.
+    """
+    revisions = {state.row.device: state.row.revision for state in states}
+    session.flush()
+    is_known = exists().where(device_rows.told_of_model())
+    told = session.execute(
+        select(DeviceModelRow.device, DeviceModelRow.model).where(
+            DeviceModelRow.device.in_(revisions),
+            DeviceModelRow.release.is_not(None),
+            DeviceModelRow.model.not_in(("", but)),
+            ~is_known,
+        )
+    )
+    rows = [
+        DesiredModelRow(
+            device=device, model=model, release_revision=revisions[device], removed=False
+        )
+        for device, model in told
+    ]
+    policy_choices.choose(session, rows)
+    session.add_all(rows)
 
 
 def _online(session: Session, devices: Sequence[str]) -> list[str]:
-    return list(
-        session.scalars(
+    found: list[str] = []
+    for batch in in_batches(devices):
+        found += session.scalars(
             select(DeviceRow.id)
-            .where(DeviceRow.id.in_(devices), DeviceRow.online.is_(True))
+            .where(DeviceRow.id.in_(batch), DeviceRow.online.is_(True))
             .order_by(DeviceRow.id)
         )
-    )
+    return found

@@ -1,7 +1,8 @@
-"""What devices said of themselves, in one query for a whole fleet: what a preflight needs."""
+"""What devices said of themselves, in few queries for a whole fleet: what a preflight needs."""
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Sequence
 from typing import NamedTuple
 
@@ -10,7 +11,8 @@ from sqlalchemy.orm import Session
 
 from controller.domain.selectors import Selector
 from controller.store.database import in_batches
-from controller.store.devices import selected
+from controller.store.devices import named_model, selected
+from controller.store.model_tables import DesiredModelRow, DeviceModelRow
 from controller.store.tables import DeviceRow
 
 
@@ -29,8 +31,14 @@ class DeviceFacts(NamedTuple):
     greeted: bool
     """Whether this is what it said itself, and not only what its enrolment says."""
 
-    release: str | None
-    """Digest of what it runs."""
+    releases: frozenset[str]
+    """Digests of what it runs."""
+
+    models: frozenset[str]
+    """The models that it runs or is to run."""
+
+    desired_form: int
+    """The newest form of a desired state that it reads."""
 
     lent: bool
     """Whether the operator lends it for measurements."""
@@ -45,13 +53,24 @@ _FACTS = select(
     DeviceRow.id,
     DeviceRow.state,
     DeviceRow.online,
-    cast(DeviceRow.profile, String),
-    cast(DeviceRow.runtimes, String),
+    cast(DeviceRow.profile, String).label("profile"),
+    cast(DeviceRow.runtimes, String).label("runtimes"),
     DeviceRow.greeted,
-    DeviceRow.reported_release,
+    DeviceRow.desired_form,
     DeviceRow.lent,
     DeviceRow.boot_id,
     DeviceRow.profile_name,
+)
+_TOLD = (
+    select(DeviceModelRow.device, DeviceModelRow.model, DeviceModelRow.release)
+    .join(DeviceRow, DeviceRow.id == DeviceModelRow.device)
+    .where(DeviceModelRow.release.is_not(None))
+)
+_WANTED = select(DesiredModelRow.device, DesiredModelRow.model).join(DeviceRow, named_model())
+_REMOVED = (
+    select(DesiredModelRow.device, DesiredModelRow.model)
+    .join(DeviceRow, DeviceRow.id == DesiredModelRow.device)
+    .where(DesiredModelRow.removed)
 )
 
 
@@ -69,5 +88,21 @@ def of_devices(session: Session, devices: Sequence[str]) -> list[DeviceFacts]:
 
 
 def _facts(session: Session, conditions: list[ColumnElement[bool]]) -> list[DeviceFacts]:
-    rows = session.execute(_FACTS.where(*conditions).order_by(DeviceRow.id))
-    return [DeviceFacts._make(row) for row in rows]
+    releases: defaultdict[str, set[str]] = defaultdict(set)
+    models: defaultdict[str, set[str]] = defaultdict(set)
+    for device, model, release in session.execute(_TOLD.where(*conditions)):
+        releases[device].add(release or "")
+        models[device].add(model)
+    for device, model in session.execute(_REMOVED.where(*conditions)):
+        models[device].discard(model)
+    for device, model in session.execute(_WANTED.where(*conditions)):
+        models[device].add(model)
+    rows = session.execute(_FACTS.where(*conditions).order_by(DeviceRow.id)).mappings()
+    return [
+        DeviceFacts(
+            **row,
+            releases=frozenset(releases[row["id"]]),
+            models=frozenset(models[row["id"]]),
+        )
+        for row in rows
+    ]

@@ -2,26 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
 
-from sqlalchemy import ColumnElement, ScalarSelect, and_, exists, func, select, update
-from sqlalchemy.orm import InstrumentedAttribute, Session, aliased, selectinload
+from sqlalchemy import ColumnElement, and_, delete, exists, func, select, update
+from sqlalchemy.orm import InstrumentedAttribute, Session, aliased
 
 from controller.domain.device_text import clean
 from controller.domain.selectors import OWN_KEYS, Selector, Term
 from controller.domain.states import ORDERED_DEPLOYMENTS, DeviceState
 from controller.errors import IllegalTransitionError, UnknownDeviceError
 from controller.store.database import changed_rows
+from controller.store.model_tables import DesiredModelRow, DeviceModelRow
 from controller.store.tables import (
     MAX_CODE_CHARS,
     DeploymentRow,
-    DesiredStateRow,
     DeviceLabelRow,
     DeviceRow,
-    ReleaseRow,
 )
 from wire.codec import to_builtins
+from wire.desired import ONE_RELEASE
 from wire.messages import EnrolRequest
 from wire.profile import DeviceProfile
 
@@ -32,31 +31,8 @@ _OWN: Mapping[str, InstrumentedAttribute[str]] = {
 }
 
 
-_KNOWN = "`fleet device list` shows the devices that are"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class DeviceRecord:
-    """A device with what it should run."""
-
-    row: DeviceRow
-    revision: int
-    policy_generation: int
-    """Generation of the policies from which its desired state's policy was chosen."""
-
-    desired: ReleaseRow | None
-    reported: ReleaseRow | None
-    waits_for: str
-    """What the install of its rollout waits for, in its own words; empty if for nothing."""
-
-    drifted: bool
-    """Whether it runs another release than it should, and no rollout is bringing that one."""
-
-    @property
-    def values(self) -> dict[str, str]:
-        """The values that selectors are matched with."""
-        labels = {label.key: label.value for label in self.row.labels}
-        return labels | _own_values(self.row.id, self.row.profile_name, self.row.architecture)
+KNOWN = "`fleet device list` shows the devices that are"
+"""The remedy where no device has a name."""
 
 
 def find(session: Session, device: str, *, lock: bool = False) -> DeviceRow | None:
@@ -80,7 +56,7 @@ def get(session: Session, device: str, *, lock: bool = False) -> DeviceRow:
     """
     row = find(session, device, lock=lock)
     if row is None:
-        raise UnknownDeviceError(f"no device {device[:64]!r} is enrolled", remedy=_KNOWN)
+        raise UnknownDeviceError(f"no device {device[:64]!r} is enrolled", remedy=KNOWN)
     return row
 
 
@@ -89,118 +65,52 @@ def selected(selector: Selector) -> list[ColumnElement[bool]]:
     return [_condition(term) for term in selector.terms]
 
 
-def drifted() -> ColumnElement[bool]:
-    """Return the condition that a device runs another release than it should.
+def named_model() -> ColumnElement[bool]:
+    """Return the condition that a `DesiredModelRow` is of a device and named to it."""
+    return and_(DesiredModelRow.device == DeviceRow.id, DesiredModelRow.removed.is_(False))
 
-    It is on `DeviceRow` and `DesiredStateRow`. A device that a rollout has told to install, or
-    tells when it returns, has not drifted yet. Neither has one that should have no release: it
-    keeps what it runs.
+
+def told_of_model() -> ColumnElement[bool]:
+    """Return the condition that a `DeviceModelRow` and a `DesiredModelRow` are of one model."""
+    return and_(
+        DeviceModelRow.device == DesiredModelRow.device,
+        DeviceModelRow.model == DesiredModelRow.model,
+    )
+
+
+def differs() -> ColumnElement[bool]:
+    """Return the condition that a device runs another release of a model than it should.
+
+    It is on `DeviceRow`, `DesiredModelRow` and `DeviceModelRow`. A device that a rollout has told
+    to install, or tells when it returns, has not drifted yet. Neither has one that should have no
+    release: it keeps what it runs.
     """
     part = aliased(DeploymentRow)  # a statement may join the deployments, too
-    at_work = exists().where(part.device == DeviceRow.id, part.state.in_(ORDERED_DEPLOYMENTS))
+    at_work = exists().where(
+        part.device == DesiredModelRow.device,
+        part.model == DesiredModelRow.model,
+        part.state.in_(ORDERED_DEPLOYMENTS),
+    )
     return and_(
         DeviceRow.state == DeviceState.ENROLLED,
-        DesiredStateRow.release.is_not(None),
-        DeviceRow.reported_release.is_distinct_from(DesiredStateRow.release),
+        DesiredModelRow.release.is_not(None),
+        DeviceModelRow.release.is_distinct_from(DesiredModelRow.release),
         ~at_work,
     )
 
 
-def record(session: Session, device: str) -> DeviceRecord:
-    """Return a device with what it should run and what it runs.
-
-    Args:
-        session: The transaction.
-        device: Its identifier.
-
-    Returns:
-        The device.
-
-    Raises:
-        UnknownDeviceError: No device has that identifier.
-    """
-    found = _records(session, [DeviceRow.id == device], limit=1)
-    if not found:
-        raise UnknownDeviceError(f"no device {device[:64]!r} is enrolled", remedy=_KNOWN)
-    return found[0]
-
-
-def records(
-    session: Session,
-    selector: Selector,
-    *,
-    after: str = "",
-    limit: int,
-    only_drifted: bool = False,
-) -> list[DeviceRecord]:
-    """Return the devices that match a selector, by identifier.
-
-    Args:
-        session: The transaction.
-        selector: Which devices.
-        after: Begin after this identifier.
-        limit: The greatest number.
-        only_drifted: Leave out the devices that run what they should.
-
-    Returns:
-        The devices with what they should run and what they run.
-    """
-    conditions = [DeviceRow.id > after, *selected(selector)]
-    if only_drifted:
-        conditions.append(drifted())
-    return _records(session, conditions, limit=limit)
-
-
-def _records(
-    session: Session, conditions: Sequence[ColumnElement[bool]], *, limit: int
-) -> list[DeviceRecord]:
-    desired, reported = (ReleaseRow.__table__.alias(name) for name in ("desired", "reported"))
-    rows = session.execute(
-        select(
-            DeviceRow,
-            DesiredStateRow.revision,
-            DesiredStateRow.policy_generation,
-            drifted(),
-            _waits_for(),
-            desired.c.digest,
-            reported.c.digest,
-        )
-        .options(selectinload(DeviceRow.labels))
-        .outerjoin(DesiredStateRow, DesiredStateRow.device == DeviceRow.id)
-        .outerjoin(desired, desired.c.digest == DesiredStateRow.release)
-        .outerjoin(reported, reported.c.digest == DeviceRow.reported_release)
-        .where(*conditions)
-        .order_by(DeviceRow.id)
-        .limit(limit)
-    ).all()
-    digests = {digest for row in rows for digest in row[-2:] if digest is not None}
-    releases = _releases_by_digest(session, digests)
-    return [
-        DeviceRecord(
-            row=device,
-            revision=revision or 0,
-            policy_generation=generation or 0,
-            desired=releases.get(wanted or ""),
-            reported=releases.get(active or ""),
-            drifted=bool(has_drifted),
-            waits_for=waits_for or "",
-        )
-        for device, revision, generation, has_drifted, waits_for, wanted, active in rows
-    ]
-
-
-def _waits_for() -> ScalarSelect[str]:
-    """Return what a device said last of an install that goes on: a device has one at most."""
-    part = aliased(DeploymentRow)
+def drifted() -> ColumnElement[bool]:
+    """Return the condition, on `DeviceRow`, that a device has drifted with any model."""
     return (
-        select(part.detail)
-        .where(part.device == DeviceRow.id, part.state.in_(ORDERED_DEPLOYMENTS))
-        .limit(1)
-        .scalar_subquery()
+        select(DesiredModelRow.model)
+        .outerjoin(DeviceModelRow, told_of_model())
+        .where(named_model(), differs())
+        .correlate(DeviceRow)
+        .exists()
     )
 
 
-def _own_values(device: str, profile: str, architecture: str) -> dict[str, str]:
+def own_values(device: str, profile: str, architecture: str) -> dict[str, str]:
     """Return a device's own data under `selectors.OWN_KEYS`."""
     return dict(zip(OWN_KEYS, (device, profile, architecture), strict=True))
 
@@ -220,7 +130,7 @@ def values_of(session: Session, devices: Sequence[str]) -> dict[str, dict[str, s
             DeviceRow.id.in_(devices)
         )
     )
-    found = {row[0]: _own_values(*row) for row in own}
+    found = {row[0]: own_values(*row) for row in own}
     labels = session.execute(
         select(DeviceLabelRow.device, DeviceLabelRow.key, DeviceLabelRow.value).where(
             DeviceLabelRow.device.in_(devices)
@@ -229,15 +139,6 @@ def values_of(session: Session, devices: Sequence[str]) -> dict[str, dict[str, s
     for device, key, value in labels:
         found[device].setdefault(key, value)
     return found
-
-
-def _releases_by_digest(session: Session, digests: Iterable[str]) -> dict[str, ReleaseRow]:
-    """Return the known releases among some digests."""
-    wanted = sorted(set(digests))
-    if not wanted:
-        return {}
-    rows = session.scalars(select(ReleaseRow).where(ReleaseRow.digest.in_(wanted)))
-    return {row.digest: row for row in rows}
 
 
 def enrol(
@@ -257,6 +158,7 @@ def enrol(
         labels: Its labels, already checked.
         now_s: Wall time.
     """
+    session.execute(delete(DeviceModelRow).where(DeviceModelRow.device == request.device))
     if row is None:
         row = DeviceRow(id=request.device, labels=[])
         session.add(row)
@@ -271,10 +173,8 @@ def enrol(
     row.peer_url = None
     row.report_sequence = 0
     row.online = False
+    row.desired_form = ONE_RELEASE
     row.reported_revision = 0
-    row.reported_release = None
-    row.variant = None
-    row.phase = ""
     row.last_error = ""
     row.enrolled_at_s = now_s
     row.last_seen_at_s = None

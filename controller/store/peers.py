@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Collection
 from typing import Final, NamedTuple
 
-from sqlalchemy import String, and_, bindparam, case, cast, func, or_, select
+from sqlalchemy import String, and_, bindparam, case, cast, exists, func, or_, select
 from sqlalchemy.orm import Session, aliased
 
 from controller.domain.states import DeviceState, ReleaseState
+from controller.store import devices
 from controller.store.deltas import Named
+from controller.store.model_tables import DesiredModelRow, DeviceModelRow
 from controller.store.tables import (
-    DesiredStateRow,
     DeviceLabelRow,
     DeviceRow,
     ReleaseBlobRow,
@@ -35,11 +36,11 @@ class Asking(NamedTuple):
     site: str
     peer_url: str | None
     kind: KindText
-    wanted: Named
-    """The published release that it has to run."""
+    wanted: tuple[Named, ...]
+    """The published releases that it has to run."""
 
-    runs: Named | None
-    """The release that it says is active, if it is one of ours and all of it is there."""
+    runs: tuple[Named, ...]
+    """The releases that it says are active, those of ours of which all is there."""
 
 
 class Neighbour(NamedTuple):
@@ -48,15 +49,15 @@ class Neighbour(NamedTuple):
     id: str
     peer_url: str
     kind: KindText
-    runs: Named | None
-    """The release that it says is active, if that has what is asked for and all of it is there."""
+    runs: tuple[Named, ...]
+    """The releases that it says are active and have what is asked for, if all of it is there."""
 
 
 _IS_WHOLE = or_(
-    DeviceRow.phase.in_(("", "idle")),
-    DesiredStateRow.release.is_distinct_from(DeviceRow.reported_release),
+    DeviceModelRow.phase.in_(("", "idle")),
+    DesiredModelRow.release.is_distinct_from(DeviceModelRow.release),
 )
-"""Whether all of what serves on a device is there: a variant may serve while the others come."""
+"""Whether all of a model that serves is there: a variant may serve while the others come."""
 
 _KIND = (cast(DeviceRow.profile, String), cast(DeviceRow.runtimes, String))
 _RUNS = aliased(ReleaseRow)
@@ -73,15 +74,17 @@ _ASKING = (
         _RUNS.envelope_sha256,
     )
     .join(DeviceLabelRow, DeviceLabelRow.device == DeviceRow.id)
-    .join(DesiredStateRow, DesiredStateRow.device == DeviceRow.id)
-    .join(ReleaseRow, ReleaseRow.digest == DesiredStateRow.release)
-    .outerjoin(_RUNS, and_(_RUNS.digest == DeviceRow.reported_release, _IS_WHOLE))
+    .join(DesiredModelRow, DesiredModelRow.device == DeviceRow.id)
+    .join(ReleaseRow, ReleaseRow.digest == DesiredModelRow.release)
+    .outerjoin(DeviceModelRow, devices.told_of_model())
+    .outerjoin(_RUNS, and_(_RUNS.digest == DeviceModelRow.release, _IS_WHOLE))
     .where(
         DeviceRow.id == bindparam("device"),
         DeviceRow.state == DeviceState.ENROLLED,
         DeviceLabelRow.key == bindparam("label"),
         ReleaseRow.state == ReleaseState.PUBLISHED,
     )
+    .order_by(DesiredModelRow.model)
 )
 _WITH_BLOBS = (
     select(ReleaseBlobRow.release, func.count().label("blobs"))
@@ -89,12 +92,19 @@ _WITH_BLOBS = (
     .group_by(ReleaseBlobRow.release)
     .subquery()
 )
+_OTHER = aliased(DeviceModelRow)
+_IS_FIRST = ~exists().where(
+    _OTHER.device == DeviceModelRow.device, _OTHER.model < DeviceModelRow.model
+)
+"""A device that only fetches needs one row, however many models it has."""
+
 _FETCHES = DeviceRow.id.in_(bindparam("fetching", expanding=True))
 _NEIGHBOURS = (
     select(DeviceRow.id, DeviceRow.peer_url, *_KIND, ReleaseRow.digest, ReleaseRow.envelope_sha256)
     .join(DeviceLabelRow, DeviceLabelRow.device == DeviceRow.id)
-    .outerjoin(DesiredStateRow, DesiredStateRow.device == DeviceRow.id)
-    .outerjoin(_WITH_BLOBS, and_(_WITH_BLOBS.c.release == DeviceRow.reported_release, _IS_WHOLE))
+    .outerjoin(DeviceModelRow, DeviceModelRow.device == DeviceRow.id)
+    .outerjoin(DesiredModelRow, devices.told_of_model())
+    .outerjoin(_WITH_BLOBS, and_(_WITH_BLOBS.c.release == DeviceModelRow.release, _IS_WHOLE))
     .outerjoin(ReleaseRow, ReleaseRow.digest == _WITH_BLOBS.c.release)
     .where(
         DeviceLabelRow.key == bindparam("label"),
@@ -103,7 +113,7 @@ _NEIGHBOURS = (
         DeviceRow.state == DeviceState.ENROLLED,
         DeviceRow.online.is_(True),
         DeviceRow.peer_url.is_not(None),
-        or_(_WITH_BLOBS.c.release.is_not(None), _FETCHES),
+        or_(_WITH_BLOBS.c.release.is_not(None), and_(_FETCHES, _IS_FIRST)),
     )
     .order_by(
         case((_FETCHES, 0), else_=1),
@@ -116,7 +126,7 @@ _NEIGHBOURS = (
 
 
 def asking(session: Session, device: str, label: str) -> Asking | None:
-    """Return a device that asks for the blobs of its release.
+    """Return a device that asks for the blobs of its releases.
 
     Args:
         session: The transaction.
@@ -126,14 +136,13 @@ def asking(session: Session, device: str, label: str) -> Asking | None:
     Returns:
         The device; None if it has no site, or may read nothing.
     """
-    row = session.execute(_ASKING, {"device": device, "label": label}).first()
-    if row is None:
+    rows = session.execute(_ASKING, {"device": device, "label": label}).all()
+    if not rows:
         return None
-    site, peer_url, profile, runtimes, *releases = row
-    wanted, active = Named(*releases[:2]), releases[2:]
-    return Asking(
-        site, peer_url, KindText(profile, runtimes), wanted, Named(*active) if active[0] else None
-    )
+    site, peer_url, profile, runtimes, *_releases = rows[0]
+    wanted = tuple(Named(*row[4:6]) for row in rows)
+    runs = tuple(Named(*row[6:8]) for row in rows if row[6])
+    return Asking(site, peer_url, KindText(profile, runtimes), wanted, runs)
 
 
 def neighbours(
@@ -164,12 +173,9 @@ def neighbours(
     asked = {"device": device, "label": label, "site": site}
     lists = {"blobs": sorted(blobs), "fetching": sorted(fetching)}
     rows = session.execute(_NEIGHBOURS, asked | lists)
-    return [
-        Neighbour(
-            name,
-            peer_url or "",
-            KindText(profile, runtimes),
-            Named(digest, envelope_sha256) if digest else None,
-        )
-        for name, peer_url, profile, runtimes, digest, envelope_sha256 in rows
-    ]
+    found: dict[str, Neighbour] = {}
+    for name, peer_url, profile, runtimes, digest, envelope_sha256 in rows:
+        known = found.get(name) or Neighbour(name, peer_url or "", KindText(profile, runtimes), ())
+        runs = (Named(digest, envelope_sha256),) if digest else ()
+        found[name] = known._replace(runs=known.runs + runs)
+    return list(found.values())

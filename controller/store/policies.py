@@ -15,8 +15,9 @@ from sqlalchemy.orm import Session
 from controller.domain.policy_choice import MAX_POLICIES
 from controller.domain.states import DeviceState
 from controller.errors import ConflictError, UnknownPolicyError
-from controller.store.desired import ONE_POLICY_SET, to_policy
-from controller.store.tables import DesiredStateRow, DeviceRow, PolicyRow, PolicySetRow
+from controller.store.model_tables import DesiredModelRow, DesiredStateRow
+from controller.store.policy_choices import ONE_POLICY_SET, to_policy
+from controller.store.tables import DeviceRow, PolicyRow, PolicySetRow
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -100,12 +101,19 @@ def remove(session: Session, name: str) -> None:
 
 def reach(session: Session) -> dict[str, Reach]:
     """Return the reach of each policy by name; a policy that no device has is left out."""
+    having = (
+        select(DesiredModelRow.device, DesiredModelRow.policy_name)
+        .where(DesiredModelRow.policy_name.is_not(None), DesiredModelRow.removed.is_(False))
+        .distinct()  # a device may have it for several of its models
+        .subquery()
+    )
     accepted = case((DeviceRow.reported_revision >= DesiredStateRow.revision, 1), else_=0)
     rows = session.execute(
-        select(DesiredStateRow.policy_name, func.count(), func.sum(accepted))
-        .join(DeviceRow, DeviceRow.id == DesiredStateRow.device)
-        .where(DesiredStateRow.policy_name.is_not(None), DeviceRow.state == DeviceState.ENROLLED)
-        .group_by(DesiredStateRow.policy_name)
+        select(having.c.policy_name, func.count(), func.sum(accepted))
+        .join(DesiredStateRow, DesiredStateRow.device == having.c.device)
+        .join(DeviceRow, DeviceRow.id == having.c.device)
+        .where(DeviceRow.state == DeviceState.ENROLLED)
+        .group_by(having.c.policy_name)
     )
     return {name: Reach(devices=count, accepted=int(has)) for name, count, has in rows}
 
@@ -118,4 +126,4 @@ def _locked(session: Session) -> PolicySetRow:
 
 
 def _content(row: PolicyRow) -> tuple[object, ...]:
-    return (row.selector, row.priority, row.spec)
+    return (row.selector, row.model, row.priority, row.spec)

@@ -8,17 +8,21 @@ from sqlalchemy import CompoundSelect, exists, select, union_all, update
 from sqlalchemy.orm import Session
 
 from controller.domain.measuring import MeasurementState
+from controller.domain.names import which_there_are
 from controller.domain.states import DeltaState, DeviceState, ReleaseState
 from controller.errors import IllegalTransitionError, UnknownReleaseError
 from controller.store.database import changed_rows, in_batches
 from controller.store.measurement_tables import MeasurementRow
+from controller.store.model_tables import DesiredModelRow
 from controller.store.tables import (
     DeltaRow,
-    DesiredStateRow,
     DeviceRow,
     ReleaseBlobRow,
     ReleaseRow,
 )
+from wire.package.index import is_digest
+
+MAX_NAMES = 10_000
 
 
 def find(session: Session, ref: str) -> ReleaseRow | None:
@@ -47,10 +51,27 @@ def get(session: Session, ref: str) -> ReleaseRow:
     row = find(session, ref)
     if row is None:
         raise UnknownReleaseError(
-            f"no release {ref[:130]!r} has been published",
-            remedy="name it as name:version or by its digest",
+            f"no release {ref[:130]!r} has been published", remedy=_which_there_are(session, ref)
         )
     return row
+
+
+def _which_there_are(session: Session, ref: str) -> str:
+    """Return what to do about a reference that names no release: those near to it come first."""
+    name, colon, _version = ref.partition(":")
+    if is_digest(name) and not colon:
+        return "name it as name:version or by its digest"
+    rows = session.execute(
+        select(ReleaseRow.name, ReleaseRow.version)
+        .where(ReleaseRow.state == ReleaseState.PUBLISHED)
+        .order_by(ReleaseRow.published_at_s.desc(), ReleaseRow.digest)
+        .limit(MAX_NAMES)
+    ).all()
+    same = [f"{row.name}:{row.version}" for row in rows if row.name == name]
+    newest = {row.name: f"{row.name}:{row.version}" for row in reversed(rows)}
+    known = same or sorted(newest.values())
+    none = "publish one with `fleet release publish`"
+    return which_there_are(ref, known, what="releases", none=none)
 
 
 def get_published(session: Session, ref: str) -> ReleaseRow:
@@ -134,7 +155,7 @@ def blob_size_for(session: Session, *, device: str, sha256: str) -> int | None:
         sha256: The blob.
 
     Returns:
-        Its size in bytes; None unless it belongs to the published release that this device has
+        Its size in bytes; None unless it belongs to a published release that this device has
         to run, or to one that it was asked to measure, or is a delta to a file of one.
     """
     return readable_blobs(session, device=device, sha256s=(sha256,)).get(sha256)
@@ -179,7 +200,7 @@ def readable_blobs(session: Session, *, device: str, sha256s: Collection[str]) -
 
 def _releases_for(device: str) -> CompoundSelect[tuple[str | None]]:
     """Return the digests of what a device has to run, and of what it was asked to measure."""
-    runs = select(DesiredStateRow.release).where(DesiredStateRow.device == device)
+    runs = select(DesiredModelRow.release).where(DesiredModelRow.device == device)
     measures = select(MeasurementRow.release).where(
         MeasurementRow.device == device, MeasurementRow.state == MeasurementState.ASKED
     )

@@ -14,7 +14,8 @@ from sqlalchemy import select, update
 from sqlalchemy.orm import Session
 
 from controller.domain.states import DeploymentState
-from controller.store.tables import DeploymentRow, DesiredStateRow, DeviceRow
+from controller.store.model_tables import DesiredModelRow, DesiredStateRow
+from controller.store.tables import DeploymentRow, DeviceRow
 from wire.messages import MAX_REVISION
 
 RAISE_BY: Final = 2**16
@@ -30,10 +31,12 @@ def catch_up(session: Session, *, now_s: float) -> None:
     """
     may_grow = DesiredStateRow.revision <= MAX_REVISION - RAISE_BY
     gave = (
-        select(DesiredStateRow.device)
+        select(DesiredModelRow.device)
+        .join(DesiredStateRow, DesiredStateRow.device == DesiredModelRow.device)
         .where(
-            DesiredStateRow.device == DeploymentRow.device,
-            DesiredStateRow.release_revision == DeploymentRow.revision,
+            DesiredModelRow.device == DeploymentRow.device,
+            DesiredModelRow.model == DeploymentRow.model,
+            DesiredModelRow.release_revision == DeploymentRow.revision,
             may_grow,
         )
         .correlate(DeploymentRow)
@@ -42,13 +45,12 @@ def catch_up(session: Session, *, now_s: float) -> None:
         update(DeploymentRow)
         .where(gave.exists())
         .values(revision=DeploymentRow.revision + RAISE_BY),
+        update(DesiredModelRow)
+        .where(DesiredModelRow.device.in_(select(DesiredStateRow.device).where(may_grow)))
+        .values(release_revision=DesiredModelRow.release_revision + RAISE_BY),
         update(DesiredStateRow)
         .where(may_grow)
-        .values(
-            revision=DesiredStateRow.revision + RAISE_BY,
-            release_revision=DesiredStateRow.release_revision + RAISE_BY,
-            issued_at_s=now_s,
-        ),
+        .values(revision=DesiredStateRow.revision + RAISE_BY, issued_at_s=now_s),
         update(DeploymentRow)
         .where(DeploymentRow.state == DeploymentState.ASSIGNED)
         .values(started_at_s=now_s, reported_at_s=None),

@@ -27,7 +27,7 @@ from controller.domain.states import (
 )
 from controller.store import deployment_changes as changes
 from controller.store import deployments, desired, way_back
-from controller.store.deployment_changes import Moment, Verdict
+from controller.store.deployment_changes import Before, Moment, Verdict
 from controller.store.releases import published
 from controller.store.rollouts import leave_out, log, move, named, take_in
 from controller.store.tables import MAX_DETAIL_CHARS, RolloutRow
@@ -73,13 +73,15 @@ def join_newcomers(
         now_s: Wall time.
     """
     selector = parse_selector(row.selector)
-    found = deployments.newcomers(session, row.id, selector, limit=MAX_NEWCOMERS, greeted=True)
+    found = deployments.newcomers(
+        session, row.id, row.model, selector, limit=MAX_NEWCOMERS, greeted=True
+    )
     if not found:
         return
     cannot = unfit(found)
-    leave_out(session, row.id, cannot, now_s=now_s)
+    leave_out(session, row.id, row.model, cannot, now_s=now_s)
     if found := [device for device in found if device not in cannot]:
-        take_in(session, row.id, found, releases={}, now_s=now_s)
+        take_in(session, row.id, row.model, found, releases={}, now_s=now_s)
         log(session, row.id, action="join", reason=named(found, "joined late"), now_s=now_s)
 
 
@@ -204,20 +206,20 @@ def end(
         IllegalTransitionError: It has ended already.
     """
     _close(session, row, order, reason=reason, now_s=now_s)
-    back = _send_back(session, row.id, way_back.to_restore(session, row.id), now_s=now_s)
+    back = _send_back(session, row, way_back.to_restore(session, row.id), now_s=now_s)
     left = deployments.in_state(session, row.id, *UNFINISHED_DEPLOYMENTS)
     _cancel(session, row.id, left, order, reason, now_s=now_s)
     return back
 
 
 def recall(
-    session: Session, rollout: str, *, reason: str, now_s: float, release: str | None = None
+    session: Session, row: RolloutRow, *, reason: str, now_s: float, release: str | None = None
 ) -> list[str]:
     """Take the order back from devices that wait for the release of a rollout that has ended.
 
     Args:
         session: The transaction.
-        rollout: The rollout.
+        row: The rollout.
         reason: Why.
         now_s: Wall time.
         release: Only from the devices that wait for this one.
@@ -228,16 +230,16 @@ def recall(
     Raises:
         IllegalTransitionError: One of them has finished in the meantime.
     """
-    waiting = deployments.in_state(session, rollout, DeploymentState.WAITING)
+    waiting = deployments.in_state(session, row.id, DeploymentState.WAITING)
     if release is not None:
-        wanted = deployments.targets(session, rollout, waiting)
+        wanted = deployments.targets(session, row.id, waiting)
         waiting = [device for device in waiting if wanted[device] == release]
-    known = way_back.to_restore(session, rollout)
+    known = way_back.to_restore(session, row.id)
     mine = {device: known[device] for device in waiting if device in known}
-    back = _send_back(session, rollout, mine, now_s=now_s)
+    back = _send_back(session, row, mine, now_s=now_s)
     verdict = Verdict(error_code="controller.recalled", detail=reason[:MAX_DETAIL_CHARS])
     event = DeploymentEvent.CANCEL
-    changes.move(session, rollout, waiting, event, now_s=now_s, verdict=verdict)
+    changes.move(session, row.id, waiting, event, now_s=now_s, verdict=verdict)
     return back
 
 
@@ -286,7 +288,7 @@ def to_reopen(session: Session, rollout: str) -> tuple[list[str], list[str]]:
 
 
 def skip_device(session: Session, device: str, *, reason: str, now_s: float) -> None:
-    """Take a device out of the rollout that it takes part in, if any, and let it go back.
+    """Take a device out of the rollouts that it takes part in, if any, and let it go back.
 
     Args:
         session: The transaction.
@@ -302,7 +304,7 @@ def skip_device(session: Session, device: str, *, reason: str, now_s: float) -> 
         if part.state in ORDERED_DEPLOYMENTS:
             back = way_back.to_restore(session, part.rollout)
             mine = {name: item for name, item in back.items() if name == device}
-            desired.issue(session, mine, rollout=part.rollout, now_s=now_s)
+            _restore(session, part.rollout, part.model, mine, now_s=now_s)
         event = DeploymentEvent.CANCEL
         changes.move(session, part.rollout, [device], event, now_s=now_s, verdict=verdict)
         log(session, part.rollout, action="skip", reason=f"{device}: {reason}", now_s=now_s)
@@ -319,7 +321,7 @@ def _order(
     """Give devices their desired state for a rollout, and record to what they can go back."""
     wanted = deployments.targets(session, row.id, devices)
     before = way_back.releases_before(session, row, wanted)
-    revisions = desired.issue(session, wanted, rollout=row.id, now_s=now_s)
+    revisions = desired.issue(session, row.model, wanted, rollout=row.id, now_s=now_s)
     at = _moment(row, now_s)
     changes.order(session, row.id, revisions, before, event=event, stage=row.stage, at=at)
 
@@ -348,15 +350,24 @@ def _cancel(
 
 
 def _send_back(
-    session: Session, rollout: str, back: dict[str, str | None], *, now_s: float
+    session: Session, row: RolloutRow, back: Mapping[str, Before], *, now_s: float
 ) -> list[str]:
     if not back:
         return []
-    desired.issue(session, back, rollout=rollout, now_s=now_s)
+    _restore(session, row.id, row.model, back, now_s=now_s)
     names = sorted(back)
     reason = named(names, "back to what was there before")
-    log(session, rollout, action="restore", reason=reason, now_s=now_s)
+    log(session, row.id, action="restore", reason=reason, now_s=now_s)
     return names
+
+
+def _restore(
+    session: Session, rollout: str, model: str, back: Mapping[str, Before], *, now_s: float
+) -> None:
+    """Order what devices had of a model before; one that had nothing is to have nothing of it."""
+    releases = {device: before.release for device, before in back.items()}
+    without = {device for device, before in back.items() if before.is_nothing}
+    desired.issue(session, model, releases, rollout=rollout, now_s=now_s, without=without)
 
 
 def _moment(row: RolloutRow, now_s: float) -> Moment:

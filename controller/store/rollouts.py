@@ -25,6 +25,7 @@ from controller.domain.states import (
 from controller.errors import IllegalTransitionError, UnknownRolloutError
 from controller.store import deployment_changes, deployments
 from controller.store.database import changed_rows
+from controller.store.deployment_changes import Verdict
 from controller.store.tables import (
     MAX_DETAIL_CHARS,
     DeploymentRow,
@@ -55,6 +56,9 @@ class NewRollout:
     id: str
     release: str
     """The digest."""
+
+    model: str
+    """The name of the release."""
 
     selector: str
     limits: Limits
@@ -153,6 +157,7 @@ def begin(session: Session, new: NewRollout, devices: Sequence[str]) -> None:
         RolloutRow(
             id=new.id,
             release=new.release,
+            model=new.model,
             origin=new.origin,
             is_retry=new.is_retry,
             selector=new.selector,
@@ -178,7 +183,7 @@ def begin(session: Session, new: NewRollout, devices: Sequence[str]) -> None:
         RolloutStageRow(rollout=new.id, number=number, count=spec.count, percent=spec.percent)
         for number, spec in enumerate(new.stages, start=1)
     )
-    take_in(session, new.id, devices, releases=new.releases, now_s=new.created_at_s)
+    take_in(session, new.id, new.model, devices, releases=new.releases, now_s=new.created_at_s)
     what = "made"
     if new.origin is not None:
         what = f"made to {'try again' if new.is_retry else 'roll back'} {new.origin}"
@@ -288,6 +293,7 @@ def events(session: Session, rollout: str, *, limit: int) -> list[RolloutEventRo
 def take_in(
     session: Session,
     rollout: str,
+    model: str,
     devices: Sequence[str],
     *,
     releases: Mapping[str, str],
@@ -298,26 +304,33 @@ def take_in(
     Args:
         session: The transaction.
         rollout: The rollout.
-        devices: Devices that no other unfinished rollout has.
+        model: Its model.
+        devices: Devices that no other unfinished rollout of the model has.
         releases: Device to the release that it is brought to, where that is not the rollout's.
         now_s: Wall time.
     """
-    deployment_changes.supersede(session, rollout, devices, now_s=now_s)
+    verdict = Verdict(
+        error_code="controller.superseded", detail=f"rollout {rollout} took the device"
+    )
+    deployment_changes.end_waiting(session, model, devices, verdict, now_s=now_s, but=rollout)
     places = [(name, _position(rollout, name)) for name in devices]
-    deployment_changes.add(session, rollout, places, releases)
+    deployment_changes.add(session, rollout, model, places, releases)
 
 
-def leave_out(session: Session, rollout: str, unfit: Mapping[str, str], *, now_s: float) -> None:
+def leave_out(
+    session: Session, rollout: str, model: str, unfit: Mapping[str, str], *, now_s: float
+) -> None:
     """Record devices that a rollout leaves out because they cannot take its release.
 
     Args:
         session: The transaction.
         rollout: The rollout.
+        model: Its model.
         unfit: Each such device with its reason; none of them takes part yet.
         now_s: Wall time.
     """
     if unfit:
-        deployment_changes.leave_out(session, rollout, unfit, now_s=now_s)
+        deployment_changes.leave_out(session, rollout, model, unfit, now_s=now_s)
         reason = named(list(unfit), "left out: cannot take the release")
         log(session, rollout, action="skip", reason=reason, now_s=now_s)
 

@@ -2,7 +2,7 @@
 
 Rules:
 - The database forbids what the code forbids: every state column has a CHECK, every reference a
-  foreign key, and a device has at most one unfinished deployment.
+  foreign key, and a device has at most one unfinished deployment of each model.
 - Times are wall seconds since the epoch, because they outlive the process.
 - The database keeps no secrets: only the digest of a token and the public key of a device.
 """
@@ -43,6 +43,7 @@ NAME_CHARS = 63
 DIGEST_CHARS = 64
 MAX_DETAIL_CHARS = 500
 MAX_CODE_CHARS = 64
+ERROR_CHARS = MAX_DETAIL_CHARS + MAX_CODE_CHARS + 2
 
 
 def _one_of(column: str, states: type[StrEnum]) -> CheckConstraint:
@@ -102,11 +103,15 @@ class DeviceRow(Base):
     report_sequence: Mapped[int] = mapped_column(BigInteger, server_default="0")
     """Number of the last report of this boot; a report with a lower one comes late."""
 
+    desired_form: Mapped[int] = mapped_column(Integer, server_default="1")
+    """The newest form of a desired state that it reads (`wire.desired`), as it said last."""
+
     reported_revision: Mapped[int] = mapped_column(BigInteger)
-    reported_release: Mapped[str | None] = mapped_column(String(DIGEST_CHARS))
-    variant: Mapped[str | None] = mapped_column(String(NAME_CHARS))
-    phase: Mapped[str] = mapped_column(String(16))
-    last_error: Mapped[str] = mapped_column(String(MAX_DETAIL_CHARS + MAX_CODE_CHARS + 2))
+    """The newest desired state that it has accepted."""
+
+    last_error: Mapped[str] = mapped_column(String(ERROR_CHARS))
+    """What it said last that concerns no single model, such as why it refuses a desired state."""
+
     enrolled_at_s: Mapped[float]
     last_seen_at_s: Mapped[float | None]
     labels: Mapped[list[DeviceLabelRow]] = relationship(
@@ -219,6 +224,9 @@ class RolloutRow(Base):
 
     id: Mapped[str] = mapped_column(String(NAME_CHARS), primary_key=True)
     release: Mapped[str] = mapped_column(ForeignKey("release.digest"))
+    model: Mapped[str] = mapped_column(String(NAME_CHARS), server_default="")
+    """The name of the release. All releases that the rollout brings are of this model."""
+
     origin: Mapped[str | None] = mapped_column(
         ForeignKey("rollout.id", name="fk_rollout_rollback_of")
     )
@@ -283,6 +291,7 @@ class DeploymentRow(Base):
         Index(
             "uq_deployment_unfinished",
             "device",
+            "model",
             unique=True,
             sqlite_where=text("state IN ('pending', 'assigned', 'waiting')"),
             postgresql_where=text("state IN ('pending', 'assigned', 'waiting')"),
@@ -293,6 +302,9 @@ class DeploymentRow(Base):
 
     rollout: Mapped[str] = mapped_column(ForeignKey("rollout.id"), primary_key=True)
     device: Mapped[str] = mapped_column(ForeignKey("device.id"), primary_key=True)
+    model: Mapped[str] = mapped_column(String(NAME_CHARS), server_default="")
+    """That of the rollout."""
+
     state: Mapped[str] = mapped_column(String(16))
     position: Mapped[int] = mapped_column(Integer)
     """Order of starting: a fixed shuffle, so that the first stage is a fair sample."""
@@ -305,6 +317,9 @@ class DeploymentRow(Base):
 
     previous: Mapped[str | None] = mapped_column(ForeignKey("release.digest"))
     """The release that the device had before and can go back to."""
+
+    is_first: Mapped[bool] = mapped_column(Boolean, server_default=false())
+    """Whether the device had nothing of the model before: it goes back to nothing."""
 
     release: Mapped[str | None] = mapped_column(ForeignKey("release.digest"))
     """The release that the device is brought to, if it is not the rollout's."""
@@ -331,41 +346,15 @@ class DeploymentRow(Base):
     finished_at_s: Mapped[float | None]
 
 
-class DesiredStateRow(Base):
-    """What a device should run; the revision only grows."""
-
-    __tablename__ = "desired_state"
-    __table_args__ = (
-        CheckConstraint("revision >= 1", name="revision"),
-        Index(None, "policy_generation"),
-    )
-
-    device: Mapped[str] = mapped_column(ForeignKey("device.id"), primary_key=True)
-    revision: Mapped[int] = mapped_column(BigInteger)
-    release: Mapped[str | None] = mapped_column(ForeignKey("release.digest"))
-    rollout: Mapped[str | None] = mapped_column(ForeignKey("rollout.id"))
-    issued_at_s: Mapped[float]
-    release_revision: Mapped[int] = mapped_column(BigInteger, server_default="0")
-    """The revision in which the release was given. A later change of policy raises only `revision`,
-    so it does not affect the deployment, which refers to this one."""
-
-    policy_name: Mapped[str | None] = mapped_column(String(NAME_CHARS))
-    """Name of the policy that was chosen. It is no foreign key, because it tells what was sent,
-    even if that policy has been removed."""
-
-    policy: Mapped[dict[str, Any] | None] = mapped_column(JSON(none_as_null=True))
-    """The policy that is sent, as `wire.policy.PolicySpec`; None for the default one."""
-
-    policy_generation: Mapped[int] = mapped_column(BigInteger, server_default="0")
-    """Generation of the policies from which it was chosen; 0 to have it chosen again."""
-
-
 class PolicyRow(Base):
-    """A policy and the devices that it is for."""
+    """A policy, and the devices and the model that it is for."""
 
     __tablename__ = "policy"
 
     name: Mapped[str] = mapped_column(String(NAME_CHARS), primary_key=True)
+    model: Mapped[str | None] = mapped_column(String(NAME_CHARS))
+    """None for all models."""
+
     selector: Mapped[str] = mapped_column(String(1024))
     priority: Mapped[int] = mapped_column(Integer)
     spec: Mapped[dict[str, Any]]

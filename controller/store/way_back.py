@@ -21,16 +21,23 @@ from controller.domain.states import (
     ReleaseState,
 )
 from controller.store.database import in_batches
+from controller.store.deployment_changes import Before
 from controller.store.deployments import target
+from controller.store.model_tables import DesiredModelRow, DeviceModelRow
 from controller.store.releases import published
 from controller.store.tables import (
     DeploymentRow,
-    DesiredStateRow,
     DeviceRow,
     ReleaseRow,
     RolloutRow,
 )
 
+_IS_WANTED = and_(
+    DesiredModelRow.device == DeploymentRow.device, DesiredModelRow.model == DeploymentRow.model
+)
+_IS_TOLD = and_(
+    DeviceModelRow.device == DeploymentRow.device, DeviceModelRow.model == DeploymentRow.model
+)
 _WAY_BACK = and_(
     ReleaseRow.digest == DeploymentRow.previous,
     ReleaseRow.digest != target(),
@@ -94,13 +101,14 @@ def still_on(session: Session, rollout: str) -> dict[str, str | None]:
         select(DeploymentRow.device, ReleaseRow.digest)
         .join(RolloutRow, RolloutRow.id == DeploymentRow.rollout)
         .join(DeviceRow, DeviceRow.id == DeploymentRow.device)
-        .outerjoin(DesiredStateRow, DesiredStateRow.device == DeploymentRow.device)
+        .outerjoin(DesiredModelRow, _IS_WANTED)
+        .outerjoin(DeviceModelRow, _IS_TOLD)
         .outerjoin(ReleaseRow, _WAY_BACK)
         .where(
             DeploymentRow.rollout == rollout,
             DeploymentRow.started_at_s.is_not(None),
             DeviceRow.state == DeviceState.ENROLLED,
-            or_(DesiredStateRow.release == target(), DeviceRow.reported_release == target()),
+            or_(DesiredModelRow.release == target(), DeviceModelRow.release == target()),
         )
         .order_by(DeploymentRow.device)
     )
@@ -122,7 +130,8 @@ def running(session: Session, release: str, *, limit: int) -> list[Running]:
     """
     found = session.execute(
         select(DeviceRow.id, DeviceRow.online)
-        .where(DeviceRow.reported_release == release, DeviceRow.state == DeviceState.ENROLLED)
+        .join(DeviceModelRow, DeviceModelRow.device == DeviceRow.id)
+        .where(DeviceModelRow.release == release, DeviceRow.state == DeviceState.ENROLLED)
         .order_by(DeviceRow.id)
         .limit(limit)
     ).all()
@@ -155,7 +164,7 @@ def running(session: Session, release: str, *, limit: int) -> list[Running]:
 
 def releases_before(
     session: Session, rollout: RolloutRow, wanted: Mapping[str, str]
-) -> dict[str, str | None]:
+) -> dict[str, Before]:
     """Return the release to which each device can go back, before a rollout orders it.
 
     It is the first of these that is not the ordered one: what the device reports, what it is to run
@@ -168,50 +177,67 @@ def releases_before(
         wanted: Device to the digest that it is about to be ordered to run.
 
     Returns:
-        Device to digest, or None. It is the ordered digest for a device that is to run it already
-        and for which no other is known.
+        Device to what it had. That is the ordered digest for a device that is to run it already and
+        for which no other is known.
     """
     orders = [rollout.id, rollout.origin if rollout.is_retry else None]
     earlier = and_(DeploymentRow.device == DeviceRow.id, DeploymentRow.rollout.in_(orders))
-    found: dict[str, str | None] = {}
+    found: dict[str, Before] = {}
     for batch in in_batches(sorted(wanted)):
         rows = session.execute(
             select(
                 DeviceRow.id,
-                DeviceRow.reported_release,
-                DesiredStateRow.release,
+                DeploymentRow.is_first,
+                DeviceModelRow.release,
+                DesiredModelRow.release,
                 DeploymentRow.previous,
             )
-            .outerjoin(DesiredStateRow, DesiredStateRow.device == DeviceRow.id)
+            .outerjoin(
+                DesiredModelRow,
+                and_(
+                    DesiredModelRow.device == DeviceRow.id, DesiredModelRow.model == rollout.model
+                ),
+            )
+            .outerjoin(
+                DeviceModelRow,
+                and_(DeviceModelRow.device == DeviceRow.id, DeviceModelRow.model == rollout.model),
+            )
             .outerjoin(DeploymentRow, earlier)
             .where(DeviceRow.id.in_(batch))
         ).all()
-        usable = published(session, {digest for row in rows for digest in row[1:] if digest})
-        for device, reported, desired, before in rows:
-            digest = wanted[device]
-            same = digest if desired == digest else None
-            others = (i for i in (reported, desired, before) if i in usable and i != digest)
-            found[device] = next(others, found.get(device, same))
+        usable = published(session, {digest for row in rows for digest in row[2:] if digest})
+        for device, was_first, *known in rows:
+            digest, seen = wanted[device], found.get(device)
+            others = (each for each in known if each in usable and each != digest)
+            same = digest if known[1] == digest else None
+            release = next(others, seen.release if seen else same)
+            has_none = not any(known) or (bool(was_first) and set(known) <= {digest, None})
+            found[device] = Before(
+                release=release,
+                is_nothing=release is None and (has_none or (seen is not None and seen.is_nothing)),
+            )
     return found
 
 
-def to_restore(session: Session, rollout: str) -> dict[str, str | None]:
-    """Return a rollout's devices that failed or have not finished, and the release to restore.
+def to_restore(session: Session, rollout: str) -> dict[str, Before]:
+    """Return a rollout's devices that failed or have not finished, and what each goes back to.
 
     Args:
         session: The transaction.
         rollout: The rollout.
 
     Returns:
-        Device to digest or None. Devices that have been given another release since are left out,
-        and so are those that were to run the rollout's release before it: they keep it.
+        Device to what it had. Devices that have been given another release since are left out, and
+        so are those that were to run the rollout's release before it: they keep it. A device keeps
+        what it has if it had a release that is unknown or was revoked.
     """
     rows = session.execute(
-        select(DeploymentRow.device, DeploymentRow.previous, ReleaseRow.state)
+        select(
+            DeploymentRow.device, DeploymentRow.previous, DeploymentRow.is_first, ReleaseRow.state
+        )
         .join(
-            DesiredStateRow,
-            (DesiredStateRow.device == DeploymentRow.device)
-            & (DesiredStateRow.release_revision == DeploymentRow.revision),
+            DesiredModelRow,
+            _IS_WANTED & (DesiredModelRow.release_revision == DeploymentRow.revision),
         )
         .join(RolloutRow, RolloutRow.id == DeploymentRow.rollout)
         .outerjoin(ReleaseRow, ReleaseRow.digest == DeploymentRow.previous)
@@ -222,6 +248,8 @@ def to_restore(session: Session, rollout: str) -> dict[str, str | None]:
         )
     )
     return {
-        device: before if state == ReleaseState.PUBLISHED else None
-        for device, before, state in rows
+        device: Before(
+            release=before if state == ReleaseState.PUBLISHED else None, is_nothing=is_first
+        )
+        for device, before, is_first, state in rows
     }

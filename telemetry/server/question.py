@@ -107,7 +107,7 @@ def check_attributes(query: Query, attributes: Iterable[str]) -> None:
     Raises:
         QueryError: The text says which attributes it has.
     """
-    known = {DEVICE, "release", "variant"}.union(attributes)
+    known = {DEVICE, "model", "release", "variant"}.union(attributes)
     asked = [name for name in query.group_by if name != MINUTE]
     for name in (*asked, *(name for name, _ in query.where)):
         if name not in known:

@@ -94,7 +94,7 @@ def measure_of(row: MinuteRow) -> Measure:
 
 
 def attributes_of(release: str, variant: str, rest: str) -> dict[str, str]:
-    """Return the attributes of a series from its columns."""
-    named = {"release": release, "variant": variant}
+    """Return the attributes of a series from its columns; the model is a part of the release."""
+    named = {"release": release, "variant": variant, "model": release.partition(":")[0]}
     others = convert(json.loads(rest), dict[str, str])
     return {name: value for name, value in named.items() if value} | others

@@ -41,7 +41,7 @@ def test_a_restored_directory_holds_what_was_backed_up(
     restored = restore(tmp_path / "fleet.tar", again, CLOCK, database_url=target_database_url)
     assert (restored.home, restored.has_blobs, restored.outside) == (str(home), True, ())
     after = content(load_config(again / "controller.toml").database_url)
-    led = {"desired_state", "deployment", "device"}
+    led = {"desired_state", "desired_model", "deployment", "device"}
     assert {k: v for k, v in after.items() if k not in led} == {
         k: v for k, v in before.items() if k not in led
     }
@@ -77,7 +77,8 @@ def test_a_backup_of_an_earlier_version_is_brought_to_today(
     again = tmp_path / "again"
     restore(tmp_path / "fleet.tar", again, CLOCK, database_url=target_database_url)
     rows = content(load_config(again / "controller.toml").database_url)
-    assert rows["desired_state"][0][:3] == ("cam-1", 7 + RAISE_BY, "d")
+    assert rows["desired_state"][0][:2] == ("cam-1", 7 + RAISE_BY)
+    assert rows["desired_model"][0][:5] == ("cam-1", "digits", "d", "r1", 7 + RAISE_BY)
     assert 7 + RAISE_BY in rows["deployment"][0]
 
 

@@ -225,9 +225,9 @@ def test_policies(
     assert [p["name"] for p in stack.ok("policy", "list", "--json").json] == ["lab", "everyone"]
     table = stack.ok("policy", "list").out.splitlines()
     assert table[0].split() == [
-        "POLICY", "PRIORITY", "SELECTOR", "KIND", "DEVICES", "ACCEPTED", "CHANGED"
+        "POLICY", "PRIORITY", "MODEL", "SELECTOR", "KIND", "DEVICES", "ACCEPTED", "CHANGED"
     ]  # fmt: skip
-    assert table[1].split()[:4] == ["lab", "0", "stage=lab", "adaptive"]
+    assert table[1].split()[:5] == ["lab", "0", "all", "stage=lab", "adaptive"]
     shown = stack.ok("policy", "show", "lab").out
     assert "objective.deadline_ms           100\n" in shown
     # What options say counts more than the file.

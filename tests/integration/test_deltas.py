@@ -27,7 +27,7 @@ from controller.store.tables import DeltaRow
 from tests.simulators.clock import FakeClock
 from tests.simulators.controller_fleet import Fleet
 from tests.simulators.deltas import applied
-from tests.simulators.packages import SignedPackage
+from tests.simulators.packages import SignedPackage, package, variant
 from tests.simulators.patience import until
 from tests.simulators.versions import noise, trained, version
 from wire import topics
@@ -176,6 +176,23 @@ def test_a_device_fetches_it_like_any_blob(fleet: Fleet) -> None:
     assert not any(chunk.missing for chunk in came.values())
     whole = b"".join(bytes(came[index].data) for index in sorted(came))
     assert applied(trained(), whole) == trained(1)
+
+
+def test_each_of_several_models_gets_its_own_delta(either_fleet: Fleet) -> None:
+    fleet = either_fleet
+    faces = [
+        package(number, [(variant("best"), trained(seed))], name="faces")
+        for number, seed in (("1", 7), ("2", 8))
+    ]
+    brought(fleet, faces[0])
+    brought(fleet, TWO)
+    brought(fleet, faces[1])
+    fleet.controller.deltas.start()
+    to_faces = sha256_hex(trained(8))
+    assert made(fleet).base == sha256_hex(trained())
+    assert made(fleet, to_faces, faces[0].digest).base == sha256_hex(trained(7))
+    assert made(fleet).base == sha256_hex(trained()), "asked for by turns"
+    assert offered(fleet, sha256_hex(b"nobody's")) is None
 
 
 def test_it_is_made_before_the_first_device_asks(either_fleet: Fleet) -> None:

@@ -11,13 +11,29 @@ from alembic.script import ScriptDirectory
 
 from controller.domain.rollout_policy import InFlight
 from controller.errors import DatabaseError, SettingsError
-from controller.store import desired, measurements, policies, reports, rollouts
+from controller.store import (
+    desired,
+    device_status,
+    measurements,
+    policies,
+    policy_choices,
+    rollout_steps,
+    rollouts,
+)
 from controller.store.all_tables import CONTROL_METADATA
 from controller.store.database import Database, alembic_config, migrate
 from controller.store.tables import PolicyRow
 from telemetry.server.store import TelemetryStore
 from telemetry.server.store import metadata as telemetry_metadata
-from tests.simulators.stored_fleet import OLD_FLEET
+from tests.simulators.stored_fleet import (
+    DIGEST,
+    OLD_FLEET,
+    OTHER,
+    add_device,
+    add_release,
+    add_rollout,
+    add_told,
+)
 from wire.messages import SumPoint, TelemetryBatch
 from wire.policy import PolicySpec
 
@@ -96,16 +112,18 @@ def test_what_was_issued_before_there_were_policies_goes_on(database_url: str) -
         migrate(database_url)
         with database.transaction() as session:
             (document,) = desired.documents(session, ["cam-1"])
-            assert (document.revision, document.policy) == (7, PolicySpec(kind="rules"))
-            known = reports.find(session, "cam-1")
+            (model,) = document.desired.models
+            assert (document.desired.revision, model.policy) == (7, PolicySpec(kind="rules"))
+            known = device_status.find(session, "cam-1")
             assert known is not None
-            assert known.deployment is not None
-            assert desired.with_stale_policy(session, limit=10) == []
+            assert known.models["digits"].deployment is not None
+            assert policy_choices.with_stale(session, limit=10) == []
             policies.put(session, everyone())
-            assert desired.with_stale_policy(session, limit=10) == ["cam-1"]
+            assert policy_choices.with_stale(session, limit=10) == ["cam-1"]
             desired.choose_policies_again(session, ["cam-1"], now_s=2.0)
             (document,) = desired.documents(session, ["cam-1"])
-            assert (document.revision, document.policy.kind) == (8, "adaptive")
+            (model,) = document.desired.models
+            assert (document.desired.revision, model.policy.kind) == (8, "adaptive")
     finally:
         database.close()
 
@@ -126,7 +144,8 @@ def test_a_running_deployment_is_found_again_after_going_down(database_url: str)
         migrate(database_url)
         with database.reading() as session:
             (document,) = desired.documents(session, ["cam-1"])
-            assert (document.revision, document.policy) == (8, PolicySpec(kind="rules"))
+            (model,) = document.desired.models
+            assert (document.desired.revision, model.policy) == (8, PolicySpec(kind="rules"))
     finally:
         database.close()
 
@@ -273,5 +292,119 @@ def test_devices_and_what_they_measured_come_through_going_down_and_up(database_
             lent = session.scalar(sa.text("SELECT lent FROM device WHERE id = 'cam-1'"))
             assert not lent, "nothing is lent that nobody lent since"
             assert measurements.newest(session, limit=10) == []
+    finally:
+        database.close()
+
+
+def test_what_a_device_had_becomes_its_model(database_url: str) -> None:
+    migrate(database_url, "0011")
+    database = Database(database_url)
+    try:
+        with database.transaction() as session:
+            for statement in BEFORE_MODELS.split(";"):
+                session.execute(sa.text(statement))
+        database.close()
+        migrate(database_url)
+        with database.reading() as session:
+            rows = session.execute(
+                sa.text("SELECT device, model, release, rollout FROM desired_model ORDER BY device")
+            )
+            assert [tuple(row) for row in rows] == [
+                ("away", "digits", None, "r1"),
+                ("odd", "digits", "d", "r1"),
+                ("runs", "digits", "d", "r1"),
+            ]
+            told = session.execute(
+                sa.text("SELECT device, model, release, phase FROM device_model ORDER BY device")
+            )
+            assert [tuple(row) for row in told] == [
+                ("away", "digits", None, ""),
+                ("odd", "digits", "f", "idle"),
+                ("runs", "digits", "d", "fetching"),
+                ("stray", "", "f", ""),
+            ]
+            models = session.scalars(sa.text("SELECT model FROM deployment")).all()
+            assert set(models) == {"digits"}
+            assert session.scalar(sa.text("SELECT model FROM rollout")) == "digits"
+            forms = session.scalars(sa.text("SELECT desired_form FROM device")).all()
+            assert set(forms) == {1}
+            stray = session.scalar(sa.text("SELECT state FROM deployment WHERE device = 'stray'"))
+            assert stray == "cancelled", "its release is of another model than the rollout"
+    finally:
+        database.close()
+
+
+BEFORE_MODELS = """
+INSERT INTO release VALUES ('d', 'digits', '1', 'published', 'e', 1, 1, 1.0, '[]');
+INSERT INTO release VALUES ('o', 'other', '1', 'published', 'e', 1, 1, 1.0, '[]');
+INSERT INTO device (id, state, public_key, profile_name, architecture, profile, agent_version,
+    boot_id, online, reported_revision, reported_release, variant, phase, last_error, enrolled_at_s)
+    VALUES ('runs', 'enrolled', 'k', 'rpi4', 'aarch64', '{}', '1', '', TRUE, 7, 'd', 'best',
+    'fetching', '', 1.0);
+INSERT INTO device (id, state, public_key, profile_name, architecture, profile, agent_version,
+    boot_id, online, reported_revision, reported_release, variant, phase, last_error, enrolled_at_s)
+    VALUES ('odd', 'enrolled', 'k', 'rpi4', 'aarch64', '{}', '1', '', TRUE, 7, 'f', NULL, 'idle',
+    '', 1.0);
+INSERT INTO device (id, state, public_key, profile_name, architecture, profile, agent_version,
+    boot_id, online, reported_revision, reported_release, variant, phase, last_error, enrolled_at_s)
+    VALUES ('away', 'enrolled', 'k', 'rpi4', 'aarch64', '{}', '1', '', FALSE, 0, NULL, NULL, '', '',
+    1.0);
+INSERT INTO device (id, state, public_key, profile_name, architecture, profile, agent_version,
+    boot_id, online, reported_revision, reported_release, variant, phase, last_error, enrolled_at_s)
+    VALUES ('stray', 'enrolled', 'k', 'rpi4', 'aarch64', '{}', '1', '', FALSE, 0, 'f', NULL, '', '',
+    1.0);
+INSERT INTO rollout (id, release, selector, state, reason, max_in_flight, soak_s,
+    device_deadline_s, max_failures, min_finished, approval, initial_devices, stage,
+    approved_stage, created_at_s)
+    VALUES ('r1', 'd', '', 'running', '', 1, 0, 60, 0, 1, FALSE, 1, 1, 1, 1.0);
+INSERT INTO deployment (rollout, device, state, position, stage, revision, phase, done_bytes,
+    total_bytes, error_code, detail, started_at_s) VALUES ('r1', 'runs', 'assigned', 0, 1, 7, '', 0,
+    0, '', '', 1.0);
+INSERT INTO deployment (rollout, device, state, position, stage, release, phase, done_bytes,
+    total_bytes, error_code, detail) VALUES ('r1', 'stray', 'pending', 0, 1, 'o', '', 0, 0, '', '');
+INSERT INTO desired_state (device, revision, release, rollout, issued_at_s, release_revision)
+    VALUES ('runs', 8, 'd', 'r1', 1.0, 7);
+INSERT INTO desired_state (device, revision, release, rollout, issued_at_s, release_revision)
+    VALUES ('odd', 7, 'd', 'r1', 1.0, 7);
+INSERT INTO desired_state (device, revision, release, rollout, issued_at_s, release_revision)
+    VALUES ('away', 7, NULL, 'r1', 1.0, 7)
+"""
+"""A fleet at work, in the tables of revision 0011."""
+
+
+def test_going_down_a_device_keeps_the_model_that_it_was_given_last(database_url: str) -> None:
+    migrate(database_url)
+    database = Database(database_url)
+    try:
+        with database.transaction() as session:
+            device = add_device(session, "cam-1")
+            add_release(session)
+            add_release(session, OTHER, name="faces")
+            add_told(session, device, DIGEST)
+            add_told(session, device, OTHER, model="faces")
+            for rollout, digest, model in (("r1", OTHER, "faces"), ("r2", DIGEST, "digits")):
+                row = add_rollout(session, rollout, ("cam-1",), digest, model)
+                rollout_steps.start(session, row, ["cam-1"], now_s=2.0)
+            policies.put(session, everyone())
+            one = PolicyRow(
+                name="one", selector="", model="faces", priority=0, spec={}, changed_at_s=1.0
+            )
+            policies.put(session, one)
+        database.close()
+        migrate(database_url, "0011")
+        with database.reading() as session:
+            wanted = session.execute(
+                sa.text("SELECT revision, release, rollout, release_revision FROM desired_state")
+            ).one()
+            assert tuple(wanted) == (2, DIGEST, "r2", 2)
+            assert session.scalar(sa.text("SELECT reported_release FROM device")) == DIGEST
+            rows = session.execute(sa.text("SELECT rollout, state FROM deployment"))
+            assert {tuple(row) for row in rows} == {("r1", "cancelled"), ("r2", "assigned")}
+            assert session.scalars(sa.text("SELECT name FROM policy")).all() == ["everyone"]
+        database.close()
+        migrate(database_url)
+        with database.reading() as session:
+            (document,) = desired.documents(session, ["cam-1"])
+            assert [model.name for model in document.desired.models] == ["digits"]
     finally:
         database.close()

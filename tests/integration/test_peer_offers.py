@@ -29,6 +29,7 @@ from tests.simulators.stored_fleet import (
     THIRD,
     add_device,
     add_release,
+    add_told,
     run,
 )
 from wire import topics
@@ -41,6 +42,7 @@ from wire.trust.peer_links import check_peer_link
 
 ONE, TWO = two_variants("1", best="one", small="one's"), two_variants("2", best="two")
 BEST = sha256_hex(b"two")
+FOURTH = "d" * 64
 FILES = tuple(entry.sha256 for entry in TWO.index.files)
 CAMS = names("cam", 10)
 
@@ -130,7 +132,9 @@ class Site:
 
 def add_neighbour(session: Session, name: str, runs: str | None) -> None:
     row = add_device(session, name, site="roof")
-    row.online, row.peer_url, row.reported_release = True, "http://192.168.0.1:8471", runs
+    row.online, row.peer_url = True, "http://192.168.0.1:8471"
+    if runs is not None:
+        add_told(session, row, runs)
 
 
 def near(
@@ -426,7 +430,40 @@ def test_those_whose_release_has_most_come_first(database: Database) -> None:
     with database.reading() as session:
         found = near(session, "cam-0", fetching=["cam-3"], blobs=[THIRD, OTHER])
     assert [each.id for each in found] == ["cam-3", "cam-2", "cam-1"]
-    assert found[0].runs is None
+    assert found[0].runs == ()
+
+
+def test_each_model_of_a_neighbour_counts_and_one_that_only_fetches_is_found_once(
+    database: Database,
+) -> None:
+    with database.transaction() as session:
+        add_release(session)
+        releases.add(session, add_release(session, OTHER, name="faces"), [(FOURTH, 1)])
+        for name in ("cam-1", "cam-2"):
+            add_neighbour(session, name, DIGEST if name == "cam-1" else "f" * 64)
+            row = session.get_one(DeviceRow, name)
+            add_told(session, row, OTHER if name == "cam-1" else "e" * 64, model="faces")
+    with database.reading() as session:
+        both = near(session, "cam-0", fetching=["cam-2"], blobs=[THIRD, FOURTH])
+        one = near(session, "cam-0", blobs=[FOURTH])
+    assert [(each.id, {runs.digest for runs in each.runs}) for each in both] == [
+        ("cam-2", set()),
+        ("cam-1", {DIGEST, OTHER}),
+    ]
+    assert [(each.id, [runs.digest for runs in each.runs]) for each in one] == [("cam-1", [OTHER])]
+
+
+def test_files_of_each_model_come_from_neighbours(site: Site) -> None:
+    faces = package("1", [(variant("best"), b"faces")], name="faces")
+    site.fleet.publish(faces)
+    site.bring()
+    site.fleet.run(site.fleet.roll_out("faces:1", selector="id in (cam-000,cam-001)"))
+    site.fleet.devices["cam-004"].outcome = "busy"
+    site.fleet.roll_out("faces:1", selector="id=cam-004")
+    site.fleet.step()
+    assert set(site.peers("cam-004", sha256_hex(b"faces"))) <= {"cam-000", "cam-001"}
+    assert site.peers("cam-004", sha256_hex(b"faces"))
+    assert site.peers("cam-004", BEST), "the other model, which it has to run as well"
 
 
 def test_the_migration_keeps_devices_up_and_down(empty_database_url: str) -> None:

@@ -16,7 +16,7 @@ from tests.simulators.controller_fleet import Fleet, FleetDevice, names
 from tests.simulators.packages import PROFILE, two_variants
 from wire import topics
 from wire.codec import to_json
-from wire.messages import Hello, InstallReport
+from wire.messages import InstallReport
 from wire.policy import Objective, PolicySpec
 from wire.transport import Received
 
@@ -156,16 +156,8 @@ def test_another_profile_is_another_policy(fleet: Fleet) -> None:
     fleet.step()
     device = fleet.devices["cam-1"]
     assert len(device.accepted) == 1
-    hello = Hello(
-        device="cam-1",
-        boot_id="boot-2",
-        agent_version="1.0",
-        profile=msgspec.structs.replace(PROFILE, name="rpi4"),
-        revision=device.revision,
-        release=device.active,
-        variant="best",
-    )
-    fleet.hub.deliver(Received(topics.up("cam-1", "hello"), to_json(hello)))
+    device.boot_id, device.profile = "boot-2", msgspec.structs.replace(PROFILE, name="rpi4")
+    device.connect()
     fleet.step()
     assert works_by(device).aim.deadline_ms == 20.0
 

@@ -10,10 +10,11 @@ from sqlalchemy import event, text
 
 from controller.domain.policy_choice import MAX_POLICIES
 from controller.errors import ConflictError, UnknownPolicyError
-from controller.store import deployments, desired, devices, policies, rollout_steps
+from controller.store import deployments, desired, devices, policies, policy_choices, rollout_steps
 from controller.store.database import Database
+from controller.store.model_tables import DesiredModelRow
 from controller.store.policies import Reach
-from controller.store.tables import DesiredStateRow, PolicyRow
+from controller.store.tables import PolicyRow
 from tests.simulators.stored_fleet import DIGEST, NOW_S, add_device, add_release, add_rollout
 from wire.codec import to_builtins
 from wire.policy import PolicySpec
@@ -40,7 +41,7 @@ def choose(opened: Database) -> list[str]:
     """Do what ticks do, until nothing is left."""
     while True:
         with opened.transaction() as session:
-            stale = desired.with_stale_policy(session, limit=1000)
+            stale = policy_choices.with_stale(session, limit=1000)
             if not stale:
                 return []
             told = desired.choose_policies_again(session, stale, now_s=NOW_S)
@@ -51,7 +52,8 @@ def choose(opened: Database) -> list[str]:
 def sent(opened: Database, device: str) -> tuple[int, str]:
     with opened.reading() as session:
         (document,) = desired.documents(session, [device])
-    return document.revision, document.policy.kind
+    (model,) = document.desired.models
+    return document.desired.revision, model.policy.kind
 
 
 @pytest.fixture
@@ -61,7 +63,9 @@ def served(database: Database) -> Database:
         add_release(session)
         add_device(session, "one", site="berlin").online = True
         add_device(session, "two", site="paris")
-        desired.issue(session, dict.fromkeys(("one", "two"), DIGEST), rollout=None, now_s=NOW_S)
+        desired.issue(
+            session, "digits", dict.fromkeys(("one", "two"), DIGEST), rollout=None, now_s=NOW_S
+        )
     return database
 
 
@@ -84,7 +88,7 @@ def test_a_policy_raises_the_revision_and_leaves_the_release(served: Database) -
     assert choose(served) == ["one"]
     assert (sent(served, "one"), sent(served, "two")) == ((2, "rules"), (1, "adaptive"))
     with served.reading() as session:
-        row = session.get_one(DesiredStateRow, "one")
+        row = session.get_one(DesiredModelRow, ("one", "digits"))
         assert (row.release, row.release_revision, row.policy_name) == (DIGEST, 1, "berlin")
         assert policies.reach(session) == {"berlin": Reach(devices=1, accepted=0)}
     assert choose(served) == []
@@ -99,10 +103,10 @@ def test_what_is_offline_is_chosen_for_and_not_told(served: Database) -> None:
 def test_a_new_release_comes_with_the_policy_in_one_revision(served: Database) -> None:
     put(served, policy("everyone"))
     with served.transaction() as session:
-        desired.issue(session, {"one": DIGEST}, rollout=None, now_s=NOW_S)
+        desired.issue(session, "digits", {"one": DIGEST}, rollout=None, now_s=NOW_S)
     assert sent(served, "one") == (2, "rules")
     with served.reading() as session:
-        assert desired.with_stale_policy(session, limit=10) == ["two"]
+        assert policy_choices.with_stale(session, limit=10) == ["two"]
 
 
 def test_the_same_again_is_no_change(served: Database) -> None:
@@ -110,7 +114,7 @@ def test_the_same_again_is_no_change(served: Database) -> None:
     choose(served)
     assert not put(served, policy("everyone"))
     with served.reading() as session:
-        assert desired.with_stale_policy(session, limit=10) == []
+        assert policy_choices.with_stale(session, limit=10) == []
     assert put(served, policy("everyone", priority=1))
     assert put(served, policy("everyone", "site"))
     assert put(served, policy("everyone", "site", spec=PolicySpec()))
@@ -185,7 +189,7 @@ def test_labels_that_change_while_policies_do_end_as_both_say(served: Database) 
             with served.transaction() as session:
                 row = devices.get(session, "one", lock=True)
                 devices.set_labels(session, row, {"stage": "lab" if number % 2 else "shop"})
-                desired.mark_policy_stale(session, "one")
+                policy_choices.mark_stale(session, "one")
 
     def reset() -> None:
         for number in range(30):
@@ -206,9 +210,9 @@ def test_labels_that_change_while_policies_do_end_as_both_say(served: Database) 
         thread.join()
     choose(served)
     with served.reading() as session:
-        assert desired.with_stale_policy(session, limit=10) == []
+        assert policy_choices.with_stale(session, limit=10) == []
         (one,) = desired.documents(session, ["one"])
-        assert one.policy == PolicySpec(dwell_s=29.0)
+        assert [model.policy for model in one.desired.models] == [PolicySpec(dwell_s=29.0)]
 
 
 def test_a_large_fleet_costs_few_statements_and_goes_in_portions(
@@ -219,7 +223,7 @@ def test_a_large_fleet_costs_few_statements_and_goes_in_portions(
         add_release(session)
         for name in members:
             add_device(session, name, site="berlin").online = True
-        desired.issue(session, dict.fromkeys(members, DIGEST), rollout=None, now_s=NOW_S)
+        desired.issue(session, "digits", dict.fromkeys(members, DIGEST), rollout=None, now_s=NOW_S)
         policies.put(session, policy("everyone"))
         policies.put(session, policy("berlin", "site=berlin", priority=1))
     statements: list[str] = []
@@ -231,7 +235,7 @@ def test_a_large_fleet_costs_few_statements_and_goes_in_portions(
     portions = []
     for _ in range(3):
         with database.transaction() as session:
-            stale = desired.with_stale_policy(session, limit=1000)
+            stale = policy_choices.with_stale(session, limit=1000)
             portions.append(len(desired.choose_policies_again(session, stale, now_s=NOW_S)))
     assert portions == [1000, 201, 0]
     assert len(statements) < 40

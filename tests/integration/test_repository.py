@@ -29,6 +29,7 @@ from controller.store import (
     deployment_changes,
     deployments,
     desired,
+    device_records,
     devices,
     releases,
     rollout_steps,
@@ -45,6 +46,7 @@ from tests.simulators.stored_fleet import (
     add_device,
     add_release,
     add_rollout,
+    add_told,
 )
 
 
@@ -75,7 +77,8 @@ def busy(database: Database) -> Database:
         "UPDATE rollout_stage SET percent = NULL",
         "DELETE FROM device",
         "DELETE FROM release",
-        "UPDATE desired_state SET release = 'nowhere'",
+        "UPDATE desired_model SET release = 'nowhere'",
+        "UPDATE desired_model SET removed = TRUE",
     ],
 )
 def test_the_database_forbids(busy: Database, statement: str) -> None:
@@ -90,6 +93,19 @@ def test_a_device_has_one_unfinished_deployment(busy: Database) -> None:
         row = rollouts.get(session, "r1", lock=True)
         rollout_steps.end(session, row, RolloutOrder.ABORT, reason="x", now_s=NOW_S)
         add_rollout(session, "r2", ("two",))
+
+
+def test_a_device_has_one_unfinished_deployment_of_each_model(busy: Database) -> None:
+    with busy.transaction() as session:
+        add_release(session, OTHER, name="faces")
+        row = add_rollout(session, "r2", ("one", "two"), OTHER, "faces")
+        rollout_steps.start(session, row, ["one"], now_s=NOW_S)
+    with pytest.raises(ConflictError), busy.transaction() as session:
+        add_rollout(session, "r3", ("two",), OTHER, "faces")
+    with busy.reading() as session:
+        (document,) = desired.documents(session, ["one"])
+    models = [(model.name, model.revision, model.rollout) for model in document.desired.models]
+    assert (document.desired.revision, models) == (2, [("digits", 1, "r1"), ("faces", 2, "r2")])
 
 
 def test_a_failed_transaction_leaves_nothing(database: Database) -> None:
@@ -200,10 +216,11 @@ def test_revisions_only_grow(database: Database) -> None:
         add_device(session, "one")
         add_release(session)
         for wanted in (1, 2, 3):
-            issued = desired.issue(session, {"one": DIGEST}, rollout=None, now_s=NOW_S)
+            issued = desired.issue(session, "digits", {"one": DIGEST}, rollout=None, now_s=NOW_S)
             assert issued == {"one": wanted}
-        issued = desired.issue(session, {"one": None}, rollout=None, now_s=NOW_S, above=40)
-        assert issued == {"one": 41}
+        assert desired.reissue(session, "one", above=40, now_s=NOW_S) == 41
+        issued = desired.issue(session, "digits", {"one": None}, rollout=None, now_s=NOW_S)
+        assert issued == {"one": 42}
 
 
 def test_many_devices_at_once(database: Database) -> None:
@@ -242,18 +259,24 @@ def test_previous_is_what_a_device_says_that_it_runs(database: Database) -> None
         add_release(session)
         add_release(session, OTHER, "2")
         says = add_device(session, "says")
-        says.reported_release = OTHER
+        add_told(session, says, OTHER)
         add_device(session, "silent")
         strange = add_device(session, "strange")
-        strange.reported_release = "9" * 64
+        add_told(session, strange, "9" * 64)
         add_device(session, "new")
         add_release(session, THIRD, "3")
         had: dict[str, str | None] = dict.fromkeys(("says", "silent", "strange"), DIGEST)
-        desired.issue(session, had, rollout=None, now_s=NOW_S)
+        desired.issue(session, "digits", had, rollout=None, now_s=NOW_S)
         row = add_rollout(session, "r1", ("says", "silent", "strange", "new"), THIRD)
         wanted = deployments.targets(session, "r1", ["says", "silent", "strange", "new"])
         found = way_back.releases_before(session, row, wanted)
-    assert found == {"says": OTHER, "silent": DIGEST, "strange": DIGEST, "new": None}
+    assert {device: before.release for device, before in found.items()} == {
+        "says": OTHER,
+        "silent": DIGEST,
+        "strange": DIGEST,
+        "new": None,
+    }
+    assert [device for device, before in found.items() if before.is_nothing] == ["new"]
 
 
 def test_a_device_reads_only_what_it_is_meant_to_run(database: Database) -> None:
@@ -262,7 +285,7 @@ def test_a_device_reads_only_what_it_is_meant_to_run(database: Database) -> None
         add_device(session, "one")
         add_device(session, "two")
         add_release(session)
-        desired.issue(session, {"one": DIGEST}, rollout=None, now_s=NOW_S)
+        desired.issue(session, "digits", {"one": DIGEST}, rollout=None, now_s=NOW_S)
     with database.transaction() as session:
         assert releases.blob_size_for(session, device="one", sha256=blob) == 100
         assert releases.blob_size_for(session, device="two", sha256=blob) is None
@@ -272,7 +295,8 @@ def test_a_device_reads_only_what_it_is_meant_to_run(database: Database) -> None
         devices.move(session, "one", DeviceState.ENROLLED)
         releases.revoke(session, releases.get(session, DIGEST))
         assert releases.blob_size_for(session, device="one", sha256=blob) is None
-        assert desired.documents(session, ["one"]) == []
+        (document,) = desired.documents(session, ["one"])
+        assert [model.release for model in document.desired.models] == [None]
 
 
 FLEET = {
@@ -301,7 +325,7 @@ def test_the_database_selects_as_the_expression_says(database: Database, parts: 
         if devices.find(session, "cam-1") is None:
             for name, labels in FLEET.items():
                 add_device(session, name, **labels)
-        found = devices.records(session, selector, limit=10)
+        found = device_records.records(session, selector, limit=10)
     meant = [
         name
         for name, labels in FLEET.items()

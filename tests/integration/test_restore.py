@@ -24,7 +24,7 @@ def log_of_a_killed_controller(home: Path, tmp_path: Path) -> bytes:
     other.write_bytes((home / "controller.db").read_bytes())
     with closing(sqlite3.connect(other)) as connection:
         connection.execute("PRAGMA journal_mode = WAL")
-        connection.execute("UPDATE device SET variant = 'from the log'")
+        connection.execute("UPDATE device SET last_error = 'from the log'")
         connection.commit()
         return other.with_name("killed.db-wal").read_bytes()
 

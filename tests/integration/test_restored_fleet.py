@@ -12,7 +12,7 @@ from controller.app.backup import back_up
 from controller.app.restore import restore
 from controller.config import load_config
 from tests.simulators.controller_fleet import API_TOKEN, Fleet, names
-from tests.simulators.packages import two_variants
+from tests.simulators.packages import package, two_variants, variant
 from wire.messages import MAX_REVISION_STEP
 
 ONE, TWO = two_variants("1", best="one"), two_variants("2", best="two")
@@ -87,3 +87,29 @@ def test_neither_an_old_report_nor_an_old_deadline_ends_what_was_under_way(
     device.outcome = "succeeded"
     device.connect()
     assert fleet.run(rollout)["state"] == "succeeded"
+
+
+def test_a_restored_controller_leads_each_of_several_models(
+    fleet: Fleet, tmp_path: Path, target_database_url: str
+) -> None:
+    faces = package("1", [(variant("best"), b"faces")], name="faces")
+    fleet.publish(faces)
+    fleet.enrol(*names("cam", 3))
+    assert fleet.run(fleet.roll_out("digits:1"))["state"] == "succeeded"
+    rollouts = [
+        fleet.roll_out(release, stages=[{"count": 1}, {"percent": 100}], soak_s=10.0)
+        for release in ("digits:2", "faces:1")
+    ]
+    fleet.step()
+    fleet.step()
+    back_up(tmp_path / "home", tmp_path / "fleet.tar", fleet.clock)
+    for rollout in rollouts:  # lost with what follows
+        assert fleet.run(rollout)["state"] == "succeeded"
+    for device in fleet.devices.values():
+        device.boot_id = "since the backup"
+    back(fleet, tmp_path, target_database_url)
+    for rollout in rollouts:
+        assert fleet.run(rollout)["counts"] == {"succeeded": 3}
+    for device in fleet.devices.values():
+        assert device.actives == {"digits": TWO.digest, "faces": faces.digest}
+        assert not device.documents[-1].faults()

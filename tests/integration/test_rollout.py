@@ -417,7 +417,8 @@ def test_a_revoked_release_halts_its_rollouts_and_is_handed_out_no_more(fleet: F
     accepted = len(device.accepted)
     device.connect()
     fleet.step(30)
-    assert len(device.accepted) == accepted
+    assert [told.release for told in device.accepted[accepted:]] == [None]
+    assert device.active == TWO.digest, "it goes on"
     assert fleet.api.post("/v1/rollouts", json={"release": "digits:2"}).status_code == 409
 
 

@@ -169,6 +169,9 @@ def test_groups_conditions_and_steps(store: TelemetryStore) -> None:
     ]
     assert ask(store, where="zone=a,zone=b,device=pi-1", **words) == [(3, 6)]
     assert ask(store, where="zone=c", **words) == []
+    assert ask(store, group_by="model", **words) == [("digits", 6, 6)]
+    assert ask(store, where="model=digits,zone=a", **words) == [(3, 3)]
+    assert ask(store, where="model=faces", **words) == []
     stepped = run(store, parse(LATENCY, now_s=NOW_S, step="2m", **words))
     assert stepped.columns == ("start_s", "count", "max")
     assert stepped.rows == tuple(((MINUTE + 2 * n) * 60, 2, 2 * n + 2) for n in range(3))
@@ -219,7 +222,8 @@ def test_senseless_questions_say_why(store: TelemetryStore) -> None:
         ask(store, "temperature_c", statistics="p95")
     with pytest.raises(QueryError, match=r"no statistic 'p101'"):
         ask(store, statistics="p101")
-    with pytest.raises(QueryError, match=r"no attribute 'colour'; it has device, release, variant"):
+    has = "it has device, model, release, variant"
+    with pytest.raises(QueryError, match=rf"no attribute 'colour'; {has}"):
         ask(store, group_by="colour")
     with pytest.raises(QueryError, match="no attribute 'minute'"):
         ask(store, where="minute=3")

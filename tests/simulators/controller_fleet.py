@@ -9,7 +9,8 @@ fleet.run()                   # ticks until nothing changes any more
 fleet.kill()                  # a new controller on the same database, as after a crash
 ```
 
-Devices keep what a real agent keeps on its disk: the accepted revision and what is active.
+Devices keep what a real agent keeps on its disk: the accepted revision and what is active. A device
+with `desired_form=1` is an agent of before, with one model; one with `2` has several.
 """
 
 from __future__ import annotations
@@ -29,7 +30,8 @@ from tests.simulators.clock import FakeClock
 from tests.simulators.packages import DIRECTOR_KEY, PROFILE, TRUST, SignedPackage
 from tests.simulators.transport import MemoryHub
 from wire import topics
-from wire.codec import sha256_hex, to_json
+from wire.codec import from_json, sha256_hex, to_json
+from wire.desired import NAMED_MODELS, DesiredModels, ModelState, desired_from_json
 from wire.enrolment import challenged_proof, enrol_proof
 from wire.messages import (
     DESIRED_PAYLOAD_TYPE,
@@ -43,8 +45,10 @@ from wire.messages import (
     InstallPhase,
     InstallReport,
     Presence,
+    ServedModel,
     decode_message,
 )
+from wire.policy import PolicySpec
 from wire.profile import DeviceProfile
 from wire.transport import Received
 from wire.trust.envelope import SigningKey
@@ -119,8 +123,17 @@ class FleetDevice:
     password: str = "a password of the device"
     labels: dict[str, str] = field(default_factory=dict)
     boot_id: str = "boot-1"
+    desired_form: int = NAMED_MODELS
+    outcomes: dict[str, Outcome] = field(default_factory=dict)
+    """What comes of the installs of a model, where that differs from `outcome`."""
+
     revision: int = 0
-    active: str | None = None
+    actives: dict[str, str | None] = field(default_factory=dict)
+    """The models that it has, each with the digest of the package that is active."""
+
+    revisions: dict[str, int] = field(default_factory=dict)
+    """The newest revision of each model that it has accepted."""
+
     profile: DeviceProfile = PROFILE
     runtimes: tuple[str, ...] | msgspec.UnsetType = msgspec.UNSET
     peer_url: str | msgspec.UnsetType = msgspec.UNSET
@@ -128,12 +141,27 @@ class FleetDevice:
 
     online: bool = False
     accepted: list[DesiredState] = field(default_factory=list)
+    """What the documents say of the first model."""
+
+    documents: list[DesiredModels] = field(default_factory=list)
+    """All of what was accepted."""
+
     replies: list[EnrolReply] = field(default_factory=list)
     sequence: int = 0
     """Number of the last report; it begins again with each start."""
 
     hears: Callable[[DesiredState], None] = lambda _wanted: None
     """Called with every desired state that comes, also with one that is refused."""
+
+    @property
+    def active(self) -> str | None:
+        """Digest of the package of its first model."""
+        return next(iter(self.actives.values()), None)
+
+    @active.setter
+    def active(self, digest: str | None) -> None:
+        name = next(iter(self.actives), "digits")
+        self.actives = {} if digest is None else {name: digest}
 
     def listen(self) -> None:
         self.hub.on(topics.all_down(self.name), self._down)
@@ -226,6 +254,8 @@ class FleetDevice:
             revision=self.revision,
             release=self.active,
             variant="best" if self.active else None,
+            models=self._served() if self.desired_form >= NAMED_MODELS else msgspec.UNSET,
+            desired_form=self.desired_form if self.desired_form >= NAMED_MODELS else msgspec.UNSET,
         )
         self.hub.deliver(Received(topics.up(self.name, "hello"), to_json(hello)))
 
@@ -235,8 +265,21 @@ class FleetDevice:
         gone = Presence(device=self.name, online=False, boot_id=self.boot_id)
         self.hub.deliver(Received(topics.up(self.name, "presence"), to_json(gone)))
 
-    def report(self, revision: int, wanted: str | None, outcome: Outcome) -> None:
-        """Say how an install ended, or how far it is."""
+    def _served(self) -> tuple[ServedModel, ...]:
+        return tuple(
+            ServedModel(
+                name=name,
+                revision=self.revisions.get(name, 0),
+                release=digest,
+                variant="best" if digest else None,
+            )
+            for name, digest in self.actives.items()
+        )
+
+    def report(
+        self, revision: int, wanted: str | None, outcome: Outcome, model: str | None = None
+    ) -> None:
+        """Say how an install ended, or how far it is; without a name, of the only model."""
         self.sequence += 1
         ended: InstallOutcome = "failed" if outcome == "failed" else "succeeded"
         report = InstallReport(
@@ -247,8 +290,9 @@ class FleetDevice:
             digest=wanted,
             phase=self.phase if outcome == "busy" else "idle",
             outcome="running" if outcome == "busy" else ended,
-            active=self.active,
+            active=self.active if model is None else self.actives.get(model),
             variant="best",
+            model=msgspec.UNSET if model is None else model,
             error_code="agent.probe" if outcome == "failed" else "",
             detail="the golden test failed" if outcome == "failed" else self.waits_for,
         )
@@ -261,19 +305,73 @@ class FleetDevice:
         if topics.down_kind(received.topic) != "desired" or not self.online:
             return
         payload = TRUST.unseal(received.payload, role="director", payload_type=DESIRED_PAYLOAD_TYPE)
-        wanted = decode_message(payload, DesiredState)
-        assert wanted.device == self.name
+        named = desired_from_json(payload)
+        assert named.device == self.name
+        assert not named.faults()
+        assert from_json(payload, _Form).schema_version == self.desired_form
+        wanted = _of_one(named)
         self.hears(wanted)
-        if wanted.revision < self.revision or self.outcome == "silent":
+        if named.revision < self.revision or self.outcome == "silent":
             return
-        if wanted.revision > self.revision:
+        is_new = named.revision > self.revision
+        if is_new:
             self.accepted.append(wanted)
-        self.revision = wanted.revision
+            self.documents.append(named)
+        self.revision = named.revision
+        if self.desired_form >= NAMED_MODELS:
+            self._install_all(named, is_new=is_new)
+            return
         digest = wanted.release.digest if wanted.release else None
-        back = digest == self.active
-        if self.outcome == "succeeded" or back:
+        back = digest in {None, self.active}
+        if self.outcome == "succeeded" and digest is not None:
             self.active = digest
         self.report(wanted.revision, digest, "succeeded" if back else self.outcome)
+
+    def _install_all(self, wanted: DesiredModels, *, is_new: bool) -> None:
+        """Do what an agent with several models does, and say so."""
+        for name in [name for name in self.actives if wanted.model(name) is None]:
+            if not wanted.keeps_others:
+                del self.actives[name]
+                self.revisions.pop(name, None)
+        ordered = [
+            model
+            for model in wanted.models
+            if not is_new or model.revision != self.revisions.get(model.name)
+        ]
+        for model in ordered:
+            self._install(model)
+        if is_new and not any(model.revision == wanted.revision for model in ordered):
+            self.connect()  # no report tells that it was accepted
+
+    def _install(self, model: ModelState) -> None:
+        self.revisions[model.name] = model.revision
+        outcome = self.outcomes.get(model.name, self.outcome)
+        if outcome == "silent":
+            return
+        digest = model.release.digest if model.release else None
+        back = digest in {None, self.actives.get(model.name)}
+        if outcome == "succeeded" and digest is not None:
+            self.actives[model.name] = digest
+        self.report(model.revision, digest, "succeeded" if back else outcome, model.name)
+
+
+class _Form(msgspec.Struct):
+    schema_version: int
+
+
+def _of_one(wanted: DesiredModels) -> DesiredState:
+    """Return what a document says of the first of its models, as agents of before read it."""
+    model = wanted.models[0] if wanted.models else None
+    return DesiredState(
+        device=wanted.device,
+        revision=wanted.revision,
+        issued_at_s=wanted.issued_at_s,
+        release=model.release if model else None,
+        rollout=model.rollout if model else None,
+        policy=model.policy if model else PolicySpec(),
+        boot_id=wanted.boot_id,
+        has_sources=wanted.has_sources,
+    )
 
 
 class Fleet:
@@ -282,9 +380,13 @@ class Fleet:
     Args:
         database_url: An empty database.
         directory: For the controller's files.
+        desired_form: That of the agents that are made from now on; it may be changed.
     """
 
-    def __init__(self, database_url: str, directory: Path) -> None:
+    def __init__(
+        self, database_url: str, directory: Path, *, desired_form: int = NAMED_MODELS
+    ) -> None:
+        self.desired_form = desired_form
         self.clock = FakeClock()
         self.hub = MemoryHub()
         self.access = MemoryAccess()
@@ -321,9 +423,11 @@ class Fleet:
         self.controller.stop()
 
     def device(self, name: str, **labels: str) -> FleetDevice:
-        """Make a device that is not enrolled."""
+        """Make a device that is not enrolled, with an agent of `desired_form`."""
         key = SigningKey(sha256_hex(name.encode())[:32].encode())
-        device = FleetDevice(hub=self.hub, name=name, key=key, labels=labels)
+        device = FleetDevice(
+            hub=self.hub, name=name, key=key, labels=labels, desired_form=self.desired_form
+        )
         device.listen()
         self.devices[name] = device
         return device
@@ -377,7 +481,7 @@ class Fleet:
 
     def running(self, digest: str) -> set[str]:
         """The devices that really run a package."""
-        return {name for name, device in self.devices.items() if device.active == digest}
+        return {name for name, device in self.devices.items() if digest in device.actives.values()}
 
     def _boot(self) -> Controller:
         self.transport = transport = self.hub.connect()

@@ -40,6 +40,7 @@ from wire import topics
 from wire.broker_address import BrokerAddress
 from wire.clock import SystemClock
 from wire.codec import to_json, to_msgpack
+from wire.desired import NAMED_MODELS, ONE_RELEASE, DesiredModels, desired_from_json
 from wire.enrolment import enrol_proof, enrol_username
 from wire.messages import (
     DESIRED_PAYLOAD_TYPE,
@@ -50,6 +51,8 @@ from wire.messages import (
     InstallOutcome,
     InstallReport,
     Presence,
+    ReleaseRef,
+    ServedModel,
     TelemetryBatch,
     decode_message,
 )
@@ -182,7 +185,10 @@ class Stack:
 
 
 class Puppet:
-    """A device that enrols over MQTT and reports what it is told to."""
+    """A device that enrols over MQTT and reports what it is told to.
+
+    With `desired_form=2` it has several models; without, it is an agent of before.
+    """
 
     def __init__(
         self,
@@ -192,8 +198,14 @@ class Puppet:
         outcome: InstallOutcome,
         *,
         runtimes: tuple[str, ...] = PROFILE.runtimes,
+        desired_form: int = ONE_RELEASE,
     ) -> None:
         self.name = name
+        self.desired_form = desired_form
+        self.revision = 0
+        self.actives: dict[str, ReleaseRef] = {}
+        """The models of one that has several."""
+
         self.runtimes = runtimes
         self.peer_url: str | msgspec.UnsetType = msgspec.UNSET
         self.outcome: InstallOutcome = outcome
@@ -259,9 +271,15 @@ class Puppet:
         if connection.up:
             hello = Hello(
                 device=self.name, boot_id="b", agent_version="1", profile=PROFILE,
-                runtimes=self.runtimes, peer_url=self.peer_url, revision=0, release=None,
-                variant=None,
+                runtimes=self.runtimes, peer_url=self.peer_url, revision=self.revision,
+                release=None, variant=None,
             )  # fmt: skip
+            if self.desired_form >= NAMED_MODELS:
+                models = tuple(
+                    ServedModel(name=name, revision=0, release=ref.digest, variant="best")
+                    for name, ref in self.actives.items()
+                )
+                hello = msgspec.structs.replace(hello, models=models, desired_form=NAMED_MODELS)
             self.transport.publish(topics.up(self.name, "hello"), to_json(hello))
 
     def _on_message(self, received: Received) -> None:
@@ -270,17 +288,37 @@ class Puppet:
         payload = self._trust.unseal(
             received.payload, role="director", payload_type=DESIRED_PAYLOAD_TYPE
         )
-        desired = decode_message(payload, DesiredState)
-        if desired.release is None:
+        if self.desired_form >= NAMED_MODELS:
+            self._take(desired_from_json(payload))
             return
+        desired = decode_message(payload, DesiredState)
+        if desired.release is not None:
+            self._report(desired.revision, desired.release)
+
+    def _take(self, desired: DesiredModels) -> None:
+        """Do what an agent with several models does."""
+        is_new, self.revision = desired.revision != self.revision, desired.revision
+        self.actives = {name: ref for name, ref in self.actives.items() if desired.model(name)}
+        for model in desired.models:
+            if model.release is not None:
+                if self.outcome == "succeeded":
+                    self.actives[model.name] = model.release
+                self._report(model.revision, model.release, model.name)
+        if is_new and all(model.revision != desired.revision for model in desired.models):
+            self._on_connection(Connection(up=True, refused=False))
+
+    def _report(
+        self, revision: int, release: ReleaseRef, model: str | msgspec.UnsetType = msgspec.UNSET
+    ) -> None:
         worked = self.outcome == "succeeded"
         report = InstallReport(
             device=self.name,
-            revision=desired.revision,
-            digest=desired.release.digest,
+            revision=revision,
+            model=model,
+            digest=release.digest,
             phase="idle" if worked else "probing",
             outcome=self.outcome,
-            active=desired.release.digest if worked else None,
+            active=release.digest if worked else None,
             variant="best" if worked else None,
             error_code="" if worked else "agent.probe",
             detail="" if worked else "golden test failed\x1b[2J",
@@ -288,10 +326,12 @@ class Puppet:
         )
         self.transport.publish(topics.up(self.name, "report"), to_json(report))
 
-    def send_telemetry(self) -> None:
+    def send_telemetry(self, **attributes: str) -> None:
         recorder = Recorder(CLOCK)
         for value in range(1, 101):
-            recorder.observe("inference_latency_ms", float(value), {"variant": "best"})
+            recorder.observe(
+                "inference_latency_ms", float(value), {"variant": "best", **attributes}
+            )
         recorder.event(
             "switch", "headroom 0.91 is above 0.85",
             {

@@ -19,6 +19,7 @@ from controller.services.blobs import BlobStore
 from controller.store import devices, releases, rollouts
 from controller.store.all_tables import CONTROL_METADATA
 from controller.store.database import Database, migrate
+from controller.store.model_tables import DeviceModelRow
 from controller.store.rollouts import NewRollout
 from controller.store.tables import DeviceRow, ReleaseRow, RolloutRow
 from telemetry.server.tables import metadata as telemetry_metadata
@@ -66,7 +67,6 @@ def add_device(session: Session, name: str, **labels: str) -> DeviceRow:
         boot_id="",
         online=False,
         reported_revision=0,
-        phase="",
         last_error="",
         enrolled_at_s=NOW_S,
         labels=[],
@@ -76,10 +76,28 @@ def add_device(session: Session, name: str, **labels: str) -> DeviceRow:
     return row
 
 
-def add_release(session: Session, digest: str = DIGEST, version: str = "1") -> ReleaseRow:
+def add_told(session: Session, device: DeviceRow, release: str, model: str = "digits") -> None:
+    """Let a device say that it runs a release."""
+    session.add(
+        DeviceModelRow(
+            device=device.id,
+            model=model,
+            revision=0,
+            release=release,
+            variant="best",
+            phase="",
+            last_error="",
+        )
+    )
+    session.flush()
+
+
+def add_release(
+    session: Session, digest: str = DIGEST, version: str = "1", name: str = "digits"
+) -> ReleaseRow:
     row = ReleaseRow(
         digest=digest,
-        name="digits",
+        name=name,
         version=version,
         state=ReleaseState.PUBLISHED,
         envelope_sha256="e" * 64,
@@ -93,7 +111,11 @@ def add_release(session: Session, digest: str = DIGEST, version: str = "1") -> R
 
 
 def add_rollout(
-    session: Session, name: str, members: tuple[str, ...], release: str = DIGEST
+    session: Session,
+    name: str,
+    members: tuple[str, ...],
+    release: str = DIGEST,
+    model: str = "digits",
 ) -> RolloutRow:
     limits = Limits(
         max_in_flight=10,
@@ -108,6 +130,7 @@ def add_rollout(
     new = NewRollout(
         id=name,
         release=release,
+        model=model,
         selector="",
         limits=limits,
         stages=(StageSpec(percent=100.0),),

@@ -15,27 +15,33 @@ from pydantic import TypeAdapter, ValidationError
 from controller.domain.policy_choice import FleetPolicy, checked_name, checked_spec, choose_policy
 from controller.domain.selectors import parse_selector
 from controller.errors import InvalidRequestError
-from controller.schemas import (
+from controller.policy_schemas import (
     PolicyObjective,
     PolicyRequest,
     PolicySettings,
     PolicySharing,
-    given_fields,
 )
+from controller.schemas import given_fields
 from wire.codec import from_json, to_json
 from wire.policy import Objective, PolicySpec, Sharing
 
 DEVICE = {"id": "cam-1", "profile": "rpi4", "arch": "aarch64", "site": "berlin"}
 
 
-def policy(name: str, selector: str = "", priority: int = 0) -> FleetPolicy:
+def policy(
+    name: str, selector: str = "", priority: int = 0, model: str | None = None
+) -> FleetPolicy:
     return FleetPolicy(
-        name=name, selector=parse_selector(selector), priority=priority, spec=PolicySpec()
+        name=name,
+        selector=parse_selector(selector),
+        model=model,
+        priority=priority,
+        spec=PolicySpec(),
     )
 
 
 def chosen(*policies: FleetPolicy) -> str | None:
-    found = choose_policy(policies, DEVICE)
+    found = choose_policy(policies, DEVICE, "digits")
     return found.name if found is not None else None
 
 
@@ -55,8 +61,19 @@ def test_of_equal_priorities_the_first_by_name_holds() -> None:
     assert chosen(policy("b", "site=berlin"), policy("a"), policy("c", "id=cam-1")) == "a"
 
 
+def test_of_equal_priorities_one_that_names_the_model_goes_first() -> None:
+    everyone, digits = policy("a"), policy("z", model="digits")
+    assert chosen(everyone, digits) == "z"
+    assert chosen(policy("a", priority=1), digits) == "a"
+    assert chosen(everyone, policy("b", priority=9, model="faces")) == "a"
+
+
 def test_a_device_is_meant_by_its_own_data_too() -> None:
     assert chosen(policy("a", "profile=rpi4,arch in (aarch64),id!=cam-2")) == "a"
+
+
+def means(item: FleetPolicy) -> bool:
+    return item.model in {None, "digits"} and item.selector.matches(DEVICE)
 
 
 SELECTORS = ("", "site=berlin", "site!=berlin", "profile=rpi4", "!rack", "id=cam-9", "canary")
@@ -66,6 +83,7 @@ fleets = st.lists(
         st.sampled_from("abcdefgh"),
         st.sampled_from(SELECTORS),
         st.integers(-2, 2),
+        st.sampled_from((None, "digits", "faces")),
     ),
     unique_by=lambda item: item.name,
 )
@@ -75,18 +93,21 @@ fleets = st.lists(
 def test_the_choice_does_not_depend_on_the_order_and_nothing_goes_before_it(
     policies: list[FleetPolicy], random: Any
 ) -> None:
-    found = choose_policy(policies, DEVICE)
+    found = choose_policy(policies, DEVICE, "digits")
     shuffled = list(policies)
     random.shuffle(shuffled)
-    assert choose_policy(shuffled, DEVICE) == found
-    meant = [item for item in policies if item.selector.matches(DEVICE)]
+    assert choose_policy(shuffled, DEVICE, "digits") == found
+    meant = [item for item in policies if means(item)]
     if found is None:
         assert not meant
         return
     assert found in meant
     for other in meant:
         assert other.priority <= found.priority
-        assert other.priority < found.priority or other.name >= found.name
+        if other.priority == found.priority and other.model == found.model:
+            assert other.name >= found.name
+        if other.priority == found.priority and found.model is None:
+            assert other.model is None
 
 
 @given(fleets, fleets)
@@ -94,10 +115,10 @@ def test_a_policy_that_does_not_mean_a_device_changes_nothing_for_it(
     policies: list[FleetPolicy], others: list[FleetPolicy]
 ) -> None:
     names = {item.name for item in policies}
-    strangers = [
-        item for item in others if item.name not in names and not item.selector.matches(DEVICE)
-    ]
-    assert choose_policy([*strangers, *policies], DEVICE) == choose_policy(policies, DEVICE)
+    strangers = [item for item in others if item.name not in names and not means(item)]
+    assert choose_policy([*strangers, *policies], DEVICE, "digits") == choose_policy(
+        policies, DEVICE, "digits"
+    )
 
 
 @pytest.mark.parametrize("name", ["a", "lab.night_2-x", "0", "x" * 63])

@@ -12,14 +12,18 @@ from hypothesis import strategies as st
 
 from controller.domain.preflight import (
     MAX_VARIANTS_NAMED,
+    RUNS,
     TAKES,
     UNKNOWN,
     Answer,
     OfferedRelease,
+    Verdict,
+    beside_others,
     verdict,
 )
 from tests.simulators.device import SimulatedDevice
 from tests.simulators.packages import PROFILE, SignedPackage, package, variant
+from wire.desired import MAX_MODELS, NAMED_MODELS
 from wire.package.manifest import (
     MANIFEST_FILE,
     Manifest,
@@ -82,7 +86,7 @@ def profile(**changes: Any) -> DeviceProfile:
 def test_the_fleet_says_what_the_device_would_do(
     tmp_path: Path, signed: SignedPackage, kind: DeviceProfile, why: str
 ) -> None:
-    said = verdict(offered(signed), kind, offered(OLD))
+    said = verdict(offered(signed), kind, [offered(OLD)])
     assert said.answer is (Answer.REFUSES if why else Answer.TAKES)
     assert why in said.reason
     device = SimulatedDevice(tmp_path)
@@ -100,17 +104,17 @@ def test_the_fleet_says_what_the_device_would_do(
 
 
 def test_a_device_that_has_not_said_what_it_is_is_unknown() -> None:
-    assert verdict(offered(NEW), None, offered(OLD)) == UNKNOWN
+    assert verdict(offered(NEW), None, [offered(OLD)]) == UNKNOWN
 
 
 def test_a_release_that_nobody_knows_takes_no_storage() -> None:
     alone = profile(storage_bytes=offered(NEW).size_on(PROFILE))
-    assert verdict(offered(NEW), alone, None) == TAKES
-    assert verdict(offered(NEW), alone, offered(OLD)).answer is Answer.REFUSES
+    assert verdict(offered(NEW), alone, []) == TAKES
+    assert verdict(offered(NEW), alone, [offered(OLD)]).answer is Answer.REFUSES
 
 
 def test_a_runtime_of_the_profile_that_the_device_lacks() -> None:
-    said = verdict(offered(NEW), only_runtimes(PROFILE, []), None)
+    said = verdict(offered(NEW), only_runtimes(PROFILE, []), [])
     assert said.reason == (
         "no variant fits: best needs the runtime null; small needs the runtime null"
     )
@@ -118,7 +122,7 @@ def test_a_runtime_of_the_profile_that_the_device_lacks() -> None:
 
 def test_a_long_list_of_variants_is_cut() -> None:
     many = bare(*(variant(f"v{number}") for number in range(MAX_VARIANTS_NAMED + 3)))
-    reason = verdict(many, profile(runtimes=()), None).reason
+    reason = verdict(many, profile(runtimes=()), []).reason
     assert reason.endswith("v5 needs the runtime null; and 3 more")
 
 
@@ -140,3 +144,28 @@ def test_every_variant_is_kept_or_has_its_reason(
     kept = [each.name for each in manifest.fitting(kind)]
     assert sorted([*kept, *manifest.misfits(kind)]) == sorted(each.name for each in variants)
     assert all(manifest.misfits(kind).values())
+
+
+REFUSED = Verdict(answer=Answer.REFUSES, reason="no variant fits")
+OTHERS = st.sets(st.sampled_from([f"m{number}" for number in range(40)]), max_size=40)
+
+
+@given(st.sampled_from([TAKES, RUNS, UNKNOWN, REFUSED]), OTHERS, st.sampled_from([1, 2, 3]))
+def test_other_models_change_only_what_would_be_taken(
+    said: Verdict, others: set[str], form: int
+) -> None:
+    found = beside_others(said, "m0", others, form)
+    kept = len(others - {"m0"})
+    is_full = kept >= (1 if form < NAMED_MODELS else MAX_MODELS)
+    if said in {TAKES, RUNS} and is_full:
+        assert found.answer is Answer.REFUSES
+        assert found.reason
+    else:
+        assert found == said
+
+
+def test_an_agent_with_one_model_says_which() -> None:
+    said = beside_others(TAKES, "faces", {"digits", ""}, 1)
+    assert said.reason == "its agent has one model, digits: update the agent"
+    assert beside_others(TAKES, "digits", {"digits"}, 1) == TAKES
+    assert beside_others(TAKES, "faces", {""}, 1) == TAKES, "a package that nobody knows gives way"

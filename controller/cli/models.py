@@ -1,0 +1,86 @@
+"""`fleet model ...`: which models there are, and taking one away from devices."""
+
+from __future__ import annotations
+
+from typing import Annotated
+from urllib.parse import urlencode
+
+import typer
+
+from controller.cli.arguments import JsonOption
+from controller.cli.client import connect, segment
+from controller.cli.commands import Commands, add_group
+from controller.cli.output import write_json
+from controller.domain.rollout_policy import counted
+from controller.model_schemas import Model, RemovedModel
+from wire.console.output import remark, write, write_table
+from wire.console.text import plain_text
+
+MAX_KEPT = 5
+"""Devices that one line names."""
+
+
+def register(app: typer.Typer) -> None:
+    """Add the commands."""
+    commands: Commands = {"list": model_list, "remove": model_remove}
+    add_group(app, "model", "Show models, and take one away from devices.", commands)
+
+
+def model_list(context: typer.Context, as_json: JsonOption = False) -> None:
+    """List models: their releases, and how many devices run and should run each.
+
+    A model is what the releases of one name bring.
+
+    Examples:
+        fleet model list
+    """
+    with connect(context) as api:
+        models = api.get("/v1/models", list[Model])
+    if as_json:
+        write_json(models)
+        return
+    rows: list[tuple[object, ...]] = []
+    for model in models:
+        rows += [(model.name, r.release, r.state, r.running, r.desired) for r in model.releases]
+        others = model.running - sum(r.running for r in model.releases)
+        if others:
+            rows.append((model.name, "not one of ours", None, others, 0))
+    write_table(("MODEL", "RELEASE", "STATE", "RUNNING", "DESIRED"), rows, minor=("STATE",))
+
+
+def model_remove(
+    context: typer.Context,
+    name: Annotated[str, typer.Argument(metavar="NAME", help="Name of the model.")],
+    selector: Annotated[
+        str,
+        typer.Option(
+            help="The devices that lose it. The default is all devices.", metavar="SELECTOR"
+        ),
+    ] = "",
+    as_json: JsonOption = False,
+) -> None:
+    """Let devices stop serving a model, and free the space.
+
+    Its releases stay published. While a rollout of the model runs on one of the devices, nothing is
+    removed.
+
+    Examples:
+        fleet model remove detector
+        fleet model remove detector --selector site=berlin
+    """
+    path = f"/v1/models/{segment(name)}"
+    if selector:
+        path += f"?{urlencode({'selector': selector})}"
+    with connect(context) as api:
+        removed = api.send("DELETE", path, RemovedModel)
+    if as_json:
+        write_json(removed)
+        return
+    write(f"model {plain_text(removed.model)} is taken away from {counted(removed.devices)}")
+    if removed.kept:
+        more = len(removed.kept) - MAX_KEPT
+        names = ", ".join(removed.kept[:MAX_KEPT]) + (f" and {more} more" if more > 0 else "")
+        remark(
+            f"{plain_text(names)} cannot remove it: the agent has one model, and keeps this one "
+            "until it is updated or gets another one"
+        )

@@ -1,0 +1,174 @@
+"""What devices say of each of their models.
+
+Rules:
+- An agent that has one model does not name it. The controller finds the name by the digest of the
+  package: that of a release that the device should run, or of any other release. A package that
+  nobody knows is taken for the one model that the device should run, or else has no name.
+- A model that a device no longer has is remembered only while the device should run it, or for
+  why its install failed.
+- Texts from a device are cut, and their control characters removed, before they are stored.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import msgspec
+from sqlalchemy import delete, select
+from sqlalchemy.orm import Session
+
+from controller.domain.device_text import clean
+from controller.store.model_tables import DeviceModelRow
+from controller.store.tables import ERROR_CHARS, NAME_CHARS, DeviceRow, ReleaseRow
+from wire.desired import MAX_MODELS
+from wire.messages import MAX_REVISION, Hello, InstallReport, ServedModel
+from wire.package.index import is_digest
+from wire.profile import NAME_PATTERN
+
+NO_NAME = ""
+"""The model of a package that nobody knows."""
+
+Wanted = Mapping[str, str | None]
+"""The models that a device is to run, each with the digest of its release."""
+
+
+def take_all(
+    session: Session, device: DeviceRow, hello: Hello, *, wanted: Wanted
+) -> dict[str, str | None]:
+    """Record all models that a device says it has.
+
+    Args:
+        session: The transaction.
+        device: The device.
+        hello: What it says.
+        wanted: What it is to run.
+
+    Returns:
+        Model to the digest of the package that is active.
+    """
+    told = {item.name: item for item in _served(session, hello, wanted)}
+    rows = _rows(session, device.id)
+    for row in rows.values():
+        if row.model in told:
+            continue
+        if row.model in wanted or row.last_error:
+            row.release, row.variant = None, None
+        else:
+            session.delete(row)
+    for model, item in told.items():
+        row = rows.get(model) or _new(session, device.id, model)
+        row.revision = item.revision if 0 <= item.revision <= MAX_REVISION else 0
+        row.release = digest(item.release)
+        row.variant = name(item.variant)
+    session.flush()
+    return {model: digest(item.release) for model, item in told.items()}
+
+
+def take_one(
+    session: Session,
+    device: DeviceRow,
+    report: InstallReport,
+    *,
+    model: str,
+    told: DeviceModelRow | None,
+    error: str,
+    wanted: Wanted,
+) -> None:
+    """Record what a report says of a model.
+
+    Args:
+        session: The transaction.
+        device: The device.
+        report: What it says.
+        model: The model that it is about.
+        told: What is recorded of it, if that is known already: most reports need no query more.
+        error: How the install failed, if it has ended; empty if it succeeded.
+        wanted: What the device is to run.
+    """
+    is_over = report.outcome != "running"
+    active = digest(report.active)
+    owner, is_unnamed = model, isinstance(report.model, msgspec.UnsetType)
+    is_same = told is not None and (not is_unnamed or active == told.release)
+    rows = {model: told} if told is not None and is_same else _rows(session, device.id)
+    if is_unnamed and not is_same:  # it says what the device runs, of any model
+        owner = _owner(session, active, wanted) if active is not None else model
+        for row in rows.values():
+            if row.model not in {owner, model}:
+                row.release, row.variant = None, None
+    if active is None and is_over and not error and model not in wanted:
+        session.execute(
+            delete(DeviceModelRow).where(
+                DeviceModelRow.device == device.id, DeviceModelRow.model == model
+            )
+        )
+        return
+    if model not in rows and model not in wanted and len(rows) >= MAX_MODELS:
+        return  # no device has so many
+    row = rows.get(model) or _new(session, device.id, model)
+    row.revision = report.revision
+    row.phase = "idle" if is_over else report.phase
+    if is_over:
+        row.last_error = error[:ERROR_CHARS]
+    if owner != model:
+        row.release, row.variant = None, None
+        row = rows.get(owner) or _new(session, device.id, owner)
+    row.release = active
+    row.variant = name(report.variant)
+
+
+def digest(text: str | None) -> str | None:
+    """Return what a device names as a digest; None if it is none."""
+    return text if text is not None and is_digest(text) else None
+
+
+def name(text: str | None) -> str | None:
+    """Return what a device names as a variant."""
+    return clean(text, NAME_CHARS) if text is not None else None
+
+
+def _served(session: Session, hello: Hello, wanted: Wanted) -> list[ServedModel]:
+    """Return the models that a hello tells of, those with a name that can be."""
+    if not isinstance(hello.models, msgspec.UnsetType):
+        named = [item for item in hello.models if NAME_PATTERN.fullmatch(item.name)]
+        return named[:MAX_MODELS]
+    active = digest(hello.release)
+    if active is None:
+        return []
+    return [
+        ServedModel(
+            name=_owner(session, active, wanted),
+            revision=hello.revision,
+            release=active,
+            variant=hello.variant,
+        )
+    ]
+
+
+def _owner(session: Session, active: str, wanted: Wanted) -> str:
+    """Return the model that a package belongs to."""
+    for model, release in wanted.items():
+        if release == active:
+            return model
+    known = session.scalar(select(ReleaseRow.name).where(ReleaseRow.digest == active))
+    if known is not None:
+        return known
+    return next(iter(wanted)) if len(wanted) == 1 else NO_NAME
+
+
+def _rows(session: Session, device: str) -> dict[str, DeviceModelRow]:
+    rows = session.scalars(select(DeviceModelRow).where(DeviceModelRow.device == device))
+    return {row.model: row for row in rows}
+
+
+def _new(session: Session, device: str, model: str) -> DeviceModelRow:
+    row = DeviceModelRow(
+        device=device,
+        model=model,
+        revision=0,
+        release=None,
+        variant=None,
+        phase="",
+        last_error="",
+    )
+    session.add(row)
+    return row

@@ -1,0 +1,123 @@
+"""What is known of a device that sends a message: all of it in one query."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from sqlalchemy import Select, and_, bindparam, or_, select
+from sqlalchemy.orm import Session
+
+from controller.domain.states import (
+    ACTIVE_ROLLOUTS,
+    ORDERED_DEPLOYMENTS,
+    DeploymentState,
+    DeviceState,
+)
+from controller.store import devices
+from controller.store.model_tables import DesiredModelRow, DesiredStateRow, DeviceModelRow
+from controller.store.tables import (
+    DeploymentRow,
+    DeviceRow,
+    RolloutRow,
+)
+
+SEEN_EVERY_S = 30.0
+"""How exact `last_seen_at_s` is: not every message of a device must cause a write."""
+
+# Built once: building a statement takes longer than SQLite takes to answer it.
+_STATUS: Select[*tuple[Any, ...]] = (
+    select(DeviceRow, DesiredStateRow, DesiredModelRow, DeploymentRow, DeviceModelRow)
+    .outerjoin(DesiredStateRow, DesiredStateRow.device == DeviceRow.id)
+    .outerjoin(DesiredModelRow, DesiredModelRow.device == DeviceRow.id)
+    .outerjoin(DeviceModelRow, devices.told_of_model())
+    .outerjoin(
+        DeploymentRow,
+        and_(
+            DeploymentRow.device == DesiredModelRow.device,
+            DeploymentRow.model == DesiredModelRow.model,
+            DeploymentRow.revision == DesiredModelRow.release_revision,
+            or_(
+                DeploymentRow.state == DeploymentState.WAITING,
+                DeploymentRow.rollout.in_(
+                    select(RolloutRow.id).where(RolloutRow.state.in_(ACTIVE_ROLLOUTS))
+                ),
+            ),
+        ),
+    )
+    .where(DeviceRow.id == bindparam("device"), DeviceRow.state == DeviceState.ENROLLED)
+)
+_SEEN = select(DeviceRow.online, DeviceRow.last_seen_at_s).where(
+    DeviceRow.id == bindparam("device"), DeviceRow.state == DeviceState.ENROLLED
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ModelStatus:
+    """A model that an enrolled device should run, or no longer, and its deployment for it.
+
+    The deployment is one of a rollout that has not ended, or one that waited when it ended.
+    """
+
+    desired: DesiredModelRow
+    deployment: DeploymentRow | None
+    told: DeviceModelRow | None
+    """What the device reported last."""
+
+    @property
+    def at_work(self) -> DeploymentRow | None:
+        """The deployment, if its outcome is not known."""
+        part = self.deployment
+        return part if part is not None and part.state in ORDERED_DEPLOYMENTS else None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DeviceStatus:
+    """An enrolled device, its desired state, and its models."""
+
+    device: DeviceRow
+    desired: DesiredStateRow | None
+    models: Mapping[str, ModelStatus]
+
+    @property
+    def named(self) -> list[ModelStatus]:
+        """The models that the desired state names."""
+        return [known for known in self.models.values() if not known.desired.removed]
+
+    @property
+    def wanted(self) -> dict[str, str | None]:
+        """The models that the desired state names, each with the digest of its release."""
+        return {item.desired.model: item.desired.release for item in self.named}
+
+
+def find(session: Session, device: str) -> DeviceStatus | None:
+    """Return what is known of a device, or None when it is not enrolled."""
+    rows = session.execute(_STATUS, {"device": device}).all()
+    if not rows:
+        return None
+    models = {
+        wanted.model: ModelStatus(desired=wanted, deployment=part, told=told)
+        for _row, _state, wanted, part, told in rows
+        if wanted is not None
+    }
+    return DeviceStatus(device=rows[0][0], desired=rows[0][1], models=models)
+
+
+def note_seen(row: DeviceRow, *, now_s: float) -> None:
+    """Record that a device said something."""
+    if _is_stale(row.online, row.last_seen_at_s, now_s):
+        row.online = True
+        row.last_seen_at_s = now_s
+
+
+def is_noted(session: Session, device: str, *, now_s: float) -> bool | None:
+    """Tell whether a recent message of a device is already recorded; None for an unknown device."""
+    found = session.execute(_SEEN, {"device": device}).first()
+    if found is None:
+        return None
+    return not _is_stale(found[0], found[1], now_s)
+
+
+def _is_stale(online: bool, last_seen_at_s: float | None, now_s: float) -> bool:
+    return not online or last_seen_at_s is None or last_seen_at_s < now_s - SEEN_EVERY_S

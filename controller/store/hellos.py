@@ -1,0 +1,143 @@
+"""What devices say of themselves when they connect, leave or enrol, and what that changes.
+
+Rules:
+- An agent that reads another form of desired states than before gets its own in a new revision: the
+  same revision never comes in two forms.
+- A device whose record is newer than the database leads: its revision is believed, within reason.
+- Texts from a device are cut, and their control characters removed, before they are stored.
+"""
+
+from __future__ import annotations
+
+import msgspec
+from sqlalchemy.orm import Session
+
+from controller.domain.device_text import clean
+from controller.store import desired, device_models, devices, policy_choices
+from controller.store.device_status import DeviceStatus
+from controller.store.model_tables import DesiredStateRow
+from controller.store.tables import (
+    MAX_CODE_CHARS,
+    MAX_DETAIL_CHARS,
+    DeviceRow,
+)
+from wire.desired import NAMED_MODELS, ONE_RELEASE
+from wire.errors import shortened
+from wire.messages import (
+    MAX_REVISION,
+    MAX_REVISION_STEP,
+    EnrolRequest,
+    Hello,
+    Presence,
+)
+from wire.profile import checked_profile
+
+DOUBTED = "agent.enrolment"
+
+
+def take_hello(
+    session: Session, known: DeviceStatus, hello: Hello, *, peer_url: str | None, now_s: float
+) -> bool:
+    """Record what a device says of itself in a hello.
+
+    Args:
+        session: The transaction.
+        known: The device.
+        hello: What it says.
+        peer_url: Where it serves others, if that is believed.
+        now_s: Wall time.
+
+    Returns:
+        Whether the controller has to send the device its desired state.
+
+    Raises:
+        WireFormatError: An impossible profile.
+    """
+    row, wanted = known.device, known.desired
+    kind = (row.profile_name, row.architecture)
+    devices.set_profile(row, checked_profile(hello.profile))
+    if kind != (row.profile_name, row.architecture):
+        policy_choices.mark_stale(session, row.id)
+    row.runtimes = _runtimes(hello)
+    row.greeted = True
+    row.peer_url = peer_url
+    row.agent_version = clean(hello.agent_version, MAX_CODE_CHARS)
+    boot_id = clean(hello.boot_id, MAX_CODE_CHARS)
+    if row.boot_id != boot_id:
+        row.boot_id, row.report_sequence = boot_id, 0
+    row.reported_revision = _believed(hello.revision, wanted)
+    before = {item.desired.model: item.told and item.told.release for item in known.named}
+    now = device_models.take_all(session, known.device, hello, wanted=known.wanted)
+    row.online = True
+    row.last_seen_at_s = now_s
+    form = _form(hello)
+    reads_another, row.desired_form = row.desired_form != form, form
+    if wanted is None:
+        return False
+    if wanted.revision < row.reported_revision:
+        # The database is older than the device, as after a restore by hand.
+        _reissue(session, known, above=row.reported_revision, now_s=now_s)
+        return True
+    if reads_another:  # the same revision must not come in two forms
+        _reissue(session, known, above=wanted.revision, now_s=now_s)
+    if row.reported_revision < wanted.revision:
+        return True
+    # A device that lost its release is told again, and one that has it back says how that went.
+    return any(
+        item.at_work is not None
+        or (
+            item.desired.release is not None
+            and {before[model], now.get(model)} != {item.desired.release}
+        )
+        for item in known.named
+        for model in [item.desired.model]
+    )
+
+
+def _form(hello: Hello) -> int:
+    form = hello.desired_form
+    is_known = isinstance(form, int) and form >= NAMED_MODELS
+    return NAMED_MODELS if is_known else ONE_RELEASE
+
+
+def _runtimes(hello: Hello) -> list[str] | None:
+    if isinstance(hello.runtimes, msgspec.UnsetType):
+        return None
+    present = set(hello.runtimes)
+    return [name for name in hello.profile.runtimes if name in present]
+
+
+def take_presence(row: DeviceRow, presence: Presence, *, now_s: float) -> None:
+    """Record whether a device is connected; a last will of an earlier boot is ignored."""
+    if not presence.online and row.boot_id not in {"", clean(presence.boot_id, MAX_CODE_CHARS)}:
+        return
+    row.online = presence.online
+    row.last_seen_at_s = now_s
+
+
+def note_doubt(row: DeviceRow, request: EnrolRequest) -> None:
+    """Record why a device that asks again does not believe the answer, or that it does now."""
+    if isinstance(request.doubt, str):
+        detail = f"the device does not believe this controller: {request.doubt}"
+        detail = shortened(clean(detail, 2 * MAX_DETAIL_CHARS), MAX_DETAIL_CHARS)
+        row.last_error = f"{DOUBTED}: {detail}"
+    elif row.last_error.startswith(DOUBTED):
+        row.last_error = ""
+
+
+def _reissue(session: Session, known: DeviceStatus, *, above: int, now_s: float) -> None:
+    revision = desired.reissue(session, known.device.id, above=above, now_s=now_s)
+    for item in known.models.values():
+        if item.deployment is not None:
+            item.deployment.revision = revision
+
+
+def _believed(revision: int, wanted: DesiredStateRow | None) -> int:
+    """Return the revision that a device says it has accepted; 0 if it cannot be.
+
+    A device with a wrong record would drag the revisions to their end, where they cannot grow. It
+    gets its desired state as it is, and accepts it because it names its present start.
+    """
+    issued = 0 if wanted is None else wanted.revision
+    is_possible = 0 <= revision <= min(issued + MAX_REVISION_STEP, MAX_REVISION)
+    return revision if is_possible else 0

@@ -1,0 +1,111 @@
+"""The models of the fleet: their releases, and which devices run and should run them."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import dataclass
+
+from sqlalchemy import exists, func, or_, select
+from sqlalchemy.orm import InstrumentedAttribute, Session
+
+from controller.domain.names import which_there_are
+from controller.domain.selectors import Selector
+from controller.domain.states import DeviceState
+from controller.errors import UnknownModelError
+from controller.store import devices
+from controller.store.model_tables import DesiredModelRow, DeviceModelRow
+from controller.store.tables import DeviceRow, ReleaseRow
+
+MAX_NAMES = 1000
+_NONE = "publish one with `fleet release publish`"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Having:
+    """A device that runs a model or is to run it."""
+
+    device: str
+    form: int
+    """The newest form of a desired state that it reads."""
+
+
+def names(session: Session) -> list[str]:
+    """Return the models of which there is a release, by name."""
+    statement = select(ReleaseRow.name).distinct().order_by(ReleaseRow.name).limit(MAX_NAMES)
+    return list(session.scalars(statement))
+
+
+def check_released(session: Session, model: str) -> None:
+    """Refuse the name of a model of which there is no release.
+
+    Raises:
+        UnknownModelError: There is none.
+    """
+    if session.scalar(select(ReleaseRow.name).where(ReleaseRow.name == model).limit(1)) is None:
+        fault = unknown(model, names(session))
+        raise fault
+
+
+def unknown(model: str, known: Collection[str]) -> UnknownModelError:
+    """Return the fault that a model is not known, with the names of those that are."""
+    return UnknownModelError(
+        f"there is no model {model[:64]!r}",
+        remedy=which_there_are(model, sorted(known), what="models", none=_NONE),
+    )
+
+
+def having(session: Session, model: str, selector: Selector) -> list[Having]:
+    """Return the devices that match a selector and run a model or are to run it.
+
+    Those from which it was taken away already are not among them.
+
+    Args:
+        session: The transaction.
+        model: The model.
+        selector: Which devices.
+
+    Returns:
+        The devices, by identifier.
+    """
+    wanted = exists().where(DesiredModelRow.device == DeviceRow.id, DesiredModelRow.model == model)
+    named = wanted.where(DesiredModelRow.removed.is_(False))
+    told = exists().where(
+        DeviceModelRow.device == DeviceRow.id,
+        DeviceModelRow.model == model,
+        DeviceModelRow.release.is_not(None),
+    )
+    rows = session.execute(
+        select(DeviceRow.id, DeviceRow.desired_form)
+        .where(
+            DeviceRow.state != DeviceState.DECOMMISSIONED,
+            or_(named, told & ~wanted),
+            *devices.selected(selector),
+        )
+        .order_by(DeviceRow.id)
+    )
+    return [Having(device=device, form=form) for device, form in rows]
+
+
+def running(session: Session) -> dict[tuple[str, str | None], int]:
+    """Return how many enrolled devices run each package of each model."""
+    return _counts(session, DeviceModelRow.device, DeviceModelRow.model, DeviceModelRow.release)
+
+
+def wanted(session: Session) -> dict[tuple[str, str | None], int]:
+    """Return how many enrolled devices should run each package of each model."""
+    return _counts(session, DesiredModelRow.device, DesiredModelRow.model, DesiredModelRow.release)
+
+
+def _counts(
+    session: Session,
+    device: InstrumentedAttribute[str],
+    model: InstrumentedAttribute[str],
+    release: InstrumentedAttribute[str | None],
+) -> dict[tuple[str, str | None], int]:
+    rows = session.execute(
+        select(model, release, func.count())
+        .join(DeviceRow, DeviceRow.id == device)
+        .where(DeviceRow.state == DeviceState.ENROLLED, release.is_not(None))
+        .group_by(model, release)
+    )
+    return {(name, digest): count for name, digest, count in rows}

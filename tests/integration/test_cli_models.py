@@ -1,0 +1,108 @@
+"""Several models from the command line: which there are, who runs them, and taking one away."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from tests.simulators.packages import package, variant
+from tests.simulators.patience import until
+from tests.simulators.stack import Puppet, Stack, running_stack
+from wire.desired import NAMED_MODELS
+from wire.trust.envelope import SigningKey
+
+pytestmark = [pytest.mark.broker, pytest.mark.xdist_group("cli-models")]
+
+
+@pytest.fixture(scope="module")
+def stack() -> Iterator[Stack]:
+    """A fleet with two models, on a device that has both and one whose agent has one model."""
+    with running_stack() as running:
+        key = SigningKey(running.release_key.read_bytes())
+        for name in ("digits", "faces"):
+            content = f"model {name}".encode()
+            signed = package("1", [(variant("best"), content)], name=name, key=key)
+            signed.write_to(running.home.parent / name)
+            running.ok("release", "publish", str(running.home.parent / name))
+        token = running.ok("token", "create", "--uses", "2").out.strip()
+        puppets = [
+            Puppet(running, "cam-both", token, "succeeded", desired_form=NAMED_MODELS),
+            Puppet(running, "cam-one", token, "succeeded"),
+        ]
+        for release, rest in (("digits:1", []), ("faces:1", ["--exclude-unfit"])):
+            done = running.fleet("rollout", "create", release, "--watch", *rest)
+            assert done.code == 0, done.out + done.err
+        puppets[0].send_telemetry(release="digits:1")
+        yield running
+        for puppet in puppets:
+            puppet.transport.close()
+
+
+def test_a_device_is_shown_with_its_models(stack: Stack) -> None:
+    shown = stack.ok("device", "show", "cam-both").out
+    assert "MODEL" in shown
+    assert "digits:1" in shown
+    assert "faces:1" in shown
+    assert "desired release" not in shown, "that is said of each model"
+    assert "desired release" in stack.ok("device", "show", "cam-one").out
+    lines = [line.split() for line in stack.ok("device", "list").out.splitlines()[1:]]
+    assert [(line[0], line[4]) for line in lines] == [
+        ("cam-both", "digits:1"),
+        ("cam-both", "faces:1"),
+        ("cam-one", "digits:1"),
+    ]
+    found = stack.ok("device", "show", "cam-one", "--json").json
+    assert (found["release"], found["variant"]) == ("digits:1", "best"), "as it always was"
+    assert [model["name"] for model in found["models"]] == ["digits"]
+
+
+def test_models_are_listed_with_how_many_run_them(stack: Stack) -> None:
+    lines = [line.split() for line in stack.ok("model", "list").out.splitlines()[1:]]
+    assert lines == [
+        ["digits", "digits:1", "published", "2", "2"],
+        ["faces", "faces:1", "published", "1", "1"],
+    ]
+    rollouts = stack.ok("rollout", "list", "--json").json
+    assert {rollout["model"] for rollout in rollouts} == {"digits", "faces"}
+
+
+def test_a_typo_says_what_there_is(stack: Stack) -> None:
+    wrong = stack.fleet("rollout", "create", "digts:1")
+    assert wrong.code == 2
+    assert wrong.err.strip() == (
+        "fleet: no release 'digts:1' has been published; did you mean digits:1? there are the "
+        "releases digits:1 and faces:1"
+    )
+    wrong = stack.fleet("policy", "set", "fast", "--model", "face", "--deadline-ms", "9")
+    assert wrong.code == 2
+    assert "there is no model 'face'; did you mean faces?" in wrong.err
+    wrong = stack.fleet("model", "remove", "fases")
+    assert wrong.code == 2
+    assert "did you mean faces?" in wrong.err
+
+
+def test_a_policy_is_for_one_model(stack: Stack) -> None:
+    said = stack.ok("policy", "set", "fast", "--model", "faces", "--deadline-ms", "9").out
+    assert said.startswith("policy fast: adaptive for model faces on ")
+    row = stack.ok("policy", "list").out.splitlines()[1].split()
+    assert (row[0], row[2]) == ("fast", "faces")
+    assert "faces" in stack.ok("policy", "show", "fast").out
+
+
+def test_telemetry_is_asked_by_model(stack: Stack) -> None:
+    query = ("telemetry", "query", "--metric", "inference_latency_ms", "--stat", "count", "--json")
+    until(lambda: stack.fleet(*query).code == 0, "telemetry")
+    assert stack.ok(*query, "--model", "digits").json["rows"] == [[100]]
+    assert stack.ok(*query, "--model", "faces").json["rows"] == []
+
+
+def test_a_model_is_taken_away(stack: Stack) -> None:
+    said = stack.ok("model", "remove", "faces", "--selector", "id=cam-both").out
+    assert said.startswith("model faces is taken away from 1 device")
+    until(
+        lambda: len(stack.ok("device", "show", "cam-both", "--json").json["models"]) == 1,
+        "the device to say that it is gone",
+    )
+    old = stack.ok("model", "remove", "digits", "--selector", "id=cam-one")
+    assert "cam-one cannot remove it: the agent has one model" in old.err
