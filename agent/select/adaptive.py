@@ -38,7 +38,8 @@ from agent.select.decisions import (
 )
 from agent.select.estimates import Estimates
 from agent.select.explained import better, first, leaves, objection, stays, verdict
-from agent.select.outlook import SOON_S, Fault, Prediction, predict, predicted_share
+from agent.select.limits import SOON_S, Fault
+from agent.select.outlook import Prediction, predict, predicted_share
 from agent.select.strain import levers_of
 from agent.select.work import Work
 from wire.health import HealthSnapshot

@@ -112,6 +112,23 @@ class Observed(msgspec.Struct, frozen=True, kw_only=True):
     """Whether another variant served too, or one was loaded: then only the demand is learnt."""
 
 
+class Others(msgspec.Struct, frozen=True, kw_only=True):
+    """What the other models of the device take: seen in a period, or planned."""
+
+    load: float = 0.0
+    """Share of the processor."""
+
+    usual_load: float = 0.0
+    """The same, at the usual rates of their requests."""
+
+    held_bytes: int = 0
+    mixed: bool = False
+    """Whether a variant of theirs was loaded, so that the load is not only that of serving."""
+
+
+NO_OTHERS: Final = Others()
+
+
 def joined(seen: Sequence[Observed | None]) -> Observed | None:
     """Return the observations of several equal periods in a row as those of one period.
 
@@ -201,7 +218,11 @@ class Estimates(msgspec.Struct, frozen=True, kw_only=True):
     battery: BatteryFit = BatteryFit()
 
     def update(
-        self, health: HealthSnapshot, observed: Observed | None, period_s: float
+        self,
+        health: HealthSnapshot,
+        observed: Observed | None,
+        period_s: float,
+        others: Others | None = None,
     ) -> Estimates:
         """Return the estimates after a period.
 
@@ -209,19 +230,21 @@ class Estimates(msgspec.Struct, frozen=True, kw_only=True):
             health: Readings at the end of the period.
             observed: Observations of the period; None if nothing served.
             period_s: Length of the period in seconds; 0 before the first decision.
+            others: What the other models took in it; None if none of them served.
         """
         learnt = self._served(observed, period_s) if observed and period_s else self
-        own = observed.own_load if observed else 0.0
+        own = (observed.own_load if observed else 0.0) + (others.load if others else 0.0)
         busy = health.load_ratio if health.cpu_busy_ratio is None else health.cpu_busy_ratio
         # Without a reading, the load of other programs stays as it was.
         load = min(own + self.other_load if busy is None else busy, 1.0)
         # A worker that loads is busy too, and is no other program.
-        told = period_s == 0.0 or (observed is not None and not observed.mixed)
+        there = [each.mixed for each in (observed, others) if each is not None]
+        told = period_s == 0.0 or (bool(there) and not any(there))
         other = max(load - own, 0.0) if told and busy is not None else self.other_load
         limit = health.cpu_frequency_limit_ratio
         # Other latencies follow at once; those of this period were measured under both clocks.
         step = math.log(self.clock_limit / limit) if limit and self.clock_limit else 0.0
-        free = _free_bytes(health, observed)
+        free = _free_bytes(health, observed, others)
         # Where nothing is left, nobody knows how much is lacking.
         told_free = free if health.memory_available_bytes else None
         return msgspec.structs.replace(
@@ -336,8 +359,10 @@ def _waits(
     return known.update(busy_ms, waited_ms, gain=1.0, noise=noise)
 
 
-def _free_bytes(health: HealthSnapshot, observed: Observed | None) -> int | None:
+def _free_bytes(
+    health: HealthSnapshot, observed: Observed | None, others: Others | None
+) -> int | None:
     available = health.memory_available_bytes
     if not available:
         return available
-    return available + (observed.held_bytes if observed else 0)
+    return available + sum(each.held_bytes for each in (observed, others) if each is not None)

@@ -9,7 +9,8 @@ from __future__ import annotations
 from typing import Final
 
 from agent.select.decisions import apart
-from agent.select.outlook import Fault, Prediction
+from agent.select.limits import Fault
+from agent.select.outlook import Prediction
 
 AS_ACCURATE: Final = 0.001
 """Retentions that differ by less count as equal: evaluation sets are too small to tell."""
