@@ -17,14 +17,16 @@ Source:
 from __future__ import annotations
 
 import math
-from typing import Final
+from collections.abc import Sequence
+from typing import Final, NamedTuple
 
 import msgspec
 
 from agent.select import limits
 from agent.select.decisions import MS_PER_S, Candidate, apart
-from agent.select.estimates import GIB, NO_OTHERS, Estimates, Others
+from agent.select.estimates import GIB, Estimates
 from agent.select.limits import Fault
+from agent.select.others import NO_OTHERS, Others
 from agent.select.queueing import drained_share, excess, most_per_s, share_in_time
 from wire.policy import PolicySpec
 
@@ -34,6 +36,13 @@ SHORTFALL: Final = 6.0
 LEAST_S: Final = 1e-9
 AHEAD_S: Final = 10.0
 """Over this time requests that wait already count."""
+
+PARKED: Final = ""
+"""In place of the name of a variant where none serves, for the sake of other models."""
+
+LEAST_PRICE: Final = 1.0
+"""How many answers one counts as that a parked model cannot give, at least: what is late anyway is
+better late than not at all."""
 
 UNKNOWN_RETENTION: Final = 0.5
 """Assumed for an accuracy that was not measured."""
@@ -70,6 +79,33 @@ class Prediction(msgspec.Struct, frozen=True, kw_only=True):
         return UNKNOWN_RETENTION if known is None else known
 
 
+class Conditions(NamedTuple):
+    """What all variants of a model meet alike."""
+
+    demand_per_s: float
+    rates_per_s: tuple[float, ...]
+    """Rates of equal probability."""
+
+    wait_factor: float
+    left_s: float
+    """How long running and waiting may take."""
+
+
+def conditions(known: Estimates, spec: PolicySpec) -> Conditions:
+    """Return what all variants of a model meet alike.
+
+    Args:
+        known: What was learnt of the device.
+        spec: The objective.
+    """
+    return Conditions(
+        demand_per_s=known.demand_per_s,
+        rates_per_s=known.demand.points(),
+        wait_factor=known.wait_factor,
+        left_s=allowed_s(known, spec),
+    )
+
+
 class Own(msgspec.Struct, frozen=True, kw_only=True):
     """What a variant does by itself, whatever else runs beside it."""
 
@@ -83,6 +119,9 @@ class Own(msgspec.Struct, frozen=True, kw_only=True):
 
     usual_load: float
     """The same, at the usual rate of the requests."""
+
+    asked: bool
+    """Whether requests usually come."""
 
     in_time: float
     turns_per_s: float
@@ -120,46 +159,54 @@ def predict(c: Candidate, known: Estimates, spec: PolicySpec) -> Prediction:
     Returns:
         The prediction.
     """
-    return beside(by_itself(c, known, spec), known, spec)
+    return beside(by_itself(c, known, spec, conditions(known, spec)), known, spec)
 
 
-def by_itself(c: Candidate, known: Estimates, spec: PolicySpec, held_bytes: int = 0) -> Own:
+def by_itself(
+    c: Candidate, known: Estimates, spec: PolicySpec, now: Conditions, held_bytes: int = 0
+) -> Own:
     """Predict what a variant does by itself.
 
     Args:
         c: The variant.
         known: What was learnt of the device.
         spec: The objective.
+        now: What it meets.
         held_bytes: Memory that other models hold.
 
     Returns:
         The prediction, without what the device adds.
     """
-    service_s, demand_per_s = mean_service_s(c, known), known.demand_per_s
-    usual = known.battery.usual.demand
-    in_time = known.record.corrected(predicted_share(c, known, spec))
-    in_time *= drained_share(
-        known.waiting, demand_per_s, service_s, allowed_s(known, spec), AHEAD_S
-    )
-    turns_per_s = _turns_per_s(c, known, spec, held_bytes)
+    service_s, usual = mean_service_s(c, known), known.battery.usual.demand
+    in_time = known.record.corrected(predicted_share(c, known, now))
+    in_time *= drained_share(known.waiting, now.demand_per_s, service_s, now.left_s, AHEAD_S)
+    turns_per_s = _turns_per_s(c, known, now, held_bytes)
     # Until the next decision conditions may turn too bad for it, as they did before.
     in_time *= max(1.0 - turns_per_s * known.period_s, 0.0)
     found = (_accuracy(c, spec), _deadline(c, in_time, spec))
     # Over hours the usual requests count, not those of this minute.
-    usual_use = (demand_per_s if usual is None else usual) * service_s
+    usually_per_s = now.demand_per_s if usual is None else usual
     return Own(
         candidate=c,
         service_s=service_s,
-        use=demand_per_s * service_s,
-        load=min(demand_per_s * service_s, 1.0) * known.cpu_share,
-        usual_load=min(usual_use, 1.0) * known.cpu_share,
+        use=now.demand_per_s * service_s,
+        load=min(now.demand_per_s * service_s, 1.0) * known.cpu_share,
+        usual_load=min(usually_per_s * service_s, 1.0) * known.cpu_share,
+        asked=usually_per_s > 0.0,
         in_time=in_time,
         turns_per_s=turns_per_s,
         faults=tuple(f for f in found if f is not None),
     )
 
 
-def beside(own: Own, known: Estimates, spec: PolicySpec, others: Others = NO_OTHERS) -> Prediction:
+def beside(
+    own: Own,
+    known: Estimates,
+    spec: PolicySpec,
+    others: Others = NO_OTHERS,
+    *,
+    begins: bool = True,
+) -> Prediction:
     """Predict how a variant would do beside what the other models take.
 
     Args:
@@ -167,6 +214,7 @@ def beside(own: Own, known: Estimates, spec: PolicySpec, others: Others = NO_OTH
         known: What was learnt of the device.
         spec: The objective.
         others: What the other models take.
+        begins: Whether to say what speaks against beginning with it.
 
     Returns:
         The prediction.
@@ -174,9 +222,8 @@ def beside(own: Own, known: Estimates, spec: PolicySpec, others: Others = NO_OTH
     c, battery = own.candidate, known.battery
     load = min(known.other_load + others.load + own.load, 1.0)
     usual_load = min(battery.usual.other_load + others.usual_load + own.usual_load, 1.0)
-    asked = (known.demand_per_s if battery.usual.demand is None else battery.usual.demand) > 0.0
     emptied, not_surely = limits.battery(
-        known, spec, usual_load, service_s=own.service_s, asked=asked
+        known, spec, usual_load, service_s=own.service_s, asked=own.asked
     )
     peak, held = c.peak_memory_bytes, others.held_bytes
     hard = (
@@ -184,11 +231,10 @@ def beside(own: Own, known: Estimates, spec: PolicySpec, others: Others = NO_OTH
         limits.heat(known, load),
     )
     added = [f for f in (limits.hidden_heat(known, load), emptied, *hard) if f is not None]
-    lasting = (
-        limits.memory(peak, known, spec, held_bytes=held, lately=True),
-        limits.lasting_heat(known, load),
-        not_surely,
-    )
+    lasting: tuple[Fault | None, ...] = ()
+    if begins:
+        scarce = limits.memory(peak, known, spec, held_bytes=held, lately=True)
+        lasting = (scarce, limits.lasting_heat(known, load), not_surely)
     cost = math.fsum(f.cost for f in added)
     return Prediction(
         candidate=c,
@@ -201,13 +247,59 @@ def beside(own: Own, known: Estimates, spec: PolicySpec, others: Others = NO_OTH
     )
 
 
-def predicted_share(c: Candidate, known: Estimates, spec: PolicySpec) -> float:
+def no_variant(owns: Sequence[Own], spec: PolicySpec, *, void: bool) -> Own:
+    """Return what it means for a model that no variant of it serves.
+
+    That costs no less than being late with all answers, and more than its best variant costs.
+
+    Args:
+        owns: What its variants do by themselves, at least one.
+        spec: The objective.
+        void: Whether no answer counts now, because of the device.
+    """
+    least = min(own.loss() for own in owns)
+    price = max(1.0 + SHORTFALL * spec.aim.deadline_probability - least, LEAST_PRICE)
+    cost = min(own.loss(void=void) for own in owns) + price - 1.0
+    fault = Fault(kind="deadline", text="parked, so that other models keep theirs", cost=cost)
+    return Own(
+        candidate=Candidate(name=PARKED, latency_p50_ms=0.0, peak_memory_bytes=0, load_ms=0.0),
+        service_s=0.0,
+        use=0.0,
+        load=0.0,
+        usual_load=0.0,
+        asked=True,
+        in_time=0.0,
+        turns_per_s=0.0,
+        faults=(fault,),
+    )
+
+
+def parked(own: Own, known: Estimates, others: Others) -> Prediction:
+    """Return how a model would do that is parked.
+
+    Args:
+        own: What that means for it.
+        known: What was learnt of the device.
+        others: What the other models take.
+    """
+    return Prediction(
+        candidate=own.candidate,
+        load=min(known.other_load + others.load, 1.0),
+        in_time=0.0,
+        turns_per_s=0.0,
+        faults=own.faults,
+        lasting=(),
+        loss=own.loss(),
+    )
+
+
+def predicted_share(c: Candidate, known: Estimates, now: Conditions) -> float:
     """Return the share of a variant's answers that would be in time, by theory alone.
 
     Args:
         c: The variant.
         known: What was learnt of the device.
-        spec: The objective.
+        now: What it meets.
 
     Returns:
         0 to 1, not corrected by the record; 0 if its latency was not measured.
@@ -216,11 +308,11 @@ def predicted_share(c: Candidate, known: Estimates, spec: PolicySpec) -> float:
         return 0.0
     doubt = known.slowdown.expected(c.name).sigma ** 2
     return share_in_time(
-        allowed_s(known, spec),
-        known.demand.points(),
+        now.left_s,
+        now.rates_per_s,
         service_s=mean_service_s(c, known),
         log_sigma=math.sqrt(doubt + known.scatter.variance),
-        wait_factor=known.wait_factor,
+        wait_factor=now.wait_factor,
         batch=known.demand.batches.mean,
     )
 
@@ -247,16 +339,18 @@ def allowed_s(known: Estimates, spec: PolicySpec) -> float:
     return max(limit_ms - max(known.waits.base, 0.0), 0.0) / MS_PER_S
 
 
-def _turns_per_s(c: Candidate, known: Estimates, spec: PolicySpec, held_bytes: int) -> float:
+def _turns_per_s(c: Candidate, known: Estimates, now: Conditions, held_bytes: int) -> float:
     """Return how often conditions became too bad for a variant in the last hour."""
     if c.latency_p50_ms is None or c.latency_p50_ms <= 0.0:
         return 0.0
-    left_s, service_s = allowed_s(known, spec), mean_service_s(c, known)
     most = most_per_s(
-        left_s, service_s=service_s, wait_factor=known.wait_factor, batch=known.demand.batches.mean
+        now.left_s,
+        service_s=mean_service_s(c, known),
+        wait_factor=now.wait_factor,
+        batch=known.demand.batches.mean,
     )
     own_s = c.latency_p50_ms * known.request_samples / MS_PER_S
-    bears = left_s / max(own_s * math.exp(known.slowdown.own(c.name)), LEAST_S)
+    bears = now.left_s / max(own_s * math.exp(known.slowdown.own(c.name)), LEAST_S)
     turns = known.demand_lately.rises_per_s(most) + known.slowdown_lately.rises_per_s(bears)
     if c.peak_memory_bytes:
         turns += known.memory_lately.rises_per_s(GIB / (c.peak_memory_bytes + held_bytes))
