@@ -29,6 +29,9 @@ from wire.policy import PolicySpec
 POINTS: Final = 13
 """At which the cost of a load is computed: between two of them it changes by some hundredths."""
 
+BATTERY_POINTS: Final = 5
+"""The same for the battery, whose time is nearly a line over the load; each look takes long."""
+
 SATURATED: Final = 1.0 + SHORTFALL
 """How many answers one counts as that all together cannot give: those behind it are late too."""
 
@@ -151,7 +154,7 @@ class DeviceCost:
             need_s = self._need_s(party)
             if need_s not in lines:
                 cost = self._battery_cost(party)
-                lines[need_s] = _Line(cost, most) if cost(most) > 0.0 else None
+                lines[need_s] = _Line(cost, most, BATTERY_POINTS) if cost(most) > 0.0 else None
             found.append(lines[need_s])
         return found
 
@@ -183,7 +186,7 @@ class DeviceCost:
             need_s = self._need_s(party)
             if need_s is not None and need_s not in seen:
                 seen.add(need_s)
-                points = _spread(self._most.usual_load)
+                points = _spread(self._most.usual_load, BATTERY_POINTS)
                 usual = min(usual, _most(points, self._lasts(party)))
         return load, usual
 
@@ -194,8 +197,8 @@ class DeviceCost:
 class _Line:
     """A cost that never falls, from some points of it."""
 
-    def __init__(self, cost: Callable[[float], float], most: float) -> None:
-        self.points = _spread(most)
+    def __init__(self, cost: Callable[[float], float], most: float, count: int = POINTS) -> None:
+        self.points = _spread(most, count)
         self._per_point = (len(self.points) - 1) / most if most > 0.0 else 0.0
         costs = [cost(point) for point in self.points]
         for number in range(1, len(costs)):
@@ -210,10 +213,10 @@ class _Line:
         return low + (place - number) * (self._costs[number + 1] - low)
 
 
-def _spread(most: float) -> list[float]:
+def _spread(most: float, count: int) -> list[float]:
     if most <= 0.0:
         return [0.0]
-    return [most * number / (POINTS - 1) for number in range(POINTS)]
+    return [most * number / (count - 1) for number in range(count)]
 
 
 def _most(points: Sequence[float], holds: Callable[[float], bool]) -> float:
