@@ -119,7 +119,7 @@ class Device:
 def test_one_model_is_decided_as_its_policy_alone_decides_it(name: str) -> None:
     variants = from_json(EXAMPLE.read_bytes(), VariantList).variants
     for kind in ("adaptive", "rules"):
-        policy = PolicySpec(kind=kind, sharing=Sharing(weight=3.0, may_park=True))  # type: ignore[arg-type]  # one of two
+        policy = PolicySpec(kind=kind, sharing=Sharing(weight=3.0, may_park=True))
 
         def jointly(
             health: HealthSnapshot,
