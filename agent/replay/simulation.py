@@ -165,20 +165,15 @@ def serve(
     inputs = tick.inputs
     if is_off(board, world.state, inputs):
         after = advance(board, world.state, inputs, work_share=0.0, period_s=period_s)
-        return _nothing(world, tick, period_s, arrived), World(after)
-    loading = min(world.loading_s / period_s, 1.0) * LOADING_SHARE
-    if world.coming is not None and world.loading_s <= period_s:
-        # It serves for the whole tick in which it is loaded: a part of a tick has no own figures.
-        world = world._replace(serving=world.coming, coming=None, loading_s=0.0, is_handover=False)
-    else:
-        world = world._replace(loading_s=max(world.loading_s - period_s, 0.0))
+        return nothing(world, tick, period_s, arrived), World(after)
+    loading, world = loaded(world, period_s)
     flow = None
     if not is_short(board, tick, world.serving):
-        flow = _flow(board, world, tick, arrived, loading, period_s, deadline_ms)
+        flow = flow_of(board, world, tick, arrived, loading, period_s, deadline_ms)
     if flow is None:
         after = advance(board, world.state, inputs, work_share=loading, period_s=period_s)
         busy = min(inputs.other_share + loading, 1.0)
-        return _nothing(world, tick, period_s, arrived), world._replace(
+        return nothing(world, tick, period_s, arrived), world._replace(
             state=after, waiting=0.0, backlog=Backlog(), load_ratio=busy, observed=None, answers=()
         )
     share = board.cpu_share
@@ -199,6 +194,22 @@ def serve(
     )
 
 
+def loaded(world: World, period_s: float) -> tuple[float, World]:
+    """Return the share of the processor that loading takes in a tick, and the state with it.
+
+    Args:
+        world: The state of the device at the beginning.
+        period_s: Length of the tick.
+    """
+    loading = min(world.loading_s / period_s, 1.0) * LOADING_SHARE
+    if world.coming is not None and world.loading_s <= period_s:
+        # It serves for the whole tick in which it is loaded: a part of a tick has no own figures.
+        return loading, world._replace(
+            serving=world.coming, coming=None, loading_s=0.0, is_handover=False
+        )
+    return loading, world._replace(loading_s=max(world.loading_s - period_s, 0.0))
+
+
 class _Speed(NamedTuple):
     """How fast the serving variant answers in a tick."""
 
@@ -210,7 +221,7 @@ class _Speed(NamedTuple):
     """Median as it is."""
 
 
-class _Flow(NamedTuple):
+class Flow(NamedTuple):
     """What the server did in a tick, before its effects on the board."""
 
     served: TickResult
@@ -224,15 +235,15 @@ class _Flow(NamedTuple):
     busy_s: float
 
 
-def _nothing(world: World, tick: Tick, period_s: float, arrived: Arrived | None) -> TickResult:
-    """Return the results of a tick in which nothing answers."""
+def nothing(world: World, tick: Tick, period_s: float, arrived: Arrived | None) -> TickResult:
+    """Return the results of a tick in which nothing answers; arguments as for `flow_of`."""
     count = refused = tick.inputs.demand_per_s * period_s
     if arrived is not None:
         count, refused = len(arrived.requests), len(arrived.requests) + world.backlog.requests
     return TickResult(latency_ms=None, requests=count, refused=refused, missed=refused)
 
 
-def _flow(
+def flow_of(
     board: Board,
     world: World,
     tick: Tick,
@@ -240,8 +251,12 @@ def _flow(
     loading: float,
     period_s: float,
     deadline_ms: float,
-) -> _Flow | None:
-    """Return what the server does; None if no request waits or is served."""
+) -> Flow | None:
+    """Return what the server does in a tick; None if no request waits or is served.
+
+    `loading` is the share of the processor that the loading of a variant takes; the other arguments
+    are those of `serve`.
+    """
     serving, inputs = world.serving, tick.inputs
     if serving is None:
         # Single requests wait while one variant replaces another.
@@ -258,7 +273,7 @@ def _flow(
 
 def _flowed(
     world: World, speed: _Speed, arrived: float, period_s: float, deadline_ms: float
-) -> _Flow:
+) -> Flow:
     """Return what the server does with a flow of requests."""
     serving, service_s = speed.serving, speed.service_s
     capacity = period_s / service_s
@@ -286,7 +301,7 @@ def _flowed(
         compute_s=answered * service_s,
         latency_ms=latency_ms,
     )
-    return _Flow(
+    return Flow(
         served,
         world._replace(waiting=waiting),
         msgspec.structs.replace(observed, waiting=waiting),
@@ -297,7 +312,7 @@ def _flowed(
 
 def _passed(
     world: World, speed: _Speed | None, arrived: Arrived, period_s: float, deadline_ms: float
-) -> _Flow:
+) -> Flow:
     """Return what the server does with single requests."""
     serving = speed.serving if speed else None
     service = (
@@ -332,7 +347,7 @@ def _passed(
         )
     # A request of the variant before may end here; the board's model tells only how busy it was.
     slowed = speed.alone_s / speed.service_s if speed else 1.0
-    return _Flow(
+    return Flow(
         served,
         world._replace(backlog=passage.backlog, answers=passage.answers),
         observed,

@@ -19,8 +19,8 @@ Source:
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from typing import Any, Final
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, Final, NamedTuple
 
 import msgspec
 
@@ -38,7 +38,18 @@ from agent.select.decisions import (
 )
 from agent.select.estimates import Estimates
 from agent.select.explained import better, first, leaves, objection, stays, verdict
-from agent.select.outlook import SOON_S, Fault, Prediction, predict, predicted_share
+from agent.select.limits import SOON_S, Fault
+from agent.select.others import NO_OTHERS, Others
+from agent.select.outlook import (
+    PARKED,
+    Own,
+    Prediction,
+    beside,
+    by_itself,
+    conditions,
+    parked,
+    predicted_share,
+)
 from agent.select.strain import levers_of
 from agent.select.work import Work
 from wire.health import HealthSnapshot
@@ -59,6 +70,9 @@ CLEARLY: Final = 0.02
 WARM: Final = 0.8
 """A headroom from which the first variant is the one with the least work: as warm as where most
 boards start their throttling, or a few degrees below."""
+
+NOBODY: Final = "-"
+"""No variant has this name."""
 
 PAID: Final = 1.0 - 1e-9
 """Sums of many losses are not exact."""
@@ -85,25 +99,86 @@ def choose(
     """
     known = context.state.estimates.update(health, context.observed, context.period_s)
     everyone = sorted(candidates, key=by_accuracy)
-    known = _recorded(known, everyone, spec, context)
-    able = [predict(c, known, spec) for c in everyone if not c.benched]
+    known = recorded(known, everyone, spec, context)
+    now = conditions(known, spec)
+    owns = {c.name: by_itself(c, known, spec, now) for c in everyone if not c.benched}
+    return decide(health, everyone, spec, context, known=known, owns=owns)
+
+
+class View(NamedTuple):
+    """How a model sees the others of its device; by default there are none."""
+
+    others: Others = NO_OTHERS
+    """What they take."""
+
+    harm: Callable[[Own], float] | None = None
+    """What a variant costs them, in answers of this model."""
+
+    parked: Own | None = None
+    """How it does if no variant serves; None if it may not be parked."""
+
+    told: str | None = None
+    """The variant that was chosen for all together, with its reason; empty for none."""
+
+    why: str = ""
+    is_settled: bool = False
+    """Whether it was decided for all together who has to go at once."""
+
+
+ALONE: Final = View()
+
+
+def decide(
+    health: HealthSnapshot,
+    everyone: list[Candidate],
+    spec: PolicySpec,
+    context: PolicyContext,
+    *,
+    known: Estimates,
+    owns: Mapping[str, Own],
+    view: View = ALONE,
+) -> Decision:
+    """Choose which variant should serve, from what is known.
+
+    Args:
+        health: The newest readings.
+        everyone: All variants that are on the device, the most accurate first.
+        spec: The objective.
+        context: What serves, and what was learnt before.
+        known: What is known now.
+        owns: What each variant that may serve does by itself.
+        view: What else the device serves.
+
+    Returns:
+        The decision.
+    """
+    held = PARKED if context.state.parked else context.variant or NOBODY
+    able = _seen(everyone, owns, known, spec, view, held)
     by_name = {o.candidate.name: o for o in able}
-    cost = _Costs(able, known)
+    cost = Costs(able, known)
     answers = max(known.demand_per_s, IDLE_PER_S) * context.period_s
     work = context.state.work.update({o.candidate.name: o.loss * answers for o in able}, cost.of)
-    serving = by_name.get(context.variant or "")
-    pinned = by_name.get(context.pinned or "")
+    serving = by_name.get(held)
+    pinned = by_name.get(context.pinned or NOBODY)
     winner, reason = (
-        _winner(able, serving, work, cost, known=known, spec=spec, context=context)
+        (by_name[view.told], view.why)
+        if view.told is not None
+        else _winner(able, serving, work, cost, known=known, spec=spec, context=context, view=view)
         if pinned is None
         else (pinned, f"pinned to {pinned.candidate.name}")
     )
-    chosen = winner.candidate if winner else None
+    is_parked = winner is not None and winner.candidate.name == PARKED
+    chosen = winner.candidate if winner and not is_parked else None
+    served = serving.candidate if serving and serving.candidate.name != PARKED else None
+    # The levers are about the whole load, whoever causes it.
+    whole = msgspec.structs.replace(known, other_load=known.other_load + view.others.load)
     return Decision(
         variant=chosen.name if chosen else None,
         reason=reason,
-        state=PolicyState(pressures=_pressures(able), estimates=known, work=work),
-        inputs=_inputs(health, context, known, winner),
+        state=PolicyState(
+            pressures=_pressures(able), estimates=known, work=work, parked=is_parked
+        ),
+        inputs=_inputs(health, context, whole, winner),
         verdicts={
             c.name: verdict(by_name[c.name], winner, serving, reason)
             if c.name in by_name
@@ -111,15 +186,45 @@ def choose(
             for c in everyone
             if c is not chosen
         },
-        stream=winner is not None and any(f.kind == "memory" for f in winner.faults),
-        switch=switch_cost(
-            serving.candidate if serving else None, chosen, health.memory_available_bytes
-        ),
-        levers=levers_of(health, spec, context, known=known, chosen=chosen),
+        stream=chosen is not None and any(f.kind == "memory" for f in by_name[chosen.name].faults),
+        switch=switch_cost(served, chosen, health.memory_available_bytes),
+        levers=levers_of(health, spec, context, known=whole, chosen=chosen),
     )  # fmt: skip
 
 
-class _Costs:
+def _is_more(c: Candidate, serving: Candidate | None) -> bool:
+    ours, theirs = c.latency_p50_ms, serving.latency_p50_ms if serving is not None else None
+    return c is not serving and (ours is None or theirs is None or ours > theirs)
+
+
+def _seen(
+    everyone: list[Candidate],
+    owns: Mapping[str, Own],
+    known: Estimates,
+    spec: PolicySpec,
+    view: View,
+    held: str,
+) -> list[Prediction]:
+    """Return how each variant would do beside the others, what it costs them included."""
+    listed = [owns[c.name] for c in everyone if c.name in owns]
+    serving = next((own.candidate for own in listed if own.candidate.name == held), None)
+    able = [
+        # Only what is more work than the serving one has to hold for minutes.
+        beside(own, known, spec, view.others, begins=_is_more(own.candidate, serving))
+        for own in listed
+    ]
+    if view.parked is not None:
+        listed.append(view.parked)
+        able.append(parked(view.parked, known, view.others))
+    if view.harm is None:
+        return able
+    return [
+        msgspec.structs.replace(o, loss=o.loss + view.harm(own))
+        for o, own in zip(able, listed, strict=True)
+    ]
+
+
+class Costs:
     """What switches cost, in answers."""
 
     def __init__(self, able: Iterable[Prediction], known: Estimates) -> None:
@@ -128,14 +233,31 @@ class _Costs:
 
     def of(self, before: str, after: str) -> float:
         """Return the cost of a switch, in either direction."""
-        mean_s = 0.5 * (self._load_s[before] + self._load_s[after])
-        return SWITCH_ANSWERS + LOADING * self._per_s * mean_s
+        return switch_answers(self._load_s[before], self._load_s[after], self._per_s)
 
 
-def _recorded(
+def switch_answers(before_s: float, after_s: float, per_s: float) -> float:
+    """Return what a switch costs, in answers.
+
+    Args:
+        before_s: Time to load the one variant.
+        after_s: Time to load the other one.
+        per_s: Requests a second.
+    """
+    return SWITCH_ANSWERS + LOADING * per_s * (0.5 * (before_s + after_s))
+
+
+def recorded(
     known: Estimates, everyone: list[Candidate], spec: PolicySpec, context: PolicyContext
 ) -> Estimates:
-    """Return the estimates with the record of what was in time."""
+    """Return the estimates with the record of what was in time.
+
+    Args:
+        known: The estimates without it.
+        everyone: The variants.
+        spec: The objective.
+        context: What was observed.
+    """
     seen = context.observed
     served = next((c for c in everyone if seen is not None and c.name == seen.variant), None)
     if seen is None or served is None or seen.in_time is None or seen.mixed:
@@ -143,7 +265,10 @@ def _recorded(
     if context.state.estimates.waiting > 1.0 + seen.answered:
         return known  # they were late before they began
     record = known.record.update(
-        predicted_share(served, known, spec), seen.in_time, seen.answered, context.period_s
+        predicted_share(served, known, conditions(known, spec)),
+        seen.in_time,
+        seen.answered,
+        context.period_s,
     )
     return msgspec.structs.replace(known, record=record)
 
@@ -152,22 +277,22 @@ def _winner(
     able: list[Prediction],
     serving: Prediction | None,
     work: Work,
-    cost: _Costs,
+    cost: Costs,
     *,
     known: Estimates,
     spec: PolicySpec,
     context: PolicyContext,
+    view: View,
 ) -> tuple[Prediction | None, str]:
-    if not able:
+    if not any(o.candidate.name != PARKED for o in able):
         return None, "no variant may serve"
     if serving is None:
+        able = [o for o in able if o.candidate.name != PARKED]
         is_hot = all(any(f.urgent and f.kind == "heat" for f in o.faults) for o in able)
-        now, is_new = known.heat.now, known.demand_per_s <= 0.0
-        # Nobody knows yet how many requests will come; the least work is the coolest.
-        is_hot = is_hot or (is_new and now is not None and now.mean >= WARM)
+        is_hot = is_hot or begins_warm(known)
         chosen = min(able, key=lambda o: by_latency(o.candidate) if is_hot else _rank(o))
         return chosen, first(chosen, is_hot=is_hot)
-    urgent = next((f for f in serving.faults if f.urgent), None)
+    urgent = None if view.is_settled else next((f for f in serving.faults if f.urgent), None)
     if urgent is not None and (least := _rescue(able, serving, urgent)) is not None:
         return least, leaves(serving, urgent, least)
     # An operator's change needs neither to pay for itself nor to wait.
@@ -179,6 +304,13 @@ def _winner(
         waited, _ = apart(context.since_switch_s, spec.dwell_s, 1)
         return serving, f"held: {waited} of {spec.dwell_s:g} s since the last switch"
     return best, better(best, serving)
+
+
+def begins_warm(known: Estimates) -> bool:
+    """Tell whether a board is warm on which nobody knows yet how many requests will come."""
+    now = known.heat.now
+    # The least work is the coolest.
+    return known.demand_per_s <= 0.0 and now is not None and now.mean >= WARM
 
 
 def _rescue(able: list[Prediction], serving: Prediction, urgent: Fault) -> Prediction | None:
@@ -199,7 +331,7 @@ def _better(able: list[Prediction], serving: Prediction) -> Prediction | None:
 
 
 def _paid(
-    able: list[Prediction], serving: Prediction, work: Work, cost: _Costs
+    able: list[Prediction], serving: Prediction, work: Work, cost: Costs
 ) -> Prediction | None:
     """Return the variant to which a switch would have paid for itself, and pays now."""
     name = serving.candidate.name

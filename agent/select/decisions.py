@@ -62,6 +62,12 @@ class PolicyState(msgspec.Struct, frozen=True, kw_only=True):
     work: Work = Work()
     """What each variant would have lost."""
 
+    parked: bool = False
+    """Whether no variant serves for the sake of other models."""
+
+    regret: float = 0.0
+    """What all models of the device together lost since they do not serve as they best would."""
+
 
 class PolicyContext(msgspec.Struct, frozen=True, kw_only=True):
     """The inputs of a policy beside the readings and the candidates."""
@@ -104,7 +110,7 @@ class Decision(msgspec.Struct, frozen=True, kw_only=True):
     """What should serve, and why."""
 
     variant: str | None
-    """None if no candidate may serve."""
+    """None if no candidate may serve, or if the model is parked."""
 
     reason: str
     state: PolicyState = msgspec.field(name="memory")
@@ -122,6 +128,11 @@ class Decision(msgspec.Struct, frozen=True, kw_only=True):
 
     switch: SwitchCost | None = None
     """None if the serving variant stays."""
+
+    @property
+    def parked(self) -> bool:
+        """Whether no variant should serve, for the sake of other models."""
+        return self.state.parked
 
 
 Policy: TypeAlias = Callable[

@@ -20,12 +20,14 @@ from agent.select.batches import Together
 from agent.select.battery import BatteryFit
 from agent.select.heat import HeatFit
 from agent.select.kalman import Line
+from agent.select.others import Others
 from agent.select.queueing import wait_factor
 from agent.select.rates import Rate
 from agent.select.recent import Peak, Scatter, Spread
 from agent.select.records import Record
 from agent.select.slowdowns import Slowdowns
 from agent.select.throttling import Throttling, is_slowed
+from agent.select.usual import Usual
 from wire.health import HealthSnapshot
 
 WAIT_PRIOR, WAIT_SIGMA = 0.5, 0.5
@@ -64,6 +66,13 @@ LONG_S: Final = 3600.0
 
 FASTEST, SLOWEST = 0.05, 100.0
 """A slowdown outside this range is an error of the measurement."""
+
+
+OF_DEVICE: Final = (
+    "watched_s", "other_load", "free_bytes", "taken_peak", "memory_lately", "clock_limit",
+    "throttling", "heat",
+)  # fmt: skip
+"""What all models of a device know alike, beside its battery."""
 
 
 class Observed(msgspec.Struct, frozen=True, kw_only=True):
@@ -156,6 +165,9 @@ class Estimates(msgspec.Struct, frozen=True, kw_only=True):
     period_s: float = 0.0
     """Time between the last two decisions; the next one comes no sooner."""
 
+    watched_s: float = 0.0
+    """For how long the device has been watched."""
+
     slowdown: Slowdowns = Slowdowns()
     slowdown_lately: Spread = Spread()
     """Recent distribution of the part of the slowdown that all variants share."""
@@ -201,7 +213,12 @@ class Estimates(msgspec.Struct, frozen=True, kw_only=True):
     battery: BatteryFit = BatteryFit()
 
     def update(
-        self, health: HealthSnapshot, observed: Observed | None, period_s: float
+        self,
+        health: HealthSnapshot,
+        observed: Observed | None,
+        period_s: float,
+        others: Others | None = None,
+        device: Estimates | None = None,
     ) -> Estimates:
         """Return the estimates after a period.
 
@@ -209,25 +226,31 @@ class Estimates(msgspec.Struct, frozen=True, kw_only=True):
             health: Readings at the end of the period.
             observed: Observations of the period; None if nothing served.
             period_s: Length of the period in seconds; 0 before the first decision.
+            others: What the other models took in it; None if none of them served.
+            device: What another model knows of the device after it; None to learn that here.
         """
         learnt = self._served(observed, period_s) if observed and period_s else self
-        own = observed.own_load if observed else 0.0
-        busy = health.load_ratio if health.cpu_busy_ratio is None else health.cpu_busy_ratio
-        # Without a reading, the load of other programs stays as it was.
-        load = min(own + self.other_load if busy is None else busy, 1.0)
-        # A worker that loads is busy too, and is no other program.
-        told = period_s == 0.0 or (observed is not None and not observed.mixed)
-        other = max(load - own, 0.0) if told and busy is not None else self.other_load
         limit = health.cpu_frequency_limit_ratio
         # Other latencies follow at once; those of this period were measured under both clocks.
         step = math.log(self.clock_limit / limit) if limit and self.clock_limit else 0.0
-        free = _free_bytes(health, observed)
+        learnt = msgspec.structs.replace(
+            learnt,
+            # One that was long, because a variant was loaded, says little of the next.
+            period_s=min(period_s, 2.0 * self.period_s) if self.period_s else period_s,
+            slowdown=learnt.slowdown.shifted(step),
+        )
+        there = [each for each in (observed, others) if each is not None]
+        load, other = self._loads(health, there, period_s)
+        demand_per_s = learnt.demand.mean_per_s if observed and period_s else None
+        if device is not None:
+            usual = self.battery.usual.update(health.local_s, load, other, demand_per_s, period_s)
+            return learnt.on(device, usual)
+        free = _free_bytes(health, there)
         # Where nothing is left, nobody knows how much is lacking.
         told_free = free if health.memory_available_bytes else None
         return msgspec.structs.replace(
             learnt,
-            # One that was long, because a variant was loaded, says little of the next.
-            period_s=min(period_s, 2.0 * self.period_s) if self.period_s else period_s,
+            watched_s=self.watched_s + period_s,
             other_load=other,
             free_bytes=free,
             taken_peak=self.taken_peak.update(
@@ -237,7 +260,6 @@ class Estimates(msgspec.Struct, frozen=True, kw_only=True):
             if told_free is None
             else self.memory_lately.update(GIB / max(told_free, 1), period_s, fades_s=LONG_S),
             clock_limit=limit or self.clock_limit,
-            slowdown=learnt.slowdown.shifted(step),
             throttling=self.throttling.update(is_slowed(health), health.headroom, load, period_s),
             heat=self.heat.update(
                 health.headroom,
@@ -249,10 +271,37 @@ class Estimates(msgspec.Struct, frozen=True, kw_only=True):
                 health,
                 load,
                 period_s,
-                demand_per_s=learnt.demand.mean_per_s if observed and period_s else None,
+                demand_per_s=demand_per_s,
                 other_load=other,
             ),
         )
+
+    def on(self, device: Estimates, usual: Usual) -> Estimates:
+        """Return what is known of a model, with what another one knows of their device.
+
+        Args:
+            device: What the other one knows.
+            usual: What is usual here: of the requests each model has its own.
+        """
+        return msgspec.structs.replace(
+            self,
+            battery=msgspec.structs.replace(device.battery, usual=usual),
+            **{name: getattr(device, name) for name in OF_DEVICE},
+        )
+
+    def _loads(
+        self, health: HealthSnapshot, there: Sequence[Observed | Others], period_s: float
+    ) -> tuple[float, float]:
+        """Return how busy the processor was, and how busy programs that are no models kept it."""
+        own = math.fsum(
+            each.own_load if isinstance(each, Observed) else each.load for each in there
+        )
+        busy = health.load_ratio if health.cpu_busy_ratio is None else health.cpu_busy_ratio
+        # Without a reading, the load of other programs stays as it was.
+        load = min(own + self.other_load if busy is None else busy, 1.0)
+        # A worker that loads is busy too, and is no other program.
+        told = period_s == 0.0 or (bool(there) and not any(each.mixed for each in there))
+        return load, max(load - own, 0.0) if told and busy is not None else self.other_load
 
     @property
     def wait_factor(self) -> float:
@@ -336,8 +385,6 @@ def _waits(
     return known.update(busy_ms, waited_ms, gain=1.0, noise=noise)
 
 
-def _free_bytes(health: HealthSnapshot, observed: Observed | None) -> int | None:
+def _free_bytes(health: HealthSnapshot, there: Sequence[Observed | Others]) -> int | None:
     available = health.memory_available_bytes
-    if not available:
-        return available
-    return available + (observed.held_bytes if observed else 0)
+    return available + sum(each.held_bytes for each in there) if available else available

@@ -6,10 +6,12 @@ Rules:
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
 from typing import Final
 
 from agent.select.decisions import apart
-from agent.select.outlook import Fault, Prediction
+from agent.select.limits import Fault
+from agent.select.outlook import PARKED, Prediction
 
 AS_ACCURATE: Final = 0.001
 """Retentions that differ by less count as equal: evaluation sets are too small to tell."""
@@ -39,6 +41,9 @@ def is_more_work(o: Prediction, serving: Prediction) -> bool:
     return ours is None or theirs is None or ours > theirs
 
 
+DEVICE: Final = frozenset({"heat", "memory", "battery"})
+"""Kinds of faults that all models of a device cause together."""
+
 FIRST: Final = "no variant of this release serves yet"
 
 
@@ -53,12 +58,18 @@ def first(chosen: Prediction, *, is_hot: bool) -> str:
 
 def leaves(serving: Prediction, fault: Fault, chosen: Prediction) -> str:
     """Return why the serving variant gives way to another one."""
+    if serving.candidate.name == PARKED:
+        return "the other models leave room for it again"
+    if chosen.candidate.name == PARKED:
+        return f"parked, as the last resort for the other models; {fault.text}"
     reason = f"{serving.candidate.name}: {fault.text}"
     return f"{reason}; this one loses less" if chosen.faults else reason
 
 
 def stays(serving: Prediction) -> str:
     """Return why the serving variant goes on."""
+    if serving.candidate.name == PARKED:
+        return "parked: the other models leave no room for it yet"
     if serving.faults:
         return f"no variant would do better; {serving.faults[0].text}"
     return "no other variant has been worth a switch"
@@ -67,6 +78,8 @@ def stays(serving: Prediction) -> str:
 def better(best: Prediction, serving: Prediction) -> str:
     """Return why a variant replaces the serving one."""
     name = serving.candidate.name
+    if best.candidate.name == PARKED:
+        return "parked, as the last resort for the other models"
     if serving.faults:
         return leaves(serving, serving.faults[0], best)
     gain = best.retention - serving.retention
@@ -117,3 +130,27 @@ def _compared(o: Prediction, winner: Prediction) -> str:
 def _listed(faults: list[str]) -> str:
     text = "; ".join(faults)
     return text if len(text) <= LONGEST_TEXT else f"{faults[0]}; and {len(faults) - 1} more"
+
+
+def shared(faults: Iterable[Fault], others: Sequence[str]) -> str:
+    """Return what several models together do to the device; empty if it is nothing.
+
+    Args:
+        faults: The faults of a variant beside the others.
+        others: The names of the other models that serve, the most important first.
+    """
+    found = next((fault.text for fault in faults if fault.kind in DEVICE), "")
+    if not found or not others:
+        return ""
+    return f"{found} with {'both' if len(others) == 1 else 'all of them'}"
+
+
+def yields(fault: str, others: Sequence[str]) -> str:
+    """Return that a model gives way to others.
+
+    Args:
+        fault: What they do to the device together.
+        others: The names of those it yields to, the most important first.
+    """
+    more = f" and {len(others) - 1} more" if len(others) > 1 else ""
+    return f"yields to {others[0]}{more}: {fault}"

@@ -121,8 +121,8 @@ def _share(
     median_log = math.log(service_s) - 0.5 * sigma**2
     alone = normal_share((math.log(deadline_s) - median_log) / sigma)
     waits = _waits(use, wait_factor, max(batch, 1.0))
-    longest = max(services for _, services in waits)
-    if longest <= LEAST or alone <= LEAST:
+    longest = [(share, services * service_s) for share, services in waits if services > LEAST]
+    if not longest or alone <= LEAST:
         return alone
     most = min((math.log(deadline_s) - median_log) / sigma, WIDEST)
     step = (most + WIDEST) / STEPS
@@ -131,11 +131,10 @@ def _share(
         z = -WIDEST + (number + 0.5) * step
         weight = math.exp(-0.5 * z * z)
         rest_s = deadline_s - math.exp(median_log + sigma * z)
-        late += weight * math.fsum(
-            share * math.exp(-max(rest_s, 0.0) / (services * service_s))
-            for share, services in waits
-            if services > LEAST
-        )
+        waiting = 0.0
+        for share, wait_s in longest:
+            waiting += share * math.exp(-rest_s / wait_s) if rest_s > 0.0 else share
+        late += weight * waiting
         total += weight
     return alone * (1.0 - late / total) if total > 0.0 else alone
 

@@ -19,7 +19,8 @@ from agent.select import reach
 from agent.select.decisions import Candidate, PolicyContext
 from agent.select.estimates import Estimates, Observed
 from agent.select.levers import Levers, Strain, next_levers
-from agent.select.outlook import LIKELY, SOON_S, allowed_s, mean_service_s
+from agent.select.limits import LIKELY, SOON_S
+from agent.select.outlook import allowed_s, mean_service_s
 from agent.select.queueing import most_per_s
 from wire.health import HealthSnapshot
 from wire.policy import PolicySpec

@@ -14,15 +14,8 @@ from agent.select.decisions import Candidate
 from agent.select.estimates import Estimates
 from agent.select.heat import HeatFit
 from agent.select.kalman import Line
-from agent.select.outlook import (
-    COOLING_S,
-    SHORTFALL,
-    SOON_HOT,
-    THROTTLED,
-    Fault,
-    Prediction,
-    predict,
-)
+from agent.select.limits import COOLING_S, SOON_HOT, THROTTLED, Fault
+from agent.select.outlook import SHORTFALL, Prediction, predict
 from agent.select.rates import Rate, Run
 from agent.select.recent import Peak, Scatter, Spread
 from agent.select.records import PRIOR, Record
