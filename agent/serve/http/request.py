@@ -19,12 +19,12 @@ from __future__ import annotations
 
 import contextlib
 import re
-import socket
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Final
 
 import msgspec
 
+from agent.timed_socket import TimedStream
 from wire.clock import Clock
 
 MAX_LINE_BYTES: Final = 8 * 1024
@@ -87,12 +87,12 @@ class Incoming:
     """The receiving side of a connection.
 
     Args:
-        connection: The socket.
+        stream: The connection.
         clock: For deadlines.
     """
 
-    def __init__(self, connection: socket.socket, clock: Clock) -> None:
-        self._connection = connection
+    def __init__(self, stream: TimedStream, clock: Clock) -> None:
+        self._stream = stream
         self._clock = clock
         self._ahead = b""
         """The bytes received last; those from `_at` on have not been asked for yet."""
@@ -112,8 +112,7 @@ class Incoming:
             OSError: The client went away, or (TimeoutError) was silent.
         """
         if self._at == len(self._ahead):
-            self._connection.settimeout(timeout_s)
-            self._ahead, self._at = self._connection.recv(LINE_READ_BYTES), 0
+            self._ahead, self._at = self._stream.receive(LINE_READ_BYTES, timeout_s), 0
         return bool(self._ahead)
 
     def head(self, timeout_s: float) -> Iterator[bytes]:
@@ -257,8 +256,7 @@ class Incoming:
         left_s = deadline_s - self._clock.monotonic_s()
         if left_s <= 0:
             raise TimeoutError
-        self._connection.settimeout(left_s)
-        block = self._connection.recv(count)
+        block = self._stream.receive(count, left_s)
         if not block:
             raise RefusedRequestError(400, BROKE_OFF)
         return block

@@ -25,6 +25,7 @@ from agent.serve.frames import RETRY_AFTER, Reply
 from agent.serve.http.connections import SMALL_BYTES, ConnectionLimit, RequestMemory, shut_down
 from agent.serve.http.encodings import coding_asked, compressed, expanded
 from agent.serve.http.request import Head, Incoming, RefusedRequestError, head_of_request
+from agent.timed_socket import TimedStream, timed
 
 LINGER_S: Final = 1.0
 """How long a refused client may take to receive that, when it got no thread of its own."""
@@ -135,6 +136,7 @@ class _Handler(socketserver.BaseRequestHandler):
 
     request: socket.socket
     server: HttpServer
+    _stream: TimedStream
 
     def handle(self) -> None:
         """Answer one request after another, until the client or the server ends the connection."""
@@ -145,7 +147,8 @@ class _Handler(socketserver.BaseRequestHandler):
             if isinstance(self.request, ssl.SSLSocket):
                 self.request.settimeout(connections.limits.head_timeout_s)
                 self.request.do_handshake()
-            incoming = Incoming(self.request, connections.clock)
+            self._stream = timed(self.request)
+            incoming = Incoming(self._stream, connections.clock)
             refusal = self._serve(incoming)
             if refusal is not None:
                 self._send(refusal, closing=True)
@@ -209,7 +212,7 @@ class _Handler(socketserver.BaseRequestHandler):
         if head.length is not None and head.length > limit_bytes:
             raise RefusedRequestError(413, f"the body is over {limit_bytes} bytes")
         if head.waits:
-            self.request.sendall(CONTINUE)
+            self._stream.send(memoryview(CONTINUE), limits.body_timeout_s)
         if head.length is None:
             body = incoming.chunked_body(limit_bytes, limits.body_timeout_s, memory.take)
         else:
@@ -254,8 +257,7 @@ class _Handler(socketserver.BaseRequestHandler):
             left_s = deadline_s - connections.clock.monotonic_s()
             if left_s <= 0:
                 raise TimeoutError
-            self.request.settimeout(left_s)
-            sent = self.request.send(content[:SEND_BYTES])
+            sent = self._stream.send(content[:SEND_BYTES], left_s)
             content = content[sent:]
             if content:
                 connections.moved(self.request, sent / size)
