@@ -24,7 +24,7 @@ import msgspec
 from agent.serve.frames import RETRY_AFTER, Reply
 from agent.serve.http.connections import SMALL_BYTES, ConnectionLimit, RequestMemory, shut_down
 from agent.serve.http.encodings import coding_asked, compressed, expanded
-from agent.serve.http.request import Head, Incoming, RefusedRequestError, head_of_request
+from agent.serve.http.request import Head, Incoming, RefusedRequestError
 from agent.timed_socket import TimedStream, timed
 
 LINGER_S: Final = 1.0
@@ -40,6 +40,8 @@ CONTINUE: Final = b"HTTP/1.1 100 Continue\r\n\r\n"
 
 SEND_BYTES: Final = 1024 * 1024
 """How much of an answer is sent before its progress is noted."""
+
+_PHRASES: Final = {status.value: status.phrase for status in HTTPStatus}
 
 Connection: TypeAlias = socket.socket | tuple[bytes, socket.socket]
 """The type that `socketserver` declares; here it is always a stream socket."""
@@ -185,7 +187,7 @@ class _Handler(socketserver.BaseRequestHandler):
         """
         connections = self.server.connections
         head_s = connections.patience(self.request).head_s
-        head = head_of_request(incoming.head(head_s), connections.limits.body_bytes)
+        head = incoming.request(head_s, connections.limits.body_bytes)
         if not head.target.startswith(HEALTH) and not connections.has_place(self.request):
             raise RefusedRequestError(503, "too many connections", RETRY_AFTER)
         refusal = self.server.api.refusal(head.target, head.headers)
@@ -217,7 +219,7 @@ class _Handler(socketserver.BaseRequestHandler):
             body = incoming.chunked_body(limit_bytes, limits.body_timeout_s, memory.take)
         else:
             body = incoming.body(head.length, limits.body_timeout_s, memory.take)
-        coding = head.headers.pop("content-encoding", None)
+        coding = head.headers.get("content-encoding")
         if coding is not None:
             body = expanded(body, coding, limit_bytes=limit_bytes, take=memory.take)
         self.server.connections.note(self.request, "answering")
@@ -279,10 +281,9 @@ def alone(reply: Reply) -> Reply:
 
 def head_of(reply: Reply, *, closing: bool) -> bytes:
     """Return the status line and the header of an answer."""
-    lines = [
-        f"HTTP/1.1 {reply.status} {HTTPStatus(reply.status).phrase}",
-        f"Content-Length: {len(reply.body)}",
-        f"Connection: {'close' if closing else 'keep-alive'}",
-        *(f"{name}: {value}" for name, value in reply.headers.items()),
-    ]
-    return "\r\n".join([*lines, "", ""]).encode("latin-1", errors="replace")
+    further = "".join([f"{name}: {value}\r\n" for name, value in reply.headers.items()])
+    head = (
+        f"HTTP/1.1 {reply.status} {_PHRASES[reply.status]}\r\nContent-Length: {len(reply.body)}\r\n"
+        f"Connection: {'close' if closing else 'keep-alive'}\r\n{further}\r\n"
+    )
+    return head.encode("latin-1", errors="replace")
