@@ -14,7 +14,6 @@ from __future__ import annotations
 import math
 import select
 import socket
-import ssl
 import struct
 from typing import Final, Protocol
 
@@ -160,15 +159,6 @@ class PolledSocket:
         """Send as `TimedSocket` does."""
         self._socket.settimeout(timeout_s)
         return self._socket.send(content)
-
-
-def timed(sock: socket.socket) -> TimedStream:
-    """Return a socket of either kind with time limits.
-
-    Args:
-        sock: The socket; TLS has been agreed on.
-    """
-    return PolledSocket(sock) if isinstance(sock, ssl.SSLSocket) else TimedSocket(sock)
 
 
 def _timeval(timeout_s: float | None) -> bytes:

@@ -26,7 +26,7 @@ import h11
 
 from agent.serve.http import request
 from agent.serve.http.request import Incoming, head_of_request
-from agent.timed_socket import timed
+from agent.timed_socket import TimedSocket
 from benchmarks.harness import Row, against, alone, main
 from benchmarks.programs import program
 from wire.clock import SystemClock
@@ -125,7 +125,7 @@ class _Bytes(socket.socket):
 
 def _read_with_ours(head: bytes) -> Callable[[], object]:
     with _Bytes(head) as connection:
-        incoming = Incoming(timed(connection), SystemClock())
+        incoming = Incoming(TimedSocket(connection), SystemClock())
 
     def read() -> object:
         incoming.waits_for_request(TIMEOUT_S)

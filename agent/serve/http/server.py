@@ -25,7 +25,7 @@ from agent.serve.frames import RETRY_AFTER, Reply
 from agent.serve.http.connections import SMALL_BYTES, ConnectionLimit, RequestMemory, shut_down
 from agent.serve.http.encodings import coding_asked, compressed, expanded
 from agent.serve.http.request import Head, Incoming, RefusedRequestError
-from agent.timed_socket import TimedStream, timed
+from agent.timed_socket import PolledSocket, TimedSocket, TimedStream
 
 LINGER_S: Final = 1.0
 """How long a refused client may take to receive that, when it got no thread of its own."""
@@ -149,7 +149,8 @@ class _Handler(socketserver.BaseRequestHandler):
             if isinstance(self.request, ssl.SSLSocket):
                 self.request.settimeout(connections.limits.head_timeout_s)
                 self.request.do_handshake()
-            self._stream = timed(self.request)
+            is_tls = isinstance(self.request, ssl.SSLSocket)
+            self._stream = (PolledSocket if is_tls else TimedSocket)(self.request)
             incoming = Incoming(self._stream, connections.clock)
             refusal = self._serve(incoming)
             if refusal is not None:
