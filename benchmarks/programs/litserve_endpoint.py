@@ -1,7 +1,6 @@
 """Serves an ONNX model with LitServe and ONNX Runtime: `litserve_endpoint.py MODEL PORT`.
 
-LitServe reads JSON; Base64 in it is quicker than numbers. By default it would run a worker for each
-processor; like all others here it gets one.
+LitServe reads JSON; Base64 in it is quicker than numbers.
 """
 
 import base64
@@ -43,5 +42,5 @@ class Api(litserve.LitAPI):  # type: ignore[misc]  # not installed where types a
 
 
 if __name__ == "__main__":
-    server = litserve.LitServer(Api(), accelerator="cpu", devices=1, timeout=60)
+    server = litserve.LitServer(Api(), accelerator="cpu", timeout=60)
     server.run(host="127.0.0.1", port=int(sys.argv[2]), log_level="critical")
