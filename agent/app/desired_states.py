@@ -20,6 +20,7 @@ from agent.app.refusals import Refusals
 from agent.errors import StorageError, StorageFullError
 from agent.install.desired import Known, check_revision, read_desired
 from agent.install.slots import Slots
+from agent.install.states import State
 from agent.install.store import StateStore
 from agent.log import Log
 from telemetry.device.recorder import Recorder
@@ -115,7 +116,7 @@ class DesiredStates:
             for model in self._meant(desired):
                 self._adopt(model, desired.revision, self._told)
                 # One that is sent again asks for the reports, too.
-                if is_again or self._is_new(model):
+                if (is_again or self._is_new(model)) and self._orders(model, desired):
                     self._models.offer(model, has_sources=desired.has_sources is True)
             self._remove_others(desired)
 
@@ -150,7 +151,7 @@ class DesiredStates:
     def _go_on(self, desired: DesiredModels) -> None:
         """Pass on what was saved before a restart and not begun."""
         for state in self._meant(desired):
-            if self._is_new(state):
+            if self._is_new(state) and self._orders(state, desired):
                 self._models.offer(state, has_sources=desired.has_sources is True)
         self._remove_others(desired)
 
@@ -167,6 +168,16 @@ class DesiredStates:
             )
             for model in self._models
         )
+
+    def _orders(self, state: ModelState, desired: DesiredModels) -> bool:
+        """Tell whether anything is to be done: without a release, only to end what is under way.
+
+        Form 1 says so of the one model, and its controllers wait for a report.
+        """
+        if state.release is not None or desired.keeps_others:
+            return True
+        record = self._store.state.models.get(state.name)
+        return record is not None and record.state is not State.IDLE
 
     def _is_new(self, state: ModelState) -> bool:
         record = self._store.state.models.get(state.name)

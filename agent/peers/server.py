@@ -37,6 +37,7 @@ from agent.peers.pace import Pace
 from agent.peers.requests import RETRY_AFTER, Asked, asked_for, part_of, read_head, refused
 from agent.peers.settings import Address
 from agent.serve.http.request import Head, Incoming, RefusedRequestError
+from agent.timed_socket import PolledSocket
 from wire.byte_ranges import Part
 from wire.clock import Clock
 from wire.errors import SignatureError
@@ -193,7 +194,7 @@ class _Handler(socketserver.BaseRequestHandler):
     def handle(self) -> None:
         """Answer one request after another, until one is refused or the connection ends."""
         limits = self.server.limits
-        incoming = Incoming(self.request, self.server.clock)
+        incoming = Incoming(PolledSocket(self.request), self.server.clock)
         with contextlib.suppress(OSError):  # the client went away, or was silent for too long
             try:
                 while incoming.waits_for_request(limits.idle_s):

@@ -102,7 +102,7 @@ def record(recorder: RecorderPort, answered: Answered) -> None:
     if outcome is Outcome.REFUSED:
         recorder.add("inference_refusals_total", 1.0, {**attributes, "code": answered.code})
     recorder.add("inference_requests_total", 1.0, attributes)
-    if outcome in {Outcome.REFUSED, Outcome.FAILED}:
+    if outcome is Outcome.REFUSED or outcome is Outcome.FAILED:
         recorder.add("inference_failures_total", 1.0, attributes)
     if outcome is not Outcome.OK:
         return

@@ -19,6 +19,7 @@ from typing import Any, Final, Generic, TypeAlias, TypeVar
 import msgspec
 
 from agent.serve.regions import Region
+from agent.timed_socket import TimedSocket
 from wire.clock import Clock
 from wire.codec import to_json
 from wire.errors import WireFormatError
@@ -35,6 +36,9 @@ MAX_ERROR_CHARACTERS: Final = 500
 _LENGTH: Final = struct.Struct(">I")
 _ONE_SEND_BYTES: Final = 64 * 1024
 """Up to this size length and content are joined: a copy is cheaper than a second system call."""
+
+_ONE_RECEIVE_BYTES: Final = 64 * 1024
+"""How much one receive may bring: nearly always a whole frame."""
 
 _ENCODER: Final = msgspec.msgpack.Encoder()
 
@@ -200,8 +204,11 @@ class Channel(Generic[F]):
         self, sock: socket.socket, incoming: msgspec.msgpack.Decoder[F], clock: Clock
     ) -> None:
         self._socket = sock
+        self._stream = TimedSocket(sock)
         self._incoming = incoming
         self._clock = clock
+        self._ahead = memoryview(b"")
+        """What came with the last frame and belongs to later ones."""
 
     def send(self, frame: Request | Answer, *, timeout_s: float | None = None) -> None:
         """Send a frame.
@@ -219,13 +226,12 @@ class Channel(Generic[F]):
             raise WireFormatError(
                 f"a frame of {len(content)} bytes is over the limit of {MAX_FRAME_BYTES}"
             )
-        self._socket.settimeout(timeout_s)
         length = _LENGTH.pack(len(content))
         if len(content) <= _ONE_SEND_BYTES:
-            self._socket.sendall(length + content)
+            self._send_all(memoryview(length + content), timeout_s)
         else:
-            self._socket.sendall(length)
-            self._socket.sendall(content)
+            self._send_all(memoryview(length), timeout_s)
+            self._send_all(memoryview(content), timeout_s)
 
     def receive(self, *, timeout_s: float | None = None) -> F:
         """Wait for a frame.
@@ -242,11 +248,17 @@ class Channel(Generic[F]):
             MemoryError: There is not enough memory for it; it was skipped.
             OSError: The connection failed, or (TimeoutError) nothing came in time.
         """
+        begin = self._ahead or self._block(timeout_s)
         deadline_s = None if timeout_s is None else self._clock.monotonic_s() + timeout_s
-        (length,) = _LENGTH.unpack(self._receive_exactly(_LENGTH.size, deadline_s))
+        while len(begin) < _LENGTH.size:
+            begin = memoryview(bytes(begin) + self._block(self._left_s(deadline_s)))
+        (length,) = _LENGTH.unpack_from(begin)
         if length > MAX_FRAME_BYTES:
             raise WireFormatError(f"a frame of {length} bytes is over the limit")
-        content = self._receive_exactly(length, deadline_s)
+        end = _LENGTH.size + length
+        content, self._ahead = begin[_LENGTH.size : end], begin[end:]
+        if len(content) < length:
+            content = self._completed(content, length, deadline_s)
         try:
             return self._incoming.decode(content)
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as exc:
@@ -263,23 +275,54 @@ class Channel(Generic[F]):
         """Give the socket back; no thread may be using the channel."""
         self._socket.close()
 
-    def _receive_exactly(self, count: int, deadline_s: float | None) -> bytearray:
+    def _send_all(self, content: memoryview, timeout_s: float | None) -> None:
+        deadline_s = None
+        while True:
+            content = content[self._stream.send(content, timeout_s) :]
+            if not content:
+                return
+            if timeout_s is not None:
+                deadline_s = deadline_s or self._clock.monotonic_s() + timeout_s
+                timeout_s = self._left_s(deadline_s)
+
+    def _block(self, timeout_s: float | None) -> memoryview:
+        """Receive what is there: a part of a frame, one whole, or several.
+
+        Raises:
+            EOFError: The other end is gone.
+        """
+        block = self._stream.receive(_ONE_RECEIVE_BYTES, timeout_s)
+        if not block:
+            raise EOFError
+        return memoryview(block)
+
+    def _completed(self, begin: memoryview, length: int, deadline_s: float | None) -> memoryview:
+        """Return the content of a frame of which some has come.
+
+        Raises:
+            MemoryError: There is not enough memory for it; it was skipped.
+        """
         try:
-            data = bytearray(count)
+            content = memoryview(bytearray(length))
         except MemoryError:
-            self._skip(count, deadline_s)
+            self._skip(length - len(begin), deadline_s)
             raise
-        view = memoryview(data)
-        while view:
-            view = view[self._receive_into(view, deadline_s) :]
-        return data
+        content[: len(begin)] = begin
+        left = content[len(begin) :]
+        while left:
+            left = left[self._receive_into(left, deadline_s) :]
+        return content
+
+    def _left_s(self, deadline_s: float | None) -> float | None:
+        if deadline_s is None:
+            return None
+        left_s = deadline_s - self._clock.monotonic_s()
+        if left_s <= 0:
+            raise TimeoutError
+        return left_s
 
     def _receive_into(self, view: memoryview, deadline_s: float | None) -> int:
-        left_s = None if deadline_s is None else deadline_s - self._clock.monotonic_s()
-        if left_s is not None and left_s <= 0:
-            raise TimeoutError
-        self._socket.settimeout(left_s)
-        received = self._socket.recv_into(view)
+        received = self._stream.receive_into(view, self._left_s(deadline_s))
         if received == 0:
             raise EOFError
         return received

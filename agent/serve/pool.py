@@ -143,7 +143,7 @@ class WorkerPool:
             variant=variant,
             model=model,
             worker=worker,
-            scheduler=Scheduler(worker.infer, limits.waiting, self._clock),
+            scheduler=Scheduler(worker, limits.waiting, self._clock),
         )
         if fallback := worker.description.get("fallback"):
             self.tell("fallback", str(fallback), prepared)

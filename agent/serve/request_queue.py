@@ -47,13 +47,18 @@ DEFER_S: Final = 1.0
 JOINED_BYTES: Final = 8 * 1024 * 1024
 """Requests share a turn up to this size: copying more costs as much as a separate turn."""
 
+AHEAD_BYTES: Final = 64 * 1024
+"""So much fits into the socket beside the end of the turn that runs: sending it never waits for the
+worker to read."""
+
 MAX_RETRY_AFTER_S: Final = 60
 SURELY: Final = 0.5
 """Share of the estimated wait that must make a request late before it is refused: the estimate
 may be too long."""
 
 TURN_S: Final = 0.1
-"""Longest turn of requests that are not joined: sharing saves each a fraction of a millisecond."""
+"""Longest turn of requests that are not joined, with those that are sent ahead: sharing and sending
+ahead save each a fraction of a millisecond."""
 
 TURNS_BETWEEN_TRIALS: Final = 32
 """Now and then a turn is filled all the same, so that the worker tests whether joining pays."""
@@ -120,13 +125,16 @@ class RequestQueue:
         self._joined = False
         """Whether the requests of the last shared turn were joined into fewer runs."""
 
+        self._ahead: list[QueuedRequest] = []
+        """Those that have been sent to the worker already, which runs others before them."""
+
         self._began_s = 0.0
         self._running = 0
         self._is_deferrable = False
         """Whether the requests of the present turn are deferrable."""
 
     def __len__(self) -> int:
-        return len(self._waiting)
+        return len(self._waiting) + len(self._ahead)
 
     @property
     def head(self) -> QueuedRequest | None:
@@ -161,7 +169,7 @@ class RequestQueue:
                 retry_after_s=self.retry_after_s(now_s),
             )
         shed = None
-        if len(self._waiting) >= self._places:
+        if len(self) >= self._places:
             shed = max(self._waiting, key=lambda r: (r.priority, r.rank), default=None)
             if shed is None or shed.priority <= request.priority:
                 raise WorkerBusyError(
@@ -191,9 +199,12 @@ class RequestQueue:
         Returns:
             The requests whose turn it is, and those whose deadline has passed.
         """
-        max_batch = self._share(max_batch)
-        chosen, late = list[QueuedRequest](), list[QueuedRequest]()
+        if not self._fills(self._turns):
+            max_batch = self._share(max_batch)
+        chosen: list[QueuedRequest] = []
+        late: list[QueuedRequest] = []
         size_bytes = 0
+        self._is_deferrable = False
         while self._waiting and len(chosen) < max_batch:
             request = self._waiting[0]
             if request.deadline_s <= now_s:
@@ -204,10 +215,53 @@ class RequestQueue:
                 request.began_s = now_s
                 chosen.append(request)
                 size_bytes += request.size_bytes
+                self._is_deferrable |= request.priority == DEFERRABLE
             del self._waiting[0]
         self._began_s, self._running = now_s, len(chosen)
-        self._is_deferrable = any(request.priority == DEFERRABLE for request in chosen)
         return chosen, late
+
+    def begin_ahead(self, now_s: float, max_batch: int) -> list[QueuedRequest]:
+        """Choose requests to be sent to the worker while it runs others.
+
+        None is chosen while joining pays or is about to be tried: then the next turn should hold as
+        many as come until it begins. With those that run, they take no longer than a turn may.
+
+        Args:
+            now_s: The time.
+            max_batch: Requests that may share a turn.
+
+        Returns:
+            The requests, which count as waiting until `begin_what_was_ahead`; often none.
+        """
+        tries_next = self._turns == 0 or self._fills(self._turns + 1)
+        if max_batch > 1 and (self._joined or tries_next):
+            return []
+        # Then what is at the worker is short, so that urgent requests need not wait long.
+        most = int(TURN_S / self._each_s) - self._running if self._each_s else 0
+        begins_s, size_bytes = now_s + self._rest_s(now_s), 0
+        for request in self._waiting[: max(0, min(most, max_batch))]:
+            size_bytes += request.size_bytes
+            if size_bytes > AHEAD_BYTES or request.priority == DEFERRABLE:
+                break
+            if request.deadline_s <= begins_s:
+                break  # whether it is late is seen when it is its turn
+            if self._ahead and not self._fits(request, self._ahead[0], size_bytes):
+                break
+            self._ahead.append(request)
+        del self._waiting[: len(self._ahead)]
+        return list(self._ahead)
+
+    def begin_what_was_ahead(self, now_s: float) -> None:
+        """Begin the turn of the requests that `begin_ahead` chose.
+
+        Args:
+            now_s: The time.
+        """
+        for request in self._ahead:
+            request.began_s = now_s
+        self._began_s, self._running = now_s, len(self._ahead)
+        self._is_deferrable = False
+        self._ahead = []
 
     def end(self, now_s: float, *, joined: bool) -> None:
         """End a turn.
@@ -227,27 +281,32 @@ class RequestQueue:
         self._running = 0
 
     def empty(self) -> list[QueuedRequest]:
-        """Remove and return all requests."""
+        """Remove and return all requests that wait here."""
         waiting, self._waiting = self._waiting, []
         return waiting
 
     def wait_s(self, request: QueuedRequest, now_s: float) -> float:
         """Estimate how long a request would wait for its turn."""
         ahead = bisect.bisect_right(self._waiting, request.rank, key=_RANK)
-        return self._rest_s(now_s) + ahead * self._each_s
+        return self._rest_s(now_s) + (ahead + len(self._ahead)) * self._each_s
 
     def retry_after_s(self, now_s: float) -> int:
         """Return in how many seconds the queue should be empty, at least 1."""
-        rest_s = self._rest_s(now_s) + len(self._waiting) * self._each_s
+        rest_s = self._rest_s(now_s) + len(self) * self._each_s
         return max(1, min(math.ceil(rest_s), MAX_RETRY_AFTER_S))
 
     def _rest_s(self, now_s: float) -> float:
         """Estimate how long the present turn will go on."""
         return max(0.0, self._began_s + self._running * self._each_s - now_s)
 
+    @staticmethod
+    def _fills(turn: int) -> bool:
+        """Tell whether a turn is filled to see whether joining pays."""
+        return turn % TURNS_BETWEEN_TRIALS == 0
+
     def _share(self, max_batch: int) -> int:
-        """Return how many requests may share the next turn."""
-        if self._joined or self._turns % TURNS_BETWEEN_TRIALS == 0:
+        """Return how many requests may share a turn that is not filled."""
+        if self._joined:
             return max_batch
         return min(max_batch, max(1, int(TURN_S / self._each_s))) if self._each_s else max_batch
 

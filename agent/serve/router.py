@@ -46,7 +46,7 @@ from agent.serve.frames import Asked, Reply
 from agent.serve.pool import Prepared, WorkerPool
 from agent.serve.request_queue import DEFAULT_PRIORITY, DEFERRABLE, LEAST_URGENT, QueuedRequest
 from agent.serve.routes import Handover, InferenceCall, Route
-from agent.serve.settings import ServingSettings, Turn
+from agent.serve.settings import Mode, ServingSettings, Turn
 from wire.clock import Clock
 from wire.errors import FleetError
 from wire.package.manifest import Variant
@@ -84,10 +84,12 @@ class Router:
         self._settings = settings
         self._listeners: list[Listener] = [partial(record, recorder)]
         self._greeters: list[Callable[[], None]] = []
-        self._changed = threading.Condition()
+        self._lock = threading.Lock()
+        self._changed = threading.Condition(self._lock)
         self._route: Route | None = None
         self._handover: Handover | None = None
         self._waiting = 0
+        self._last_turn: tuple[Variant, Mode, Turn] | None = None
         self._why_none = NOT_LOADED
 
     @property
@@ -292,16 +294,29 @@ class Router:
             NotServingError: No variant serves, or the handover lasts too long.
             DeadlineError: The deadline of the request passed.
         """
-        with self._changed:
-            route = self._route or self._awaited(deadline_s)
-            route.in_flight += 1
+        route = self._enter(deadline_s)
         try:
             yield route
         finally:
-            with self._changed:
-                route.in_flight -= 1
-                if route.is_closed:
-                    self._changed.notify_all()
+            self._leave(route)
+
+    def _enter(self, deadline_s: float) -> Route:
+        """Hold the active route, as `entered` does, until `_leave`.
+
+        Raises:
+            NotServingError: No variant serves, or the handover lasts too long.
+            DeadlineError: The deadline of the request passed.
+        """
+        with self._lock:
+            route = self._route or self._awaited(deadline_s)
+            route.in_flight += 1
+        return route
+
+    def _leave(self, route: Route) -> None:
+        with self._lock:
+            route.in_flight -= 1
+            if route.is_closed:
+                self._changed.notify_all()
 
     def _awaited(self, deadline_s: float) -> Route:
         """Wait during a handover.
@@ -374,7 +389,8 @@ class Router:
             # Large tensors gain little by joining, and only their own size should bound a run.
             unbatched=unbatched or bool(call.regions),
         )
-        with self.entered(own_s) as route:
+        route = self._enter(own_s)
+        try:
             target = route.target
             self._check(route, call)
             try:
@@ -386,6 +402,8 @@ class Router:
             except (WorkerCrashedError, WorkerTimeoutError) as exc:
                 self.replace(route, target, exc.message)
                 raise
+        finally:
+            self._leave(route)
         return reply, target, (request.began_s or start_s) - start_s
 
     def _check(self, route: Route, call: InferenceCall) -> None:
@@ -399,7 +417,14 @@ class Router:
             raise UnknownModelError(call.model, call.version)
 
     def _turn(self, variant: Variant) -> Turn:
-        mode, timeout_s = self.mode, self._settings.infer_timeout_s
+        """Return how requests for a variant are run now; mostly as the one before."""
+        mode, last = self.mode, self._last_turn
+        if last is None or last[0] is not variant or last[1] is not mode:
+            last = self._last_turn = (variant, mode, self._turn_of(variant, mode))
+        return last[2]
+
+    def _turn_of(self, variant: Variant, mode: Mode) -> Turn:
+        timeout_s = self._settings.infer_timeout_s
         if mode.stream or not mode.joins or not has_batch(variant):
             return Turn(timeout_s=timeout_s, stream=mode.stream, batches=has_batch(variant))
         delay_s = mode.max_queue_delay_ms / 1000 if mode.max_batch > 1 else 0.0

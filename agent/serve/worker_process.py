@@ -1,7 +1,8 @@
 """A worker process as the supervisor sees it: start, ask, end.
 
 Rules:
-- A worker talks with one thread at a time.
+- A worker talks with one caller at a time: who asks something else waits until all requests that it
+  has are answered.
 - The supervisor ends a worker at once when it fails in any way, so that it never answers the wrong
   request.
 - Only the end of a process frees all its memory. What it has started ends with it.
@@ -17,11 +18,10 @@ import os
 import signal
 import subprocess
 import threading
-from collections.abc import Iterator, Sequence
+from collections import deque
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, Final, TypeVar
-
-import msgspec
+from typing import Any, Final, NoReturn, TypeVar
 
 from agent.serve.errors import (
     WorkerCrashedError,
@@ -94,8 +94,11 @@ class WorkerProcess:
         self._clock = clock
         self._began_s = clock.monotonic_s()
         self._start_s = 0.0
+        self._left: deque[set[int]] = deque()
+        """Which places of the requests that it has are not answered, for each turn."""
+
         self._asked_s: float | None = None
-        """Since when it has a request; None while it has none."""
+        """Since when it has the request that it runs; None while it has none."""
 
         self._looked: tuple[float, int] = (0.0, 0)
         """The request that it had at the last look, and its processor time then, in ticks."""
@@ -227,43 +230,71 @@ class WorkerProcess:
             self._hang = f"the worker hung: it had a request and did nothing for {idle_s:.0f} s"
             kill_group(self.pid)
 
-    def infer(self, requests: Sequence[Asked], turn: Turn) -> Iterator[Reply]:
-        """Let the worker answer some requests, when it is this caller's turn.
+    def hold(self) -> None:
+        """Keep the worker for requests, when it is this caller's turn; `let_go` ends that.
 
-        If the worker has no memory for all of them together, it gets them one by one.
+        Raises:
+            WorkerGoneError: The process had ended before; the worker is held all the same.
+        """
+        self._turn.acquire()
+        if self._ended:
+            raise WorkerGoneError(self.why_ended)
+        self._asked_s = self._clock.monotonic_s()
+
+    def let_go(self) -> None:
+        """End what `hold` began, once; the thread need not be the same."""
+        self._asked_s = None
+        self._left.clear()
+        self._turn.release()
+
+    def give(self, requests: Sequence[Asked], turn: Turn) -> None:
+        """Send requests that clients sent. The worker answers them after those that it has.
 
         Args:
             requests: What clients sent.
-            turn: How requests are run and how long the worker may take for an answer.
-
-        Yields:
-            The answers as they come, each with the place of its request. An answer may say that
-            the request is malformed.
+            turn: How requests are run and how long the worker may take to read them.
 
         Raises:
-            WorkerGoneError: The process had ended before.
+            WorkerCrashedError: The process ended.
+            WorkerTimeoutError: It did not read them in time and was ended.
+        """
+        frame = Infer(requests=tuple(requests), most_rows=turn.max_batch, stream=turn.stream)
+        self._left.append(set(range(len(requests))))
+        try:
+            self._channel.send(frame, timeout_s=turn.timeout_s)
+        except BaseException as exc:  # noqa: BLE001 - `_fail` raises it
+            self._fail(exc, turn.timeout_s)
+
+    def take(self, turn: Turn) -> Sequence[Reply] | None:
+        """Wait for some answers to the first requests that have not been answered.
+
+        Args:
+            turn: How they are run and how long the worker may take for an answer.
+
+        Returns:
+            The answers, each with the place of its request; one may say that the request is
+            malformed. None if the worker has no memory for these requests together.
+
+        Raises:
             WorkerCrashedError: The process ended.
             WorkerTimeoutError: It did not answer in time and was ended.
         """
-        left = set(range(len(requests)))
-        with self._talking(turn.timeout_s):
-            self._channel.send(
-                Infer(requests=tuple(requests), most_rows=turn.max_batch, stream=turn.stream),
-                timeout_s=turn.timeout_s,
-            )
-            while left:
-                answer = self._channel.receive(timeout_s=turn.timeout_s)
-                if isinstance(answer, Failed) and answer.code == NO_MEMORY:
-                    break
-                for reply in _expected(answer, Replies).replies:
+        left = self._left[0]
+        try:
+            answer = self._channel.receive(timeout_s=turn.timeout_s)
+            if isinstance(answer, Failed) and answer.code == NO_MEMORY:
+                left.clear()
+                replies = None
+            else:
+                replies = _expected(answer, Replies).replies
+                for reply in replies:
                     _take(left, reply.place)
-                    yield reply
-        if left and len(requests) == 1:
-            yield Reply.refusal(413, "there is not enough memory for a request of this size")
-            return
-        for place in sorted(left):
-            for reply in self.infer([requests[place]], turn):
-                yield msgspec.structs.replace(reply, place=place)
+        except BaseException as exc:  # noqa: BLE001 - `_fail` raises it
+            self._fail(exc, turn.timeout_s)
+        if not left:
+            self._left.popleft()
+            self._asked_s = self._clock.monotonic_s()
+        return replies
 
     def probe(self, *, timeout_s: float, measure: bool = False) -> ProbeResult:
         """Run the golden samples.
@@ -301,45 +332,41 @@ class WorkerProcess:
             WorkerCrashedError: The process ended.
             WorkerTimeoutError: It did not answer in time and was ended.
         """
-        with self._talking(timeout_s):
-            self._channel.send(request, timeout_s=timeout_s)
-            return _expected(self._channel.receive(timeout_s=timeout_s), kind)
+        try:
+            self.hold()
+            try:
+                self._channel.send(request, timeout_s=timeout_s)
+                return _expected(self._channel.receive(timeout_s=timeout_s), kind)
+            except BaseException as exc:  # noqa: BLE001 - `_fail` raises it
+                self._fail(exc, timeout_s)
+        finally:
+            self.let_go()
 
-    @contextlib.contextmanager
-    def _talking(self, timeout_s: float) -> Iterator[None]:
-        """Hold the channel alone, and end the worker after any error but `WorkerLoadError`.
+    def _fail(self, exc: BaseException, timeout_s: float) -> NoReturn:
+        """End the worker after an error, and raise what its caller should hear.
+
+        Args:
+            exc: The error; after a `WorkerLoadError` the worker goes on.
+            timeout_s: How long the worker had.
 
         Raises:
-            WorkerLoadError: It could not do what it was asked, and goes on.
-            WorkerGoneError: The process had ended before.
             WorkerCrashedError: The process ended, or sent an unexpected answer.
             WorkerTimeoutError: It did not answer in time and was ended.
         """
-        with self._turn:
-            if self._ended:
-                raise WorkerGoneError(self.why_ended)
-            self._asked_s = self._clock.monotonic_s()
-            try:
-                yield
-            except WorkerLoadError:
-                raise
-            except TimeoutError:
-                self._end(grace_s=0)
-                self.why_ended = f"no answer from the worker in {timeout_s:g} s"
-                raise WorkerTimeoutError(self.why_ended) from None
-            except WireFormatError as exc:
-                self._end(grace_s=0)
-                self.why_ended = f"the worker sent a wrong answer: {exc.message}"
-                raise WorkerCrashedError(self.why_ended) from exc
-            except (EOFError, OSError) as exc:
-                self._end(grace_s=END_GRACE_S)
-                self.why_ended = self._obituary()
-                raise WorkerCrashedError(self.why_ended) from exc
-            except BaseException:
-                self._end(grace_s=0)
-                raise
-            finally:
-                self._asked_s = None
+        if isinstance(exc, WorkerLoadError):
+            raise exc
+        lost = isinstance(exc, EOFError | OSError) and not isinstance(exc, TimeoutError)
+        self._end(grace_s=END_GRACE_S if lost else 0)
+        if isinstance(exc, TimeoutError):
+            self.why_ended = f"no answer from the worker in {timeout_s:g} s"
+            raise WorkerTimeoutError(self.why_ended) from None
+        if isinstance(exc, WireFormatError):
+            self.why_ended = f"the worker sent a wrong answer: {exc.message}"
+            raise WorkerCrashedError(self.why_ended) from exc
+        if lost:
+            self.why_ended = self._obituary()
+            raise WorkerCrashedError(self.why_ended) from exc
+        raise exc
 
     def _end(self, *, grace_s: float) -> None:
         """Wake the threads that wait for the process and end it."""

@@ -1,7 +1,8 @@
-"""Asks a server again and again on one connection: `client.py PORT FILE`.
+"""Asks a server again and again: `client.py PORT FILE`.
 
-The file holds the whole request. Each line of its input says for how many seconds it is to ask; it
-answers with the seconds that each request took, as JSON.
+The file holds the whole request. Each line of its input says for how many seconds it is to ask, on
+a new connection: servers close those that are silent meanwhile. It answers with the seconds that
+each request took, as JSON.
 """
 
 from __future__ import annotations
@@ -51,13 +52,14 @@ def ask(sock: socket.socket, request: bytes) -> None:
 
 def main(port: int, request: bytes) -> None:
     """Ask for as long as each line of the input says."""
-    sock = socket.create_connection(("127.0.0.1", port))
-    sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     for line in sys.stdin:
-        end_s, taken = time.perf_counter() + float(line), []
-        while (start_s := time.perf_counter()) < end_s:
-            ask(sock, request)
-            taken.append(time.perf_counter() - start_s)
+        taken = []
+        with socket.create_connection(("127.0.0.1", port)) as sock:
+            sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            end_s = time.perf_counter() + float(line)
+            while (start_s := time.perf_counter()) < end_s:
+                ask(sock, request)
+                taken.append(time.perf_counter() - start_s)
         print(json.dumps(taken), flush=True)
 
 

@@ -76,7 +76,12 @@ def server(command: list[str]) -> Iterator[int]:
         RuntimeError: It does not start.
     """
     with subprocess.Popen(
-        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, cwd=ROOT
+        command,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+        cwd=ROOT,
+        start_new_session=True,  # the kernel shares processors among sessions: all servers have one
     ) as process:
         line = process.stdout.readline() if process.stdout else ""
         if not line:

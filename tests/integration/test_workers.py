@@ -88,7 +88,15 @@ def request(rows: int = 1) -> Asked:
 
 
 def ask(worker: WorkerProcess, asked: Asked, *, timeout_s: float = PATIENCE_S) -> Reply:
-    (reply,) = worker.infer([asked], Turn(timeout_s=timeout_s))
+    turn = Turn(timeout_s=timeout_s)
+    try:
+        worker.hold()
+        worker.give([asked], turn)
+        replies = worker.take(turn)
+    finally:
+        worker.let_go()
+    assert replies is not None
+    (reply,) = replies
     return reply
 
 
@@ -200,7 +208,7 @@ def test_a_frozen_worker_is_ended(start: Start) -> None:
 
 def test_who_waits_for_a_dead_worker_hears_at_once(start: Start) -> None:
     worker = start()
-    scheduler = Scheduler(worker.infer, 64, CLOCK)
+    scheduler = Scheduler(worker, 64, CLOCK)
     faults: list[type[BaseException]] = []
 
     def wait() -> None:
@@ -231,7 +239,7 @@ def test_whoever_finds_a_dead_worker_tells_how_it_died(start: Start) -> None:
     until(lambda: not idle.is_alive, "the end of a worker")
     assert idle.how_it_died == "the worker died while it was idle"
 
-    scheduler = Scheduler(asked.infer, 1, CLOCK)
+    scheduler = Scheduler(asked, 1, CLOCK)
     told: list[str] = []
 
     def wait() -> None:
@@ -252,7 +260,7 @@ def test_whoever_finds_a_dead_worker_tells_how_it_died(start: Start) -> None:
 
 def test_only_so_many_wait(start: Start) -> None:
     worker = start()
-    scheduler = Scheduler(worker.infer, 1, CLOCK)
+    scheduler = Scheduler(worker, 1, CLOCK)
     threads = [threading.Thread(target=infer_in_turn, args=(scheduler,)) for _ in range(2)]
     with frozen(worker):
         for number, thread in enumerate(threads):
@@ -277,8 +285,20 @@ def test_stopping_ends_a_request(start: Start) -> None:
 
 def test_a_request_over_the_memory_limit_costs_nothing(start: Start) -> None:
     worker = start(limits=WorkerLimits(memory_bytes=32 * 1024**2))
-    assert infer(worker, rows=4_000_000).status == 413
+    turn = Turn(timeout_s=PATIENCE_S)
+    worker.hold()
+    worker.give([request(rows=4_000_000)], turn)
+    assert worker.take(turn) is None
+    worker.let_go()
     assert infer(worker).status == 200
+
+
+def test_requests_over_the_memory_limit_are_refused_and_others_are_answered(start: Start) -> None:
+    scheduler = Scheduler(start(limits=WorkerLimits(memory_bytes=32 * 1024**2)), 8, CLOCK)
+    asked = request(rows=4_000_000)
+    queued = QueuedRequest(asked=asked, arrived_s=CLOCK.monotonic_s(), size_bytes=len(asked.body))
+    assert scheduler.answer(queued, Turn(timeout_s=PATIENCE_S)).status == 413
+    assert infer_in_turn(scheduler).status == 200
 
 
 def test_a_worker_gets_a_bare_environment(start: Start, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -136,6 +136,7 @@ class ConnectionLimit:
         self.is_closing = False
         """Whether all connections are about to end."""
 
+        self._patience = Patience(idle_s=limits.idle_s, head_s=limits.head_timeout_s)
         self._changed = threading.Condition()
         self._connections: dict[socket.socket, _Place] = {}
         self._leaving: set[socket.socket] = set()
@@ -160,14 +161,13 @@ class ConnectionLimit:
 
     def patience(self, connection: socket.socket) -> Patience:
         """Return how long to wait for a client."""
-        usual = Patience(idle_s=self.limits.idle_s, head_s=self.limits.head_timeout_s)
-        return GUEST_PATIENCE if connection in self._guests else usual
+        return GUEST_PATIENCE if connection in self._guests else self._patience
 
     def has_place(self, connection: socket.socket) -> bool:
         """Tell whether a connection may ask for anything. A guest gets a place that is free now."""
+        if connection not in self._guests:
+            return True
         with self._changed:
-            if connection not in self._guests:
-                return True
             while len(self._connections) - len(self._guests) >= self.limits.connections:
                 if not self._make_room():
                     return False
@@ -180,11 +180,12 @@ class ConnectionLimit:
             return connection in self._leaving
 
     def note(self, connection: socket.socket, stage: Stage) -> None:
-        """Note what a connection is doing from now on."""
-        with self._changed:
-            if connection in self._connections:
-                now_s = self.clock.monotonic_s()
-                self._connections[connection] = _Place(stage, now_s, now_s)
+        """Note what a connection is doing from now on; only its own thread may."""
+        # Without the lock: who looks meanwhile finds it busy for too short, which spares it.
+        place = self._connections.get(connection)
+        if place is not None:
+            place.since_s = place.moved_s = self.clock.monotonic_s()
+            place.stage = stage
 
     def moved(self, connection: socket.socket, share: float) -> None:
         """Note that a client has sent or read something.

@@ -19,17 +19,18 @@ from __future__ import annotations
 
 import contextlib
 import re
-import socket
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Final
 
 import msgspec
 
+from agent.timed_socket import TimedStream
 from wire.clock import Clock
 
 MAX_LINE_BYTES: Final = 8 * 1024
 MAX_FIELDS: Final = 100
 END: Final = b"\r\n"
+HEAD_END: Final = END + END
 READ_BYTES: Final = 1024 * 1024
 LINE_READ_BYTES: Final = 64 * 1024
 LATE_BODY: Final = "the body did not arrive within {:g} s"
@@ -64,13 +65,13 @@ class RefusedRequestError(Exception):
 
 
 class Head(msgspec.Struct, frozen=True, kw_only=True):
-    """A request without its body."""
+    """A request without its body. Several requests may share one."""
 
     method: str
     target: str
     """Path and query; the scheme and host of an absolute target are removed."""
 
-    headers: dict[str, str]
+    headers: Mapping[str, str]
     """Names in lower case; fields of one name are joined with commas."""
 
     length: int | None
@@ -87,17 +88,19 @@ class Incoming:
     """The receiving side of a connection.
 
     Args:
-        connection: The socket.
+        stream: The connection.
         clock: For deadlines.
     """
 
-    def __init__(self, connection: socket.socket, clock: Clock) -> None:
-        self._connection = connection
+    def __init__(self, stream: TimedStream, clock: Clock) -> None:
+        self._stream = stream
         self._clock = clock
         self._ahead = b""
         """The bytes received last; those from `_at` on have not been asked for yet."""
 
         self._at = 0
+        self._last: tuple[bytes, Head] | None = None
+        """The last head that came whole in one read, as it came and as it was read."""
 
     def waits_for_request(self, timeout_s: float) -> bool:
         """Wait for the first bytes of a request.
@@ -112,9 +115,33 @@ class Incoming:
             OSError: The client went away, or (TimeoutError) was silent.
         """
         if self._at == len(self._ahead):
-            self._connection.settimeout(timeout_s)
-            self._ahead, self._at = self._connection.recv(LINE_READ_BYTES), 0
+            self._ahead, self._at = self._stream.receive(LINE_READ_BYTES, timeout_s), 0
         return bool(self._ahead)
+
+    def request(self, timeout_s: float, max_body_bytes: int) -> Head:
+        """Read the head of a request; clients often send the same one again.
+
+        Args:
+            timeout_s: How long that may take.
+            max_body_bytes: Longest body that is accepted, always the same for one connection.
+
+        Returns:
+            The head.
+
+        Raises:
+            RefusedRequestError: It is malformed, ambiguous, too long or too late.
+            OSError: The client went away.
+        """
+        begin, block = self._at, self._ahead
+        end = block.find(HEAD_END, begin) + len(HEAD_END)
+        raw = block[begin:end]
+        if self._last is not None and self._last[0] == raw:
+            self._at = end
+            return self._last[1]
+        head = head_of_request(self.head(timeout_s), max_body_bytes)
+        if self._ahead is block and self._at == end:
+            self._last = raw, head
+        return head
 
     def head(self, timeout_s: float) -> Iterator[bytes]:
         """Read a request line and the fields after it.
@@ -257,8 +284,7 @@ class Incoming:
         left_s = deadline_s - self._clock.monotonic_s()
         if left_s <= 0:
             raise TimeoutError
-        self._connection.settimeout(left_s)
-        block = self._connection.recv(count)
+        block = self._stream.receive(count, left_s)
         if not block:
             raise RefusedRequestError(400, BROKE_OFF)
         return block

@@ -24,7 +24,8 @@ import msgspec
 from agent.serve.frames import RETRY_AFTER, Reply
 from agent.serve.http.connections import SMALL_BYTES, ConnectionLimit, RequestMemory, shut_down
 from agent.serve.http.encodings import coding_asked, compressed, expanded
-from agent.serve.http.request import Head, Incoming, RefusedRequestError, head_of_request
+from agent.serve.http.request import Head, Incoming, RefusedRequestError
+from agent.timed_socket import PolledSocket, TimedSocket, TimedStream
 
 LINGER_S: Final = 1.0
 """How long a refused client may take to receive that, when it got no thread of its own."""
@@ -39,6 +40,8 @@ CONTINUE: Final = b"HTTP/1.1 100 Continue\r\n\r\n"
 
 SEND_BYTES: Final = 1024 * 1024
 """How much of an answer is sent before its progress is noted."""
+
+_PHRASES: Final = {status.value: status.phrase for status in HTTPStatus}
 
 Connection: TypeAlias = socket.socket | tuple[bytes, socket.socket]
 """The type that `socketserver` declares; here it is always a stream socket."""
@@ -151,6 +154,7 @@ class _Handler(socketserver.BaseRequestHandler):
     request: socket.socket
     server: HttpServer
     _shared: Mapping[str, str] = {}
+    _stream: TimedStream
 
     def handle(self) -> None:
         """Answer one request after another, until the client or the server ends the connection."""
@@ -161,7 +165,9 @@ class _Handler(socketserver.BaseRequestHandler):
             if isinstance(self.request, ssl.SSLSocket):
                 self.request.settimeout(connections.limits.head_timeout_s)
                 self.request.do_handshake()
-            incoming = Incoming(self.request, connections.clock)
+            is_tls = isinstance(self.request, ssl.SSLSocket)
+            self._stream = (PolledSocket if is_tls else TimedSocket)(self.request)
+            incoming = Incoming(self._stream, connections.clock)
             refusal = self._serve(incoming)
             if refusal is not None:
                 self._send(refusal, closing=True)
@@ -199,7 +205,7 @@ class _Handler(socketserver.BaseRequestHandler):
         connections = self.server.connections
         head_s = connections.patience(self.request).head_s
         self._shared = {}  # of the request before
-        head = head_of_request(incoming.head(head_s), connections.limits.body_bytes)
+        head = incoming.request(head_s, connections.limits.body_bytes)
         self._shared = self.server.shared(head.headers)
         if not head.target.startswith(HEALTH) and not connections.has_place(self.request):
             raise RefusedRequestError(503, "too many connections", RETRY_AFTER)
@@ -227,12 +233,12 @@ class _Handler(socketserver.BaseRequestHandler):
         if head.length is not None and head.length > limit_bytes:
             raise RefusedRequestError(413, f"the body is over {limit_bytes} bytes")
         if head.waits:
-            self.request.sendall(CONTINUE)
+            self._stream.send(memoryview(CONTINUE), limits.body_timeout_s)
         if head.length is None:
             body = incoming.chunked_body(limit_bytes, limits.body_timeout_s, memory.take)
         else:
             body = incoming.body(head.length, limits.body_timeout_s, memory.take)
-        coding = head.headers.pop("content-encoding", None)
+        coding = head.headers.get("content-encoding")
         if coding is not None:
             body = expanded(body, coding, limit_bytes=limit_bytes, take=memory.take)
         self.server.connections.note(self.request, "answering")
@@ -273,8 +279,7 @@ class _Handler(socketserver.BaseRequestHandler):
             left_s = deadline_s - connections.clock.monotonic_s()
             if left_s <= 0:
                 raise TimeoutError
-            self.request.settimeout(left_s)
-            sent = self.request.send(content[:SEND_BYTES])
+            sent = self._stream.send(content[:SEND_BYTES], left_s)
             content = content[sent:]
             if content:
                 connections.moved(self.request, sent / size)
@@ -296,11 +301,10 @@ def alone(reply: Reply) -> Reply:
 
 def head_of(reply: Reply, *, closing: bool, more: Mapping[str, str] = {}) -> bytes:
     """Return the status line and the header of an answer."""
-    lines = [
-        f"HTTP/1.1 {reply.status} {HTTPStatus(reply.status).phrase}",
-        f"Content-Length: {len(reply.body)}",
-        f"Connection: {'close' if closing else 'keep-alive'}",
-        *(f"{name}: {value}" for name, value in reply.headers.items()),
-        *(f"{name}: {value}" for name, value in more.items()),
-    ]
-    return "\r\n".join([*lines, "", ""]).encode("latin-1", errors="replace")
+    fields = [*reply.headers.items(), *more.items()]
+    further = "".join([f"{name}: {value}\r\n" for name, value in fields])
+    head = (
+        f"HTTP/1.1 {reply.status} {_PHRASES[reply.status]}\r\nContent-Length: {len(reply.body)}\r\n"
+        f"Connection: {'close' if closing else 'keep-alive'}\r\n{further}\r\n"
+    )
+    return head.encode("latin-1", errors="replace")

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from agent.serve.errors import WorkerBusyError
 from agent.serve.frames import Asked
 from agent.serve.request_queue import (
+    AHEAD_BYTES,
     DEFAULT_PRIORITY,
     DEFER_S,
     DEFERRABLE,
@@ -253,3 +254,48 @@ def test_a_long_deferrable_request_lets_no_later_one_be_refused() -> None:
     queue.enter(request(arrived_s=20.0))
     queue.begin(20.0, 1)
     assert queue.wait(request(arrived_s=20.0, deadline_s=20.1), 20.0) is None
+
+
+def ahead_of(queue: RequestQueue, *requests: QueuedRequest, max_batch: int = 1) -> int:
+    """Let a request run, let others come, and return how many are sent ahead."""
+    queue.enter(request(arrived_s=0.0))
+    queue.begin(0.0, 1)
+    for one in requests:
+        queue.enter(one)
+    return len(queue.begin_ahead(0.0, max_batch))
+
+
+def quick(count: int = 2) -> RequestQueue:
+    queue = queue_of()
+    ran(queue, 0.005, count=count)
+    return queue
+
+
+def test_the_next_request_is_sent_ahead_of_its_turn() -> None:
+    queue = quick()
+    nexts = [request(arrived_s=float(number)) for number in range(3)]
+    assert ahead_of(queue, *nexts) == 1
+    assert len(queue) == 3
+    assert queue.head is nexts[1]
+    assert queue.wait_s(request(arrived_s=9.0), 0.0) == pytest.approx(4 * 0.005)
+    assert not queue.leave(nexts[0])
+    queue.end(0.005, joined=False)
+    queue.begin_what_was_ahead(0.005)
+    assert nexts[0].began_s == 0.005
+    assert len(queue) == 2
+    assert ahead_of(quick(), *(request(arrived_s=0.0) for _ in range(9)), max_batch=8) == 8
+
+
+def test_nothing_is_sent_ahead_that_may_still_be_overtaken_joined_or_late() -> None:
+    slow, unknown, joined = queue_of(), queue_of(), queue_of()
+    ran(slow, 0.06, count=2)
+    ran(joined, 0.005, count=2, joined=True)
+    assert ahead_of(slow, request(arrived_s=0.0)) == 0
+    assert ahead_of(unknown, request(arrived_s=0.0)) == 0
+    assert ahead_of(joined, request(arrived_s=0.0), max_batch=8) == 0
+    assert ahead_of(quick(), request(arrived_s=0.0, priority=DEFERRABLE)) == 0
+    assert ahead_of(quick(), request(arrived_s=0.0, size_bytes=AHEAD_BYTES + 1)) == 0
+    assert ahead_of(quick(), request(arrived_s=0.0, deadline_s=0.004)) == 0
+    assert ahead_of(quick(), request(arrived_s=0.0, deadline_s=0.006)) == 1
+    alone = request(arrived_s=0.0, unbatched=True)
+    assert ahead_of(quick(), request(arrived_s=0.0), alone, max_batch=8) == 1

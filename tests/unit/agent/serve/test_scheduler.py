@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator, Sequence
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Sequence
 
 import pytest
 
@@ -29,14 +30,47 @@ CLOCK = FakeClock()
 TURN = Turn(timeout_s=1.0, max_batch=4)
 
 
-class Worker:
+class Runs:
+    """A worker that answers each turn with a function."""
+
+    def __init__(self, run: Callable[[Sequence[Asked], Turn], Iterable[Reply]]) -> None:
+        self._run = run
+        self._given: deque[Sequence[Asked]] = deque()
+        self._held = threading.Lock()
+
+    @property
+    def waiting(self) -> int:
+        """Turns that were given and not answered."""
+        return len(self._given)
+
+    def hold(self) -> None:
+        assert self._held.acquire(timeout=PATIENCE_S)
+
+    def let_go(self) -> None:
+        self._given.clear()
+        self._held.release()
+
+    def give(self, requests: Sequence[Asked], _turn: Turn) -> None:
+        assert self._held.locked()
+        self._given.append(requests)
+
+    def take(self, turn: Turn) -> Sequence[Reply] | None:
+        replies = list(self._run(self._given[0], turn))
+        self._given.popleft()
+        return replies
+
+
+class Worker(Runs):
     """Answers with the body that came, when it is let."""
 
     def __init__(self) -> None:
+        super().__init__(self.infer)
         self.turns: list[list[bytes]] = []
         self.begun = threading.Semaphore(0)
         self.go = threading.Semaphore(0)
         self.fault: BaseException | None = None
+        self.clock = FakeClock()
+        """Goes on by 5 ms with each turn."""
 
     def infer(self, requests: Sequence[Asked], turn: Turn) -> Iterator[Reply]:
         assert turn is TURN
@@ -45,6 +79,7 @@ class Worker:
         assert self.go.acquire(timeout=PATIENCE_S)
         if self.fault is not None:
             raise self.fault
+        self.clock.sleep(0.005)
         yield from echoes(requests)
 
 
@@ -97,6 +132,12 @@ def crowd(scheduler: Scheduler, worker: Worker, names: str) -> list[Client]:
     return clients
 
 
+def crowd_after(scheduler: Scheduler, worker: Worker, names: str) -> list[Client]:
+    """Do as `crowd` does after a first request."""
+    assert worker.begun.acquire(timeout=PATIENCE_S)
+    return crowd(scheduler, worker, names)
+
+
 @pytest.fixture
 def worker() -> Worker:
     return Worker()
@@ -104,7 +145,7 @@ def worker() -> Worker:
 
 @pytest.fixture
 def scheduler(worker: Worker) -> Scheduler:
-    return Scheduler(worker.infer, 8, CLOCK)
+    return Scheduler(worker, 8, CLOCK)
 
 
 def test_those_who_wait_share_the_next_turn(scheduler: Scheduler, worker: Worker) -> None:
@@ -137,7 +178,7 @@ def test_the_urgent_go_first_even_when_another_has_the_lead(
 
 
 def test_the_least_urgent_makes_place(worker: Worker) -> None:
-    scheduler = Scheduler(worker.infer, 1, CLOCK)
+    scheduler = Scheduler(worker, 1, CLOCK)
     first = crowd(scheduler, worker, "a")[0]
     low = Client(scheduler, "l", priority=5)
     wait_for(scheduler, 1)
@@ -174,6 +215,48 @@ def test_a_crash_is_told_to_those_who_met_it_and_the_others_may_go_elsewhere(
     assert Client(scheduler, "d").outcome() is WorkerGoneError
 
 
+def test_the_next_turn_is_sent_while_another_runs(worker: Worker) -> None:
+    scheduler = Scheduler(worker, 8, worker.clock)
+    worker.go.release()
+    assert Client(scheduler, "first").outcome() == b"first"
+    clients = crowd_after(scheduler, worker, "abc")
+    until(lambda: worker.waiting == 2, "a turn that is sent ahead")
+    worker.go.release(3)
+    assert [client.outcome() for client in clients] == [b"a", b"b", b"c"]
+    assert worker.turns == [[b"first"], [b"a"], [b"b"], [b"c"]]
+
+
+def test_who_was_only_sent_ahead_when_the_worker_failed_may_go_elsewhere(worker: Worker) -> None:
+    scheduler = Scheduler(worker, 8, worker.clock)
+    worker.go.release()
+    assert Client(scheduler, "first").outcome() == b"first"
+    clients = crowd_after(scheduler, worker, "abc")
+    until(lambda: worker.waiting == 2, "a turn that is sent ahead")
+    worker.fault = WorkerCrashedError("crash")
+    worker.go.release()
+    assert [client.outcome() for client in clients] == [
+        *(WorkerCrashedError, WorkerGoneError, WorkerGoneError)
+    ]
+
+
+def test_requests_without_memory_for_all_are_run_one_by_one(worker: Worker) -> None:
+    class Small(Worker):
+        def take(self, turn: Turn) -> Sequence[Reply] | None:
+            replies = super().take(turn)
+            assert replies is not None
+            return replies if len(replies) == 1 and bytes(replies[0].body) != b"c" else None
+
+    worker = Small()
+    scheduler = Scheduler(worker, 8, CLOCK)
+    *served, refused = crowd(scheduler, worker, "abc")
+    worker.go.release(4)
+    assert [client.outcome() for client in served] == [b"a", b"b"]
+    answer = refused.outcome()
+    assert isinstance(answer, bytes)
+    assert b"memory" in answer
+    assert worker.turns == [[b"a"], [b"b", b"c"], [b"b"], [b"c"]]
+
+
 def test_a_fault_of_ours_leaves_nobody_waiting(scheduler: Scheduler, worker: Worker) -> None:
     clients = crowd(scheduler, worker, "abc")
     worker.fault = ZeroDivisionError()
@@ -200,7 +283,7 @@ def test_a_turn_waits_for_others_only_as_long_as_it_may(worker: Worker) -> None:
         turns.append(len(requests))
         return echoes(requests)
 
-    scheduler = Scheduler(infer, 8, CLOCK)
+    scheduler = Scheduler(Runs(infer), 8, CLOCK)
 
     def ask(turn: Turn) -> None:
         asked = Asked(header_length=None, body=memoryview(b"x"))
@@ -223,7 +306,7 @@ def test_many_threads_are_all_answered() -> None:
         served.append(len(requests))
         return echoes(requests)
 
-    scheduler = Scheduler(infer, 64, CLOCK)
+    scheduler = Scheduler(Runs(infer), 64, CLOCK)
     wrong: list[object] = []
 
     def ask(name: bytes) -> None:
@@ -257,7 +340,7 @@ def test_only_the_large_requests_of_a_turn_are_to_blame_for_its_time(
         until(lambda: queue.waiting == 2)
         return echoes(requests)
 
-    queue = Scheduler(run, 8, CLOCK)
+    queue = Scheduler(Runs(run), 8, CLOCK)
     turn = Turn(timeout_s=1.0, max_batch=4, batches=batches)
     first, *others = [
         QueuedRequest(asked=Asked(header_length=None, body=memoryview(body)), arrived_s=0.0)

@@ -5,12 +5,16 @@ from __future__ import annotations
 import http.client
 import io
 import re
+import socket
 
 import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from agent.serve.http.request import Head, RefusedRequestError, head_of_request
+from agent.serve.http.request import Head, Incoming, RefusedRequestError, head_of_request
+from agent.timed_socket import TimedSocket
+from tests.simulators.patience import PATIENCE_S
+from wire.clock import SystemClock
 
 TOKEN = "!#$%&'*+-.^_`|~abcXYZ019"
 
@@ -193,3 +197,34 @@ def test_what_is_understood_has_no_other_reading(noise: list[tuple[bytes, int]])
         values = [head.headers[name.lower()]] if name.lower() in head.headers else []
         # Blanks around a value do not count (RFC 9110, 5.5); the other parser keeps the last ones.
         assert [value.strip(" \t") for value in other.get_all(name, [])] == values
+
+
+def test_a_head_that_comes_again_is_read_as_before_and_another_one_is_not() -> None:
+    def head_with(length: int) -> bytes:
+        return b"POST /a HTTP/1.1\r\nHost: h\r\nContent-Length: %d\r\n\r\n" % length
+
+    ours, theirs = socket.socketpair()
+    with ours, theirs:
+        incoming = Incoming(TimedSocket(ours), SystemClock())
+
+        def read(sent: bytes) -> tuple[Head, bytes]:
+            theirs.sendall(sent)
+            incoming.waits_for_request(PATIENCE_S)
+            head = incoming.request(PATIENCE_S, 100)
+            return head, bytes(incoming.body(head.length or 0, PATIENCE_S, lambda _: None))
+
+        first, again = read(head_with(2) + b"ab"), read(head_with(2) + b"cd")
+        assert again[0] is first[0]
+        assert [first[1], again[1]] == [b"ab", b"cd"]
+        other = read(head_with(3) + b"efg")
+        assert (other[0].length, other[1]) == (3, b"efg")
+        # A head of which only a part has come is no other head.
+        theirs.sendall(head_with(2)[:30])
+        incoming.waits_for_request(PATIENCE_S)
+        theirs.sendall(head_with(2)[30:] + b"hi")
+        assert incoming.request(PATIENCE_S, 100).length == 2
+        assert bytes(incoming.body(2, PATIENCE_S, lambda _: None)) == b"hi"
+        theirs.sendall(b"POST /a HTTP/1.1\r\nHost: h\n\r\n")
+        incoming.waits_for_request(PATIENCE_S)
+        with pytest.raises(RefusedRequestError):
+            incoming.request(PATIENCE_S, 100)
