@@ -32,8 +32,6 @@ class PolicySharing(Request):
 
     weight: Number = _SPEC.shared.weight
     may_park: bool = _SPEC.shared.may_park
-    workers: Annotated[int, Bounds(le=MAX_EXACT, strict=True)] = _SPEC.shared.workers
-    keep_previous: bool = _SPEC.shared.keep_previous
 
 
 @dataclass(kw_only=True)

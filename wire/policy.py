@@ -66,7 +66,6 @@ class Objective(msgspec.Struct, frozen=True, kw_only=True):
 
 
 MAX_WEIGHT: Final = 1000.0
-MAX_WORKERS: Final = 16
 
 
 class Sharing(msgspec.Struct, frozen=True, kw_only=True):
@@ -78,22 +77,12 @@ class Sharing(msgspec.Struct, frozen=True, kw_only=True):
     may_park: bool = False
     """Whether the device may stop serving this model, as the last resort for the others."""
 
-    workers: int = 1
-    """How many processes answer requests for it at the same time. Each needs memory of its own."""
-
-    keep_previous: bool = False
-    """Whether the version before stays loaded beside a new one, where memory allows."""
-
     def faults(self) -> tuple[str, ...]:
         """Return what is wrong, each as one line; empty if it can be."""
         rules = (
             (
                 1.0 / MAX_WEIGHT <= self.weight <= MAX_WEIGHT,
                 f"sharing.weight is not within {1.0 / MAX_WEIGHT:g} to {MAX_WEIGHT:g}",
-            ),
-            (
-                1 <= self.workers <= MAX_WORKERS,
-                f"sharing.workers is not within 1 to {MAX_WORKERS}",
             ),
         )
         return tuple(text for holds, text in rules if not holds)

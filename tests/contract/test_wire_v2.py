@@ -41,7 +41,7 @@ DESIRED = DesiredModels(
             rollout="r-1",
             policy=PolicySpec(
                 objective=Objective(deadline_ms=20.0),
-                sharing=Sharing(weight=3.0, may_park=True, workers=2, keep_previous=True),
+                sharing=Sharing(weight=3.0, may_park=True),
             ),
         ),
         ModelState(name="speech", revision=12, release=ref("speech", "c"), rollout="r-2"),
