@@ -5,6 +5,8 @@ Rules:
 - The new worker is ready before the old one loses its requests. A variant that cannot start is
   benched for a while and the next best is tried.
 - One change at a time: an install and the selector wait for each other.
+- Where a device has several models, one decision is made for all (`agent.select.adaptations`). A
+  model that comes into service, or whose choice cannot start, is decided for alone at that moment.
 - If memory cannot hold both workers, the old worker ends first; an event records how long no worker
   answered.
 """
@@ -23,6 +25,7 @@ from agent.packages import Damage, Package
 from agent.ports import ModelServerPort, Probed, RecorderPort
 from agent.select.decision_log import DecisionLog
 from agent.select.decisions import Candidate, Decision, PolicyContext, PolicyState, candidate
+from agent.select.joint_known import Asked
 from agent.select.learnt import Learnt
 from agent.select.levers import Levers
 from agent.select.meter import Meter, Served, observed
@@ -38,6 +41,7 @@ from wire.package.manifest import Variant
 from wire.policy import PolicySpec
 from wire.profile import DeviceProfile
 
+PARKED: Final = "the model is parked: the other models of the device need what it takes"
 UNLOADED: Final = "a client has unloaded the model; load it, or wait until another one does"
 NONE_CAN_SERVE: Final = (
     "no variant of the model can serve now: each crashed too often or could not start; "
@@ -55,6 +59,15 @@ class Loaded(msgspec.Struct, frozen=True, kw_only=True):
 
     whole: bool
     """Whether all that it needs of the package is here."""
+
+
+class Asking(msgspec.Struct, frozen=True, kw_only=True):
+    """What a decision for all models needs of one."""
+
+    loaded: Loaded
+    """What it is about."""
+
+    asked: Asked
 
 
 class Adaptation:
@@ -149,8 +162,8 @@ class Adaptation:
 
     @property
     def is_unloaded(self) -> bool:
-        """Whether a client has unloaded it since."""
-        return self._is_unloaded
+        """Whether a client has unloaded it since, or it is parked: it need not answer."""
+        return self._is_unloaded or (self._last is not None and self._last.parked)
 
     @property
     def version(self) -> str:
@@ -320,10 +333,42 @@ class Adaptation:
             health: The newest readings.
         """
         self.note(health)
-        self._model_server.supervise()
+        self.supervise()
         with self._lock:
             if self._loaded is not None and not self._is_unloaded:
                 self._adapt(self._loaded)
+
+    def supervise(self) -> None:
+        """Replace a worker that died."""
+        self._model_server.supervise()
+
+    def asked(self) -> Asking | None:
+        """Return what a decision for all models needs of this one; None if nothing is to serve.
+
+        What was counted since the last decision counts for this one: `follow` must come next.
+        """
+        with self._lock:
+            loaded = self._loaded
+            if loaded is None or self._is_unloaded:
+                return None
+            return Asking(loaded=loaded, asked=self._asked(loaded))
+
+    def follow(self, asking: Asking, decision: Decision) -> None:
+        """Do what was decided for all models, unless another package is in service meanwhile.
+
+        Args:
+            asking: What `asked` returned.
+            decision: The decision for this model.
+        """
+        with self._lock:
+            if self._loaded is not asking.loaded or self._is_unloaded:
+                return
+            self._take(decision)
+            if decision.parked:
+                if self.active()[1] is not None:
+                    self._park(asking.loaded, decision)
+            elif not self._tried(asking.loaded, decision):
+                self._adapt(asking.loaded)
 
     def _has_moved(self, package: Package) -> bool:
         """Tell whether the workers read the files of a package at another place."""
@@ -331,20 +376,37 @@ class Adaptation:
 
     def _adapt(self, loaded: Loaded) -> None:
         """Switch if another variant is chosen; while none serves, try one after another."""
-        while True:
-            decision = self._decide(loaded)
-            wanted, (_, present) = decision.variant, self.active()
-            if wanted is None or wanted == present:
-                self._log.stayed(decision, loaded.package.release)
-                if wanted is None and present is None:
-                    self._model_server.withdraw(NONE_CAN_SERVE)
-                return
-            try:
-                self._bring(loaded, decision, present)
-            except FleetError as exc:
-                self._bench(loaded, wanted, exc)
-            if self.active()[1] is not None:
-                return
+        while not self._tried(loaded, self._decide(loaded)):
+            pass
+
+    def _tried(self, loaded: Loaded, decision: Decision) -> bool:
+        """Switch if another variant is chosen; tell whether something serves, or nothing can."""
+        wanted, (_, present) = decision.variant, self.active()
+        if wanted is None or wanted == present:
+            self._log.stayed(decision, loaded.package.release)
+            if wanted is None and present is None:
+                self._model_server.withdraw(NONE_CAN_SERVE)
+            return True
+        try:
+            self._bring(loaded, decision, present)
+        except FleetError as exc:
+            self._bench(loaded, wanted, exc)
+        return self.active()[1] is not None
+
+    def _park(self, loaded: Loaded, decision: Decision) -> None:
+        """End the worker, because the other models of the device need what it takes."""
+        before = self.active()[1]
+        self._model_server.withdraw(PARKED)
+        self._switched_s = self._clock.monotonic_s()
+        data: dict[str, Any] = {
+            "from": before,
+            "to": None,
+            "release": loaded.package.release,
+            "inputs": to_builtins(decision.inputs),
+            "verdicts": decision.verdicts,
+        }
+        self._recorder.event("switch", decision.reason, data)
+        self._log.switched(decision)
 
     def _enter(self, loaded: Loaded, why: str) -> None:
         """Try the variants of a package, best first, until one serves.
@@ -370,10 +432,17 @@ class Adaptation:
         )
 
     def _decide(self, loaded: Loaded, *, entering: bool = False) -> Decision:
+        asked = self._asked(loaded, entering=entering)
+        decision = POLICIES[self.policy.kind](self._health, *asked)
+        self._take(decision)
+        return decision
+
+    def _asked(self, loaded: Loaded, *, entering: bool = False) -> Asked:
         candidates = self._candidates(loaded)
-        decision = POLICIES[self.policy.kind](
-            self._health, candidates, self.policy, self._context(candidates, entering=entering)
-        )
+        return Asked(candidates, self.policy, self._context(candidates, entering=entering))
+
+    def _take(self, decision: Decision) -> None:
+        """Remember a decision, and run requests as it says."""
         self._state = decision.state
         self._last = decision
         self._decided_by = self.policy
@@ -381,7 +450,6 @@ class Adaptation:
         self._model_server.run_requests(
             stream=decision.stream, joins=levers.joins, longest_wait_s=levers.longest_wait_s
         )
-        return decision
 
     def _context(self, candidates: Sequence[Candidate], *, entering: bool) -> PolicyContext:
         now_s = self._clock.monotonic_s()

@@ -1,7 +1,9 @@
 """All models of a device: the same readings for each, and what they ask for together.
 
 Rules:
-- Readings are of the device, so every model decides with the same ones.
+- Readings are of the device, and they are the same for every model. One decision is made for all
+  models: they share one heat sink, one battery, one memory and one processor.
+- What needs less memory than before changes first, so that there is room for the others.
 - What holds for the device is the strictest of what its models ask for.
 """
 
@@ -9,8 +11,9 @@ from __future__ import annotations
 
 import threading
 
-from agent.select.adaptation import Adaptation
-from agent.select.decisions import PolicyContext
+from agent.select.adaptation import Adaptation, Asking
+from agent.select.decisions import Decision, PolicyContext
+from agent.select.joint import choose_jointly
 from agent.select.learnt import Learnt
 from agent.select.levers import Levers
 from agent.select.readings import possible
@@ -108,11 +111,27 @@ class Adaptations:
             each.note(health)
 
     def tick(self, health: HealthSnapshot) -> None:
-        """Let every model supervise its workers and choose a variant.
+        """Let every model supervise its workers, and choose a variant of each together.
 
         Args:
             health: The newest readings.
         """
         self._health = possible(health)
-        for each in self._models.values():
-            each.tick(health)
+        models = self._models
+        if len(models) == 1:  # a decision for one model is that of its policy
+            next(iter(models.values())).tick(health)
+            return
+        for each in models.values():
+            each.note(health)
+            each.supervise()
+        asking = {name: found for name, each in models.items() if (found := each.asked())}
+        decisions = choose_jointly(self._health, {n: each.asked for n, each in asking.items()})
+        for name in sorted(asking, key=lambda name: _gain_bytes(asking[name], decisions[name])):
+            models[name].follow(asking[name], decisions[name])
+
+
+def _gain_bytes(asking: Asking, decision: Decision) -> int:
+    """Return how much more memory a decision needs than what serves now."""
+    needs = {c.name: c.peak_memory_bytes or 0 for c in asking.asked.candidates}
+    before, after = asking.asked.context.variant, decision.variant
+    return needs.get(after or "", 0) - needs.get(before or "", 0)

@@ -19,7 +19,7 @@ from tests.simulators.device import Heard
 from tests.simulators.packages import PROFILE, TRUST, package, variant
 from tests.simulators.serving import FakeModelServer
 from wire.health import HealthSnapshot
-from wire.policy import PolicySpec
+from wire.policy import PolicySpec, Sharing
 
 MIB = 2**20
 RULES = PolicySpec(kind="rules", dwell_s=0.0)
@@ -188,3 +188,65 @@ def test_of_several_models_the_strictest_counts_and_the_reasons_have_their_names
     assert rig.all.levers == decision.levers
     rig.models["speech"].withdraw()
     assert rig.all.advice() == Advice(), "what is out of service asks for nothing"
+
+
+def adaptive(weight: float, *, may_park: bool = False) -> PolicySpec:
+    return PolicySpec(dwell_s=0.0, sharing=Sharing(weight=weight, may_park=may_park))
+
+
+def free(rig: Rig, total_mib: int) -> HealthSnapshot:
+    """Return readings of a device whose workers hold what their variants declare."""
+    for server in rig.servers.values():
+        if server.active is not None:
+            server.active.memory_bytes = server.active.variant.info.requirements.memory_bytes
+    held = sum(s.active.memory_bytes for s in rig.servers.values() if s.active is not None)
+    return msgspec.structs.replace(COOL, memory_available_bytes=max(total_mib * MIB - held, 0))
+
+
+def test_when_memory_gets_short_the_model_of_less_weight_makes_room(rig: Rig) -> None:
+    for name, weight in (("digits", 1.0), ("speech", 5.0)):
+        rig.add(name, adaptive(weight))
+        rig.all.note(free(rig, 2000))
+        rig.serve(name)
+    assert rig.tick(free(rig, 2000)) == {"digits": "best", "speech": "best"}
+    for _ in range(400):  # what is short, but not all used, has to pay for a switch first
+        serving = rig.tick(free(rig, 610))
+    assert serving == {"digits": "small", "speech": "best"}
+    told = [reason for kind, reason, _ in rig.heard.events if kind == "switch"]
+    assert any("speech" in reason for reason in told), "the reason names the other model"
+
+
+def test_a_model_that_may_be_parked_ends_its_worker_and_comes_back(rig: Rig) -> None:
+    for name, spec in (("digits", adaptive(1.0, may_park=True)), ("speech", adaptive(5.0))):
+        rig.add(name, spec)
+        rig.all.note(free(rig, 2000))
+        rig.serve(name)
+    for _ in range(30):
+        serving = rig.tick(free(rig, 60))
+    assert serving == {"digits": None, "speech": "small"}
+    parked = rig.models["digits"]
+    assert parked.is_unloaded, "the device is ready without it"
+    assert parked.decision is not None
+    assert "park" in parked.decision.reason
+    assert rig.servers["digits"].running == 0
+    for _ in range(2000):
+        serving = rig.tick(free(rig, 2000))
+        if serving["digits"] is not None:
+            break
+    assert serving["digits"] is not None
+    assert not parked.is_unloaded
+
+
+def test_a_package_that_comes_between_question_and_answer_is_left_alone(rig: Rig) -> None:
+    for name in ("digits", "speech"):
+        rig.add(name, adaptive(1.0))
+        rig.all.note(free(rig, 2000))
+        rig.serve(name)
+    digits = rig.models["digits"]
+    asking = digits.asked()
+    assert asking is not None
+    assert digits.decision is not None
+    digits.withdraw()
+    digits.follow(asking, digits.decision)
+    assert digits.active() == (None, None)
+    assert digits.asked() is None
