@@ -57,7 +57,7 @@ def measure(quick: bool) -> list[Row]:
                 peer.kill()
 
 
-def _compile(python: Path) -> None:
+def compile_all(python: Path) -> None:
     """Have the optimised bytecode on disk, as an installation has it."""
     environment = {k: v for k, v in os.environ.items() if k != "PYTHONDONTWRITEBYTECODE"}
     command = [str(python), "-OO", "-c", "import agent.cli.main, agent.app.daemon"]
@@ -65,7 +65,7 @@ def _compile(python: Path) -> None:
 
 
 def _start(box: Box, programs: Path) -> tuple[psutil.Process, psutil.Popen]:
-    _compile(programs / "python")
+    compile_all(programs / "python")
     box.initialize()
     box.start("broker")
     box.start("controller")
@@ -109,13 +109,13 @@ def _rows(agent: psutil.Process, peer: psutil.Popen, rounds: int, round_s: float
     }
     shares: dict[str, list[float]] = {"agent": [], "peer": []}
     for _ in range(rounds):
-        before = {name: _cpu_s(process) for name, process in (("agent", agent), ("peer", peer))}
+        before = {name: cpu_s(process) for name, process in (("agent", agent), ("peer", peer))}
         time.sleep(round_s)
         for name, process in (("agent", agent), ("peer", peer)):
             memory = process.memory_full_info()
             sizes[f"{name}_rss"].append(memory.rss / MIB)
             sizes[f"{name}_pss"].append(memory.pss / MIB)
-            shares[name].append(100 * (_cpu_s(process) - before[name]) / round_s)
+            shares[name].append(100 * (cpu_s(process) - before[name]) / round_s)
     return [
         against(
             "supervisor, resident", sizes["agent_rss"], sizes["peer_rss"],
@@ -134,7 +134,7 @@ def _rows(agent: psutil.Process, peer: psutil.Popen, rounds: int, round_s: float
     ]  # fmt: skip
 
 
-def _cpu_s(process: psutil.Process) -> float:
+def cpu_s(process: psutil.Process) -> float:
     """Return the time that a process was on a processor; its threads do not end meanwhile.
 
     The kernel's usual figure comes in steps of 10 ms, which is half of what is measured here.

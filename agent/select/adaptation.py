@@ -24,8 +24,7 @@ from agent.errors import NoVariantError
 from agent.packages import Damage, Package
 from agent.ports import ModelServerPort, Probed, RecorderPort
 from agent.select.decision_log import DecisionLog
-from agent.select.decisions import Candidate, Decision, PolicyContext, PolicyState, candidate
-from agent.select.joint_known import Asked
+from agent.select.decisions import Asked, Candidate, Decision, PolicyContext, PolicyState, candidate
 from agent.select.learnt import Learnt
 from agent.select.levers import Levers
 from agent.select.meter import Meter, Served, observed

@@ -10,10 +10,10 @@ Rules:
 from __future__ import annotations
 
 import threading
+from typing import Final
 
 from agent.select.adaptation import Adaptation, Asking
 from agent.select.decisions import Decision, PolicyContext
-from agent.select.joint import choose_jointly
 from agent.select.learnt import Learnt
 from agent.select.levers import Levers
 from agent.select.readings import possible
@@ -23,7 +23,8 @@ from wire.clock import Clock
 from wire.health import HealthSnapshot
 from wire.policy import PolicySpec
 
-NOTHING_YET = "no package is in service yet"
+NOTHING_YET: Final = "no package is in service yet"
+SEVERAL: Final = 2
 
 
 class Adaptations:
@@ -118,9 +119,13 @@ class Adaptations:
         """
         self._health = possible(health)
         models = self._models
-        if len(models) == 1:  # a decision for one model is that of its policy
-            next(iter(models.values())).tick(health)
+        if len(models) < SEVERAL:  # a decision for one model is that of its policy
+            for each in models.values():
+                each.tick(health)
             return
+        # Devices with one model, which are most, have no need of it in memory.
+        from agent.select.joint import choose_jointly
+
         for each in models.values():
             each.note(health)
             each.supervise()

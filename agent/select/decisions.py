@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable
-from typing import Any, Final, Literal, TypeAlias
+from typing import Any, Final, Literal, NamedTuple, TypeAlias
 
 import msgspec
 
@@ -91,6 +91,14 @@ class PolicyContext(msgspec.Struct, frozen=True, kw_only=True):
 
     levers: Levers = Levers()
     """Those of the last decision."""
+
+
+class Asked(NamedTuple):
+    """What is asked for one model."""
+
+    candidates: tuple[Candidate, ...]
+    spec: PolicySpec
+    context: PolicyContext
 
 
 class SwitchCost(msgspec.Struct, frozen=True, kw_only=True):

@@ -36,8 +36,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from agent.select import adaptive, rules
-from agent.select.decisions import Decision
-from agent.select.joint_known import Asked, known_of_all
+from agent.select.decisions import Asked, Decision
+from agent.select.joint_known import known_of_all
 from agent.select.joint_plan import Together
 from agent.select.others import Others
 from wire.health import HealthSnapshot

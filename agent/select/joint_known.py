@@ -13,20 +13,11 @@ from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from agent.select.adaptive import recorded
-from agent.select.decisions import Candidate, PolicyContext, by_accuracy
+from agent.select.decisions import Asked, Candidate, by_accuracy
 from agent.select.estimates import Estimates, Observed
 from agent.select.others import Others
 from agent.select.outlook import PARKED, Own, by_itself, conditions, no_variant
 from wire.health import HealthSnapshot
-from wire.policy import PolicySpec
-
-
-class Asked(NamedTuple):
-    """What is asked for one model."""
-
-    candidates: tuple[Candidate, ...]
-    spec: PolicySpec
-    context: PolicyContext
 
 
 class Model(NamedTuple):

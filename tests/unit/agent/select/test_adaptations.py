@@ -209,6 +209,7 @@ def test_when_memory_gets_short_the_model_of_less_weight_makes_room(rig: Rig) ->
         rig.all.note(free(rig, 2000))
         rig.serve(name)
     assert rig.tick(free(rig, 2000)) == {"digits": "best", "speech": "best"}
+    serving: dict[str, str | None] = {}
     for _ in range(400):  # what is short, but not all used, has to pay for a switch first
         serving = rig.tick(free(rig, 610))
     assert serving == {"digits": "small", "speech": "best"}
@@ -221,6 +222,7 @@ def test_a_model_that_may_be_parked_ends_its_worker_and_comes_back(rig: Rig) -> 
         rig.add(name, spec)
         rig.all.note(free(rig, 2000))
         rig.serve(name)
+    serving: dict[str, str | None] = {}
     for _ in range(30):
         serving = rig.tick(free(rig, 60))
     assert serving == {"digits": None, "speech": "small"}
