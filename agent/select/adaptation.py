@@ -13,22 +13,18 @@ Rules:
 
 from __future__ import annotations
 
-import math
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any, Final
-
-import msgspec
 
 from agent.errors import NoVariantError
 from agent.packages import Damage, Package
 from agent.ports import ModelServerPort, Probed, RecorderPort
+from agent.select.deciding import Asking, Deciding, Loaded
 from agent.select.decision_log import DecisionLog
-from agent.select.decisions import Asked, Candidate, Decision, PolicyContext, PolicyState, candidate
+from agent.select.decisions import Candidate, Decision
 from agent.select.learnt import Learnt
-from agent.select.levers import Levers
-from agent.select.meter import Meter, Served, observed
-from agent.select.policies import POLICIES
+from agent.select.meter import Meter, Served
 from agent.select.readings import possible
 from agent.serve.advice import Advice
 from agent.serve.benches import Benches
@@ -46,27 +42,6 @@ NONE_CAN_SERVE: Final = (
     "no variant of the model can serve now: each crashed too often or could not start; "
     "the agent tries again in some seconds"
 )
-
-
-class Loaded(msgspec.Struct, frozen=True, kw_only=True):
-    """The package in service and its variants that may run here."""
-
-    package: Package
-    variants: tuple[Variant, ...]
-    latencies_ms: Mapping[str, float]
-    """Latencies that were measured on this device, by variant."""
-
-    whole: bool
-    """Whether all that it needs of the package is here."""
-
-
-class Asking(msgspec.Struct, frozen=True, kw_only=True):
-    """What a decision for all models needs of one."""
-
-    loaded: Loaded
-    """What it is about."""
-
-    asked: Asked
 
 
 class Adaptation:
@@ -99,55 +74,54 @@ class Adaptation:
         self._profile = profile
         self._meter = meter
         self._recorder = recorder
-        self._cpu_share = cpu_share
-        self._clock = clock
         self._lock = threading.RLock()
         self._loaded: Loaded | None = None
         self._is_unloaded = False
-        self._health = HealthSnapshot(at_s=clock.now_s())
-        self._state = PolicyState()
-        self._switched_s = self._decided_s = float("-inf")
         self._benches = benches or Benches(clock)
         self._damage = damage or Damage()
-        self._last: Decision | None = None
         self._log = DecisionLog(recorder, clock)
-        self.policy = PolicySpec()
-        self._decided_by = self.policy
-        self.pinned: str | None = None
+        self._deciding = Deciding(model_server, meter, self._benches, clock, cpu_share=cpu_share)
+
+    @property
+    def policy(self) -> PolicySpec:
+        """How the variant is chosen."""
+        return self._deciding.policy
+
+    @policy.setter
+    def policy(self, policy: PolicySpec) -> None:
+        self._deciding.policy = policy
+
+    @property
+    def pinned(self) -> str | None:
+        """The variant that the operator pinned on this device."""
+        return self._deciding.pinned
+
+    @pinned.setter
+    def pinned(self, name: str | None) -> None:
+        self._deciding.pinned = name
 
     @property
     def health(self) -> HealthSnapshot:
         """The newest readings."""
-        return self._health
+        return self._deciding.health
 
     @property
     def decision(self) -> Decision | None:
         """The newest decision."""
-        return self._last
+        return self._deciding.last
 
     @property
     def learnt(self) -> Learnt:
         """What was learnt and may be kept over a restart."""
-        return Learnt.of(self._state.estimates.battery)
+        return self._deciding.learnt
 
     def recall(self, learnt: Learnt) -> None:
         """Begin with what was learnt before a restart."""
-        estimates = msgspec.structs.replace(self._state.estimates, battery=learnt.fit())
-        self._state = msgspec.structs.replace(self._state, estimates=estimates)
+        self._deciding.recall(learnt)
 
     def advice(self) -> Advice:
         """Return what applications should do now."""
-        decision = self._last
-        if decision is None:
-            return Advice(defer=True, reasons=("no package is in service yet",))
-        levers, wanted = decision.levers, decision.variant
-        # What could wait for a better variant should not just miss it.
-        changing = () if self.active()[1] == wanted else (f"switch: {wanted} is being started",)
-        return Advice(
-            sampling_ratio=levers.sampling_ratio,
-            defer=levers.defer or bool(changing),
-            reasons=(*levers.reasons, *changing),
-        )
+        return self._deciding.advice(self.active()[1])
 
     def active(self) -> tuple[str | None, str | None]:
         """Return the digest of the package and the name of the variant that serve now."""
@@ -162,7 +136,7 @@ class Adaptation:
     @property
     def is_unloaded(self) -> bool:
         """Whether a client has unloaded it since, or it is parked: it need not answer."""
-        return self._is_unloaded or (self._last is not None and self._last.parked)
+        return self._is_unloaded or (self.decision is not None and self.decision.parked)
 
     @property
     def version(self) -> str:
@@ -211,7 +185,7 @@ class Adaptation:
     def candidates(self) -> tuple[Candidate, ...]:
         """Return the variants of the package in service, benched ones with the reason."""
         with self._lock:
-            return self._candidates(self._loaded) if self._loaded is not None else ()
+            return self._deciding.candidates(self._loaded) if self._loaded is not None else ()
 
     def serve(
         self,
@@ -323,7 +297,7 @@ class Adaptation:
 
     def note(self, health: HealthSnapshot) -> None:
         """Keep new readings for the next decision."""
-        self._health = possible(health)
+        self._deciding.health = possible(health)
 
     def tick(self, health: HealthSnapshot) -> None:
         """Supervise the workers, choose a variant, and switch to it if another one serves.
@@ -350,7 +324,7 @@ class Adaptation:
             loaded = self._loaded
             if loaded is None or self._is_unloaded:
                 return None
-            return Asking(loaded=loaded, asked=self._asked(loaded))
+            return Asking(loaded=loaded, asked=self._deciding.asked(loaded))
 
     def follow(self, asking: Asking, decision: Decision) -> None:
         """Do what was decided for all models, unless another package is in service meanwhile.
@@ -362,7 +336,7 @@ class Adaptation:
         with self._lock:
             if self._loaded is not asking.loaded or self._is_unloaded:
                 return
-            self._take(decision)
+            self._deciding.take(decision)
             if decision.parked:
                 if self.active()[1] is not None:
                     self._park(asking.loaded, decision)
@@ -375,7 +349,7 @@ class Adaptation:
 
     def _adapt(self, loaded: Loaded) -> None:
         """Switch if another variant is chosen; while none serves, try one after another."""
-        while not self._tried(loaded, self._decide(loaded)):
+        while not self._tried(loaded, self._deciding.decide(loaded)):
             pass
 
     def _tried(self, loaded: Loaded, decision: Decision) -> bool:
@@ -396,7 +370,7 @@ class Adaptation:
         """End the worker, because the other models of the device need what it takes."""
         before = self.active()[1]
         self._model_server.withdraw(PARKED)
-        self._switched_s = self._clock.monotonic_s()
+        self._deciding.switched()
         data: dict[str, Any] = {
             "from": before,
             "to": None,
@@ -415,10 +389,8 @@ class Adaptation:
         """
         faults: list[str] = []
         self._benches.clear()
-        self._state = msgspec.structs.replace(
-            self._state, estimates=self._state.estimates.of_other_variants()
-        )
-        while (decision := self._decide(loaded, entering=True)).variant is not None:
+        self._deciding.begin()
+        while (decision := self._deciding.decide(loaded, entering=True)).variant is not None:
             try:
                 self._bring(loaded, decision, None, why=why)
             except FleetError as exc:
@@ -430,63 +402,6 @@ class Adaptation:
             f"no variant of {loaded.package.release} can serve: {'; '.join(faults) or 'none fits'}"
         )
 
-    def _decide(self, loaded: Loaded, *, entering: bool = False) -> Decision:
-        asked = self._asked(loaded, entering=entering)
-        decision = POLICIES[self.policy.kind](self._health, *asked)
-        self._take(decision)
-        return decision
-
-    def _asked(self, loaded: Loaded, *, entering: bool = False) -> Asked:
-        candidates = self._candidates(loaded)
-        return Asked(candidates, self.policy, self._context(candidates, entering=entering))
-
-    def _take(self, decision: Decision) -> None:
-        """Remember a decision, and run requests as it says."""
-        self._state = decision.state
-        self._last = decision
-        self._decided_by = self.policy
-        levers = decision.levers
-        self._model_server.run_requests(
-            stream=decision.stream, joins=levers.joins, longest_wait_s=levers.longest_wait_s
-        )
-
-    def _context(self, candidates: Sequence[Candidate], *, entering: bool) -> PolicyContext:
-        now_s = self._clock.monotonic_s()
-        period_s = max(now_s - self._decided_s, 0.0) if math.isfinite(self._decided_s) else 0.0
-        self._decided_s = now_s
-        limit_ms = self.policy.aim.deadline_ms
-        self._meter.deadline_ms = math.inf if limit_ms is None else limit_ms
-        since, active = self._meter.take(), self._model_server.active
-        name = active.variant.name if active is not None and not entering else None
-        return PolicyContext(
-            variant=name,
-            since_switch_s=now_s - self._switched_s,
-            state=self._state,
-            period_s=period_s,
-            observed=observed(
-                since,
-                name,
-                alone_ms=next((c.latency_p50_ms for c in candidates if c.name == name), None),
-                held_bytes=active.memory_bytes if active is not None else 0,
-                period_s=period_s,
-                cpu_share=self._cpu_share,
-                waiting=active.waiting if active is not None else 0,
-            ),
-            pinned=self.pinned,
-            is_new_policy=self.policy != self._decided_by,
-            levers=self._last.levers if self._last is not None else Levers(),
-        )
-
-    def _candidates(self, loaded: Loaded) -> tuple[Candidate, ...]:
-        self._benches.spare(loaded.package.digest, [v.name for v in loaded.variants])
-        benched = self._benches.of(loaded.package.digest)
-        return tuple(
-            candidate(
-                v, benched=benched.get(v.name, ""), latency_ms=loaded.latencies_ms.get(v.name)
-            )
-            for v in loaded.variants
-        )
-
     def _bring(
         self, loaded: Loaded, decision: Decision, before: str | None, *, why: str = ""
     ) -> None:
@@ -495,7 +410,7 @@ class Adaptation:
         self._damage.verify(package, (variant,))
         gap = decision.switch is not None and decision.switch.gap
         self._model_server.switch_to(package.directory, package.digest, variant, stop_first=gap)
-        self._switched_s = self._clock.monotonic_s()
+        self._deciding.switched()
         self._recorder.add("variant_switches_total", 1.0, {"release": package.release})
         data: dict[str, Any] = {
             "from": before,

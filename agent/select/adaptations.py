@@ -12,7 +12,8 @@ from __future__ import annotations
 import threading
 from typing import Final
 
-from agent.select.adaptation import Adaptation, Asking
+from agent.select.adaptation import Adaptation
+from agent.select.deciding import Asking
 from agent.select.decisions import Decision, PolicyContext
 from agent.select.learnt import Learnt
 from agent.select.levers import Levers
