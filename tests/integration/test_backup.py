@@ -168,12 +168,12 @@ def test_a_restore_that_fails_leaves_an_empty_database(
     own = f"sqlite:///{home / 'controller.db'}"
     other = postgres_server.url(postgres_server.create_database())
     long = "x" * 100  # SQLite does not count characters
-    run(own, f"UPDATE device SET variant = '{long}'")  # noqa: S608 - a constant
+    run(own, f"UPDATE device SET agent_version = '{long}'")  # noqa: S608 - a constant
     back_up(home, tmp_path / "long.tar", CLOCK)
     with pytest.raises(DatabaseError, match="cannot be filled"):
         restore(tmp_path / "long.tar", tmp_path / "again", CLOCK, database_url=other)
     assert not (tmp_path / "again").exists()
-    run(own, "UPDATE device SET variant = 'best'")
+    run(own, "UPDATE device SET agent_version = '0.2.0'")
     back_up(home, tmp_path / "fleet.tar", CLOCK)
     restore(tmp_path / "fleet.tar", tmp_path / "again", CLOCK, database_url=other)
     assert len(content(other)["device"]) == 1
