@@ -174,7 +174,7 @@ class Machine:
             "delayed_s": 0.0,
         }
         self._meter.begin_install()
-        self.arrivals.begin()
+        self.arrivals.begin(self._store.name)
         self._known = target is not None and target.digest in {current, *record.dropped}
         if target is None or (
             target.digest == current and self._effects.why_silent(target.digest) is None
@@ -209,7 +209,7 @@ class Machine:
         self._repair_rest_s = REPAIR_MIN_S if rested_s > 2 * REPAIR_MAX_S else doubled_s
         self._repaired_s = now_s
         self._meter.begin_install()
-        self.arrivals.begin()
+        self.arrivals.begin(self._store.name)
         self._store.update(
             state=next_state(record.state, InstallEvent.ACCEPTED),
             attempts=0,
@@ -280,6 +280,7 @@ class Machine:
         try:
             with self._interrupts.turn(abandon=abandon, on_wait=lambda: self._tell_wait(state)):
                 self._interrupts.check(abandon=abandon)
+                self.arrivals.count_for(self._store.name)
                 self._save(state)
                 self._effects.perform(state, self._meter)
         except (StoppedError, SupersededError, InterjectedError):
@@ -396,7 +397,7 @@ class Machine:
             "active": self._effects.serving()[0],
             "duration_s": None if duration_s is None else round(duration_s, 3),
             "bytes_by_source": self._meter.figures.bytes_by_source,
-            "network_bytes_by_source": self.arrivals.by_source,
+            "network_bytes_by_source": self.arrivals.by_source(self._store.name),
         }
         self._events.event(ended.kind, ended.reason, data)
 
