@@ -34,6 +34,7 @@ from wire.delivery import MAX_SOURCE_PACKAGES, DeltaSource
 from wire.delta.zstd import is_installed
 from wire.errors import WireFormatError
 from wire.files import Lock, lock
+from wire.package.index import is_digest
 from wire.profile import DeviceProfile, only_runtimes
 
 MAKING_FOLDER: Final = "making"
@@ -198,7 +199,7 @@ class Deltas:
         Raises:
             DatabaseError: The database does not answer.
         """
-        if not (self.is_enabled and self._is_tidy):
+        if not (self.is_enabled and self._is_tidy and is_digest(blob_sha256)):
             return None
         known = self._known(device, blob_sha256)
         if known is None:
