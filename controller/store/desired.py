@@ -208,6 +208,7 @@ def choose_policies_again(session: Session, devices: Sequence[str], *, now_s: fl
         for device in sorted({row.device for row in policy_choices.choose(session, rows)}):
             states[device].raise_revision(now_s)
             changed.append(device)
+        _adopt(session, [states[device] for device in changed if device in states])
     session.flush()
     return _online(session, changed)
 
@@ -258,6 +259,7 @@ def documents(session: Session, devices: Sequence[str]) -> list[Document]:
                 revision=state.revision,
                 issued_at_s=state.issued_at_s,
                 models=tuple(models),
+                keeps_others=not boot_id,
                 boot_id=boot_id or msgspec.UNSET,
             )
             found.append(Document(desired=wanted, form=form))

@@ -62,7 +62,7 @@ def take_hello(
     row.greeted = True
     row.peer_url = peer_url
     row.agent_version = clean(hello.agent_version, MAX_CODE_CHARS)
-    boot_id = clean(hello.boot_id, MAX_CODE_CHARS)
+    boot_id, was_unheard = clean(hello.boot_id, MAX_CODE_CHARS), row.boot_id == ""
     if row.boot_id != boot_id:
         row.boot_id, row.report_sequence = boot_id, 0
     row.reported_revision = _believed(hello.revision, wanted)
@@ -78,7 +78,9 @@ def take_hello(
         # The database is older than the device, as after a restore by hand.
         _reissue(session, known, above=row.reported_revision, now_s=now_s)
         return True
-    if reads_another:  # the same revision must not come in two forms
+    # The same revision never comes in two forms: what a device was told that was not heard of yet,
+    # as after a restore, takes no model away; what it is told now names all that it has.
+    if reads_another or (was_unheard and form == NAMED_MODELS):
         _reissue(session, known, above=wanted.revision, now_s=now_s)
     if row.reported_revision < wanted.revision:
         return True
