@@ -80,8 +80,11 @@ def take_hello(
         return True
     # The same revision never comes in two forms: what a device was told that was not heard of yet,
     # as after a restore, takes no model away; what it is told now names all that it has.
-    if reads_another or (was_unheard and form == NAMED_MODELS):
+    has = [model for model, release in now.items() if model and release is not None]
+    if reads_another or was_unheard or any(model not in known.models for model in has):
         _reissue(session, known, above=wanted.revision, now_s=now_s)
+    if any(known.models[model].desired.removed for model in has if model in known.models):
+        return True
     if row.reported_revision < wanted.revision:
         return True
     # A device that lost its release is told again, and one that has it back says how that went.

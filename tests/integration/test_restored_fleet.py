@@ -113,3 +113,27 @@ def test_a_restored_controller_leads_each_of_several_models(
     for device in fleet.devices.values():
         assert device.actives == {"digits": TWO.digest, "faces": faces.digest}
         assert not device.documents[-1].faults()
+
+
+def test_a_model_that_came_after_the_backup_stays_on_its_devices(
+    fleet: Fleet, tmp_path: Path, target_database_url: str
+) -> None:
+    faces = package("1", [(variant("best"), b"faces")], name="faces")
+    fleet.publish(faces)
+    fleet.enrol("cam-1")
+    assert fleet.run(fleet.roll_out("digits:1"))["state"] == "succeeded"
+    back_up(tmp_path / "home", tmp_path / "fleet.tar", fleet.clock)
+    assert fleet.run(fleet.roll_out("faces:1"))["state"] == "succeeded"
+    device = fleet.devices["cam-1"]
+    before = len(device.documents)
+    back(fleet, tmp_path, target_database_url)
+    fleet.step()
+    device.connect()
+    for _ in range(3):
+        fleet.step()
+    told = device.documents[before:]
+    assert told
+    for document in told:
+        names_it = document.model("faces") is not None
+        assert names_it or document.keeps_others, "nothing takes it away"
+    assert device.documents[-1].model("faces") is not None
