@@ -22,6 +22,7 @@ KINDS: Final = (
     "drift",
     "fallback",
     "gap",
+    "grpc",
     "hook",
     "install",
     "measure",
@@ -29,11 +30,13 @@ KINDS: Final = (
     "peers",
     "policy",
     "refused",
+    "removed",
     "restore",
     "source",
     "start",
     "storage",
     "switch",
+    "unload",
     "worker",
 )
 """The kinds of events of this version; a newer agent may have more."""

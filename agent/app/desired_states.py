@@ -174,14 +174,20 @@ class DesiredStates:
 
         Form 1 says so of the one model, and its controllers wait for a report.
         """
-        if state.release is not None or desired.keeps_others:
+        is_one = desired.keeps_others and not desired.models
+        if state.release is not None or is_one or self._is_leaving(state.name):
             return True
         record = self._store.state.models.get(state.name)
         return record is not None and record.state is not State.IDLE
 
     def _is_new(self, state: ModelState) -> bool:
         record = self._store.state.models.get(state.name)
-        return record is None or record.revision != state.revision
+        is_new = record is None or record.revision != state.revision
+        return is_new or self._is_leaving(state.name)
+
+    def _is_leaving(self, name: str) -> bool:
+        model = self._models.get(name)
+        return model is not None and model.installs.is_leaving
 
     def _remove_others(self, desired: DesiredModels) -> None:
         if desired.keeps_others:
@@ -190,13 +196,18 @@ class DesiredStates:
             self._models.remove(name)
 
     def _save(self, desired: DesiredModels, envelope: bytes) -> None:
-        try:
-            self._store.accept(desired.revision, envelope)
-        except StorageFullError:
-            wanted = {m.release.digest for m in desired.models if m.release is not None}
-            arriving = self._slots.arriving()
-            self._slots.collect({*self._store.state.wanted, *wanted, *arriving}, keep_parts=True)
-            self._store.accept(desired.revision, envelope)
+        state = self._store.state
+        wanted = [m.release for m in desired.models] + [r.target for r in state.models.values()]
+        needed = {release.digest for release in wanted if release is not None}
+        # Where that is not enough, an order goes before a way back.
+        for keep in ({*needed, *state.wanted}, needed):
+            try:
+                self._store.accept(desired.revision, envelope)
+            except StorageFullError:
+                self._slots.collect({*keep, *self._slots.arriving()}, keep_parts=True)
+            else:
+                return
+        self._store.accept(desired.revision, envelope)
 
     def _known(self) -> Known:
         return Known(floor=self._store.floor, lost=self._store.lost, boot_id=self._boot_id)

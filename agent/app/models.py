@@ -47,7 +47,7 @@ class Model(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def served(self) -> ServedModel:
         """What the controller is told of it."""
-        release, variant = self.adaptation.active()
+        release, variant = self.adaptation.in_service()
         revision = self.store.state.revision
         return ServedModel(name=self.name, revision=revision, release=release, variant=variant)
 

@@ -111,8 +111,8 @@ class Installer:
         }
 
     def serving(self) -> tuple[str | None, str | None]:
-        """Return the digest of the package and the name of the variant that serve now."""
-        return self._adaptation.active()
+        """Return the digest of the package in service and the variant that serves now."""
+        return self._adaptation.in_service()
 
     def current(self) -> str | None:
         """Return the digest of the package that serves after a restart."""
@@ -126,6 +126,8 @@ class Installer:
         """Return why a package does not answer rightly now, or None; runs its golden test."""
         if (loss := self._adaptation.loss(digest)) is not None:
             return loss
+        if self._adaptation.is_resting(digest):
+            return None
         try:
             probed = self._adaptation.probe_active()
         except FleetError as exc:
@@ -174,6 +176,10 @@ class Installer:
             return
         if fault is not None:
             raise fault
+
+    def tidy(self) -> None:
+        """Remove what no model needs any more, if it can be removed now."""
+        self._clean(keep={self._store.state.previous})
 
     def remove(self) -> None:
         """Take the model out of service, and remove what only it needs; doing it twice is safe.
@@ -307,8 +313,10 @@ class Installer:
                 break
             self._interrupts.wait(min(rest_s, CONFIRM_POLL_S), abandon=False)
             rest_s -= CONFIRM_POLL_S
-        probed = self._adaptation.probe_active()
-        if not probed.passed:
+        probed = None
+        if not self._adaptation.is_resting(target.digest):
+            probed = self._adaptation.probe_active()
+        if probed is not None and not probed.passed:
             raise ConfirmError(f"the golden test fails after the switch: {probed.detail}")
         self._clean(keep={self._store.state.previous})
 

@@ -91,6 +91,13 @@ class Installs:
         return desired if desired is not None and desired.revision > accepted else None
 
     @property
+    def is_leaving(self) -> bool:
+        """Whether the model is being removed, or waits to be."""
+        with self._changed:
+            job = self._waiting or self._job
+        return job is not None and job.desired is None
+
+    @property
     def has_job(self) -> bool:
         """Whether anything waits for this thread."""
         with self._changed:

@@ -82,6 +82,10 @@ class Effects(Protocol):
         """Return why a package does not answer rightly now, or None; runs its golden test."""
         ...
 
+    def tidy(self) -> None:
+        """Remove what no model needs any more, if it can be removed now."""
+        ...
+
 
 class ReportLink(Protocol):
     """The connection to the controller."""
@@ -180,6 +184,9 @@ class Machine:
             target.digest == current and self._effects.why_silent(target.digest) is None
         ):
             self._store.update(**changes)
+            if target is None:  # what an install has left that was ended for it
+                with self._interrupts.turn():
+                    self._effects.tidy()
             self._finish({})
             return
         if target.digest != current:

@@ -172,6 +172,22 @@ class Adaptation:
         active = self._model_server.active
         return active.memory_bytes if active is not None else 0
 
+    def is_resting(self, digest: str) -> bool:
+        """Tell whether a package is in service and does not answer because it is not meant to."""
+        loaded = self._loaded
+        return loaded is not None and loaded.package.digest == digest and self.is_unloaded
+
+    def in_service(self) -> tuple[str | None, str | None]:
+        """Return the digest of the package in service, and the variant that serves now.
+
+        A package that rests, because a client unloaded it or it is parked, is in service.
+        """
+        digest, variant = self.active()
+        loaded = self._loaded
+        if digest is None and loaded is not None and self.is_resting(loaded.package.digest):
+            digest = loaded.package.digest
+        return digest, variant
+
     def served(self) -> Served:
         """Return the counts since the agent started: all requests, the active variant's answers."""
         return self._meter.served(self.active()[1])
@@ -216,6 +232,9 @@ class Adaptation:
             whole=whole,
         )
         with self._lock:
+            if self._is_unloaded and self._is_same(package):
+                self._loaded = loaded  # an install that goes back, or a repair: it stays unloaded
+                return
             self._is_unloaded = False
             was_damaged = self._damage.of(package.digest) is not None
             self._damage.forget(package.digest)
@@ -267,6 +286,8 @@ class Adaptation:
             The first fault.
         """
         active = self._model_server.active
+        if active is None and self.is_resting(digest):
+            return None
         if active is None:
             return "nothing serves"
         if active.digest != digest:
@@ -342,6 +363,11 @@ class Adaptation:
                     self._park(asking.loaded, decision)
             elif not self._tried(asking.loaded, decision):
                 self._adapt(asking.loaded)
+
+    def _is_same(self, package: Package) -> bool:
+        loaded = self._loaded
+        is_it = loaded is not None and loaded.package.digest == package.digest
+        return is_it and not self._has_moved(package)
 
     def _has_moved(self, package: Package) -> bool:
         """Tell whether the workers read the files of a package at another place."""

@@ -1,8 +1,8 @@
 """What a model decides with: its variants, what was seen since the last time, what it remembers.
 
 Rules:
-- The decision itself is pure (`agent.select.policies`, `agent.select.joint`); here are its inputs
-  and what comes of it.
+- The decision itself is taken elsewhere (`agent.select.policies`, `agent.select.joint`); here are
+  its inputs and what comes of it.
 - What was counted since the last decision counts once: who asks must take a decision.
 """
 

@@ -119,8 +119,9 @@ def test_two_models_are_led_by_themselves_and_serve_beside_each_other(
     assert (serves(device, "digits"), serves(device, "speech")) == ("digits:1.0.0", "speech:4.0.0")
 
     until(
-        lambda: {each["state"] for each in stack.ok("rollout", "list", "--json").json}
-        == {"succeeded"},
+        lambda: (
+            {each["state"] for each in stack.ok("rollout", "list", "--json").json} == {"succeeded"}
+        ),
         "the end of both rollouts",
     )
 

@@ -304,3 +304,89 @@ def test_without_leave_nobody_unloads(both: Device) -> None:
     status, answer = client.ask("POST", "/v2/repository/models/speech/unload")
     assert (status, "allow_load = true" in answer["error"]) == (501, True)
     assert client.infer("speech")[0] == 200
+
+
+@pytest.fixture
+def lent(device: Device, controller: Controller) -> Device:
+    """Return a device that serves two models, which clients may unload."""
+    text = device.config_path.read_text().replace("confirm_s = 0.5", "confirm_s = 3")
+    device.config_path.write_text(text + "allow_load = true\n")
+    controller.chunks.add(*DIGITS.blobs, *SPEECH.blobs)
+    device.start()
+    until(lambda: controller.all("hello", Hello), "a hello")
+    desire(controller, 1, state(1, DIGITS), state(1, SPEECH))
+    for name in ("digits", "speech"):
+        assert outcome(controller, name, 1).outcome == "succeeded"
+    return device
+
+
+def test_a_client_that_unloads_a_model_fails_no_install_of_it(
+    lent: Device, controller: Controller
+) -> None:
+    newer, broken = null_package("2.0.0"), null_package("3.0.0", wrong=True)
+    controller.chunks.add(*newer.blobs, *broken.blobs)
+    client = Client(lent)
+    desire(controller, 2, state(2, newer), state(1, SPEECH))
+    until(lambda: client.infer("digits")[1].get("model_version") == "2.0.0", "the switch")
+    assert client.ask("POST", "/v2/repository/models/digits/unload")[0] == 200
+    ended = outcome(controller, "digits", 2)
+    assert (ended.outcome, ended.active, ended.variant) == ("succeeded", newer.digest, None)
+
+    # What is sent again says the same while the model rests.
+    before = len(controller.all("report", InstallReport))
+    desire(controller, 2, state(2, newer), state(1, SPEECH))
+    again = until(
+        lambda: [
+            r for r in controller.all("report", InstallReport)[before:] if r.model == "digits"
+        ],
+        "the report again",
+    )
+    assert (again[-1].outcome, again[-1].active) == ("succeeded", newer.digest)
+
+    # An install that goes back does not load what a client has unloaded.
+    desire(controller, 3, state(3, broken), state(1, SPEECH))
+    assert outcome(controller, "digits", 3).error_code == "agent.golden"
+    assert client.infer("digits")[0] == 503
+    assert client.ask("POST", "/v2/repository/models/digits/load")[0] == 200
+    assert client.infer("digits")[1]["model_version"] == "2.0.0"
+
+
+def test_a_first_install_that_is_called_off_leaves_nothing(
+    device: Device, controller: Controller
+) -> None:
+    large = null_package("2.0.0", padding_bytes=3_000_000)
+    controller.chunks.add(*SPEECH.blobs, *large.blobs)
+    device.start()
+    until(lambda: controller.all("hello", Hello), "a hello")
+    desire(controller, 1, state(1, SPEECH))
+    assert outcome(controller, "speech", 1).outcome == "succeeded"
+    desire(controller, 2, state(2, large), state(1, SPEECH))
+    parts = device.config.state_dir / "parts"
+    until(lambda: any(parts.iterdir()), "the beginning of the transfer", step_s=0.01)
+    desire(controller, 3, ModelState(name="digits", revision=3, release=None), state(1, SPEECH))
+    packages = device.config.state_dir / "packages"
+    incoming = device.config.state_dir / "incoming"
+
+    def is_clean() -> bool:
+        whole = {path.name for path in packages.iterdir()}
+        return whole == {SPEECH.digest} and not [*incoming.iterdir(), *parts.iterdir()]
+
+    until(is_clean, "nothing of it on the storage")
+    assert Client(device).infer("speech")[0] == 200
+
+
+def test_a_model_that_is_named_again_at_its_old_revision_stays_or_comes_back(
+    both: Device, controller: Controller
+) -> None:
+    desire(controller, 2, state(1, SPEECH))
+    desire(controller, 3, state(1, DIGITS), state(1, SPEECH))
+    until(lambda: both.ask("status")["revision"] == 3, "the newest desired state")
+    client = Client(both)
+
+    def settled() -> bool:
+        status = both.ask("status")
+        models = {m["model"]: (m["phase"], m["variant"]) for m in status["models"]}
+        return models.get("digits", ("", None)) == ("idle", "best")
+
+    until(settled, "the model that is named")
+    assert client.infer("digits")[0] == 200

@@ -147,6 +147,9 @@ class FragileEffects:
     def why_silent(self, digest: str) -> str | None:
         return self._inner.why_silent(digest)
 
+    def tidy(self) -> None:
+        self._inner.tidy()
+
 
 @dataclass
 class Heard:

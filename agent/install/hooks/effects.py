@@ -114,6 +114,10 @@ class HookedEffects:
         """Return why a package does not answer rightly now, or None; runs its golden test."""
         return self._effects.why_silent(digest)
 
+    def tidy(self) -> None:
+        """Remove what no model needs any more, if it can be removed now."""
+        self._effects.tidy()
+
     def waits_for(self) -> str:
         """Return what the install waits for, such as a hook and its words; empty if nothing."""
         return self._waits_for or self.holding.waits_for
