@@ -89,9 +89,16 @@ class Held:
         for sock in self.sockets:
             sock.close()
 
-    def send(self, content: bytes, *, answered: bool = False) -> socket.socket:
-        sock = socket.create_connection(self._where, timeout=PATIENCE_S)
+    def send(
+        self, content: bytes, *, answered: bool = False, room_bytes: int | None = None
+    ) -> socket.socket:
+        """Send bytes; let no more than `room_bytes` of the answer wait to be read, if it is set."""
+        sock = socket.socket()
         self.sockets.append(sock)
+        sock.settimeout(PATIENCE_S)
+        if room_bytes is not None:  # before it connects: the kernel lets it grow otherwise
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, room_bytes)
+        sock.connect(self._where)
         sock.sendall(content)
         if answered:
             assert status_of(sock.recv(1000)) == 200

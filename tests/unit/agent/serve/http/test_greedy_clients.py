@@ -88,9 +88,7 @@ def asking_for(count: int) -> bytes:
 
 def read_nothing(held: Held, count: int) -> socket.socket:
     """Ask for a long answer and read its first bytes alone."""
-    sock = held.send(post(b"%d" % count), answered=True)
-    sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
-    return sock
+    return held.send(post(b"%d" % count), answered=True, room_bytes=4096)
 
 
 def is_answered(endpoint: Endpoint, request: bytes) -> bool:
@@ -105,7 +103,7 @@ def test_who_reads_no_answers_gives_its_place_to_others(
 ) -> None:
     with Held(endpoint) as held:
         for _ in range(LIMITS.connections):
-            read_nothing(held, 4 * MB)
+            read_nothing(held, 5 * MB)
         assert_refused(send(endpoint, INDEX_REQUEST), 503)
         clock.advance(SLOW_S)
         for _ in range(LIMITS.connections + 1):
