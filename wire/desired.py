@@ -74,6 +74,11 @@ class DesiredModels(Message, frozen=True, kw_only=True):
     has_sources: bool | msgspec.UnsetType = msgspec.UNSET
     """Whether the controller answers a `SourceRequest`; unset by one that has only messages."""
 
+    @property
+    def is_unnamed(self) -> bool:
+        """Whether it came in form 1 without a release: nothing is ordered of what there is."""
+        return self.schema_version == ONE_RELEASE and not self.models
+
     def model(self, name: str) -> ModelState | None:
         """Return what is said about a model; None if it is not named."""
         return next((model for model in self.models if model.name == name), None)
@@ -142,7 +147,7 @@ def desired_to_json(desired: DesiredModels, *, form: int) -> bytes:
         WireFormatError: It has several models, and the device reads only form 1.
     """
     if form >= NAMED_MODELS:
-        return to_json(desired)
+        return to_json(msgspec.structs.replace(desired, schema_version=NAMED_MODELS))
     if len(desired.models) > 1:
         names = ", ".join(model.name for model in desired.models)
         raise WireFormatError(
@@ -164,7 +169,7 @@ def desired_to_json(desired: DesiredModels, *, form: int) -> bytes:
 
 
 def _named(one: DesiredState) -> DesiredModels:
-    """Return what form 1 says, in form 2."""
+    """Return what form 1 says, with the name of its model; its version tells whence it came."""
     release = one.release
     models = () if release is None else (
         ModelState(
@@ -176,6 +181,7 @@ def _named(one: DesiredState) -> DesiredModels:
         ),
     )  # fmt: skip
     return DesiredModels(
+        schema_version=ONE_RELEASE,
         device=one.device,
         revision=one.revision,
         issued_at_s=one.issued_at_s,

@@ -19,8 +19,8 @@ from agent.app.models import Model, Models, restore_fault
 from agent.app.refusals import Refusals
 from agent.errors import StorageError, StorageFullError
 from agent.install.desired import Known, check_revision, read_desired
+from agent.install.orders import Present, orders
 from agent.install.slots import Slots
-from agent.install.states import State
 from agent.install.store import StateStore
 from agent.log import Log
 from telemetry.device.recorder import Recorder
@@ -113,12 +113,9 @@ class DesiredStates:
             check_revision(desired, self._known())
             is_again = desired.revision == self._store.state.revision
             self._save(desired, envelope)
-            for model in self._meant(desired):
-                self._adopt(model, desired.revision, self._told)
-                # One that is sent again asks for the reports, too.
-                if (is_again or self._is_new(model)) and self._orders(model, desired):
-                    self._models.offer(model, has_sources=desired.has_sources is True)
-            self._remove_others(desired)
+            for state in desired.models:
+                self._adopt(state, desired.revision, self._told)
+            self._pass_on(desired, is_again=is_again)
 
     def restore(self) -> dict[str, tuple[str | None, str | None]]:
         """Serve the packages that served before a restart, and go on with what was desired.
@@ -145,54 +142,16 @@ class DesiredStates:
                 reason = f"no variant of model {name} serves yet: {fault.message}"
                 self._recorder.event("worker", reason, {"code": fault.code, "model": name})
         if desired is not None and desired.revision == record.revision:
-            self._go_on(desired)
+            self._pass_on(desired)
         return {model.name: model.adaptation.active() for model in self._models}
 
-    def _go_on(self, desired: DesiredModels) -> None:
-        """Pass on what was saved before a restart and not begun."""
-        for state in self._meant(desired):
-            if self._is_new(state) and self._orders(state, desired):
-                self._models.offer(state, has_sources=desired.has_sources is True)
-        self._remove_others(desired)
-
-    def _meant(self, desired: DesiredModels) -> tuple[ModelState, ...]:
-        """Return what is desired of each model; of form 1 without a release, nothing of any."""
-        if desired.models or not desired.keeps_others:
-            return desired.models
-        return tuple(
-            ModelState(
-                name=model.name,
-                revision=desired.revision,
-                release=None,
-                policy=model.adaptation.policy,
-            )
-            for model in self._models
-        )
-
-    def _orders(self, state: ModelState, desired: DesiredModels) -> bool:
-        """Tell whether anything is to be done: without a release, only to end what is under way.
-
-        Form 1 says so of the one model, and its controllers wait for a report.
-        """
-        is_one = desired.keeps_others and not desired.models
-        if state.release is not None or is_one or self._is_leaving(state.name):
-            return True
-        record = self._store.state.models.get(state.name)
-        return record is not None and record.state is not State.IDLE
-
-    def _is_new(self, state: ModelState) -> bool:
-        record = self._store.state.models.get(state.name)
-        is_new = record is None or record.revision != state.revision
-        return is_new or self._is_leaving(state.name)
-
-    def _is_leaving(self, name: str) -> bool:
-        model = self._models.get(name)
-        return model is not None and model.installs.is_leaving
-
-    def _remove_others(self, desired: DesiredModels) -> None:
-        if desired.keeps_others:
-            return
-        for name in {*self._models.names} - {model.name for model in desired.models}:
+    def _pass_on(self, desired: DesiredModels, *, is_again: bool = False) -> None:
+        """Tell the models what is to be done; also what a restart came before."""
+        present = {m.name: Present(m.store.state, m.installs.is_leaving) for m in self._models}
+        wanted = orders(desired, present, is_again=is_again)
+        for state in wanted.installs:
+            self._models.offer(state, has_sources=desired.has_sources is True)
+        for name in wanted.removals:
             self._models.remove(name)
 
     def _save(self, desired: DesiredModels, envelope: bytes) -> None:

@@ -55,13 +55,16 @@ def test_one_model_is_written_in_form_1_for_an_agent_that_knows_no_other() -> No
 
 def test_form_1_has_the_same_meaning_in_form_2() -> None:
     state = wanted(model(), boot_id="b")
-    assert desired_from_json(desired_to_json(state, form=ONE_RELEASE)) == state
+    read = desired_from_json(desired_to_json(state, form=ONE_RELEASE))
+    assert read == msgspec.structs.replace(state, schema_version=ONE_RELEASE)
+    assert desired_to_json(read, form=NAMED_MODELS) == desired_to_json(state, form=NAMED_MODELS)
 
 
 def test_form_1_without_a_release_leaves_all_models_as_they_are() -> None:
     one = DesiredState(device="cam", revision=3, issued_at_s=1.0, release=None)
     state = desired_from_json(to_json(one))
-    assert (state.models, state.keeps_others) == ((), True)
+    assert (state.models, state.keeps_others, state.is_unnamed) == ((), True, True)
+    assert not wanted(keeps_others=True).is_unnamed, "form 2 says what it means"
 
 
 def test_several_models_cannot_be_told_to_an_agent_that_has_one() -> None:

@@ -510,6 +510,21 @@ def test_a_full_storage_loses_what_no_model_needs_before_one_is_not_saved(two: R
     assert part.exists(), "an install may need it"
 
 
+def test_where_that_is_not_enough_an_order_goes_before_a_way_back(two: Rig) -> None:
+    two.device.install(3, NEW)
+    assert OLD.digest in two.device.slots.whole(), "it is what digits may return to"
+
+    def refuse(where: str, _state: object) -> None:
+        if where.startswith("write ") and two.device.slots.has(OLD.digest):
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    two.device.hook = refuse
+    two.states.receive(named(4, DIGITS_3))
+    assert two.revision == 4
+    assert set(two.device.slots.whole()) == {NEW.digest, SPEECH.digest}, "what serves stays"
+    assert two.jobs() == {"speech"}, "it is to be removed, which frees the storage"
+
+
 def test_what_was_saved_and_not_begun_before_a_restart_is_begun_after_it(
     two: Rig, tmp_path: Path
 ) -> None:
