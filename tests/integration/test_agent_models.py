@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import contextlib
-import http.client
 import json
 import signal
 import threading
-from typing import Any
 
 import psutil
 import pytest
 
-from tests.simulators.agent_process import DEVICE, POLICY, Controller, Device, X, null_package
+from tests.simulators.agent_process import DEVICE, POLICY, Controller, Device, null_package
+from tests.simulators.endpoint_client import Client
 from tests.simulators.packages import DIRECTOR_KEY, SignedPackage
 from tests.simulators.patience import PATIENCE_S, until
 from wire.desired import NAMED_MODELS, DesiredModels, ModelState, desired_to_json
@@ -50,27 +48,6 @@ def outcome(controller: Controller, model: str, revision: int) -> InstallReport:
         return next((r for r in ended if r.outcome != "running"), None)
 
     return until(find, f"the outcome of {model} at revision {revision}")
-
-
-class Client:
-    """Asks the endpoint of a device."""
-
-    def __init__(self, device: Device) -> None:
-        host, _, port = device.ask("status")["endpoint"].rpartition(":")
-        self.address = (host, int(port))
-
-    def ask(self, method: str, path: str, document: object = None) -> tuple[int, Any]:
-        body = None if document is None else json.dumps(document)
-        connection = http.client.HTTPConnection(*self.address, timeout=PATIENCE_S)
-        with contextlib.closing(connection):
-            connection.request(method, path, body)
-            response = connection.getresponse()
-            content = response.read()
-        return response.status, json.loads(content) if content else None
-
-    def infer(self, model: str) -> tuple[int, Any]:
-        tensor = {"name": "x", "datatype": "FP32", "shape": [3, 4], "data": X.ravel().tolist()}
-        return self.ask("POST", f"/v2/models/{model}/infer", {"inputs": [tensor]})
 
 
 @pytest.fixture
