@@ -15,7 +15,9 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Sequence
 from pathlib import Path
+from typing import NamedTuple
 
 import psutil
 
@@ -58,7 +60,11 @@ def measure(quick: bool) -> list[Row]:
 
 
 def compile_all(python: Path) -> None:
-    """Have the optimised bytecode on disk, as an installation has it."""
+    """Have the optimised bytecode on disk, as an installation has it.
+
+    Args:
+        python: The interpreter of the device.
+    """
     environment = {k: v for k, v in os.environ.items() if k != "PYTHONDONTWRITEBYTECODE"}
     command = [str(python), "-OO", "-c", "import agent.cli.main, agent.app.daemon"]
     subprocess.run(command, check=True, env=environment)
@@ -100,41 +106,59 @@ def _start(box: Box, programs: Path) -> tuple[psutil.Process, psutil.Popen]:
     return psutil.Process(pid), peer
 
 
-def _rows(agent: psutil.Process, peer: psutil.Popen, rounds: int, round_s: float) -> list[Row]:
-    sizes: dict[str, list[float]] = {
-        "agent_rss": [],
-        "agent_pss": [],
-        "peer_rss": [],
-        "peer_pss": [],
-    }
-    shares: dict[str, list[float]] = {"agent": [], "peer": []}
+class Watched(NamedTuple):
+    """What some processes cost, a value for each round."""
+
+    rss_mib: list[float]
+    pss_mib: list[float]
+    cpu_percent: list[float]
+    """Share of one core."""
+
+
+def watch(processes: Sequence[psutil.Process], rounds: int, round_s: float) -> list[Watched]:
+    """Watch processes at the same time.
+
+    Args:
+        processes: Which.
+        rounds: How often.
+        round_s: Length of a round.
+
+    Returns:
+        What each cost.
+    """
+    found = [Watched([], [], []) for _ in processes]
     for _ in range(rounds):
-        before = {name: cpu_s(process) for name, process in (("agent", agent), ("peer", peer))}
+        before_s = [_cpu_s(process) for process in processes]
         time.sleep(round_s)
-        for name, process in (("agent", agent), ("peer", peer)):
+        for process, watched, was_s in zip(processes, found, before_s, strict=True):
             memory = process.memory_full_info()
-            sizes[f"{name}_rss"].append(memory.rss / MIB)
-            sizes[f"{name}_pss"].append(memory.pss / MIB)
-            shares[name].append(100 * (cpu_s(process) - before[name]) / round_s)
+            watched.rss_mib.append(memory.rss / MIB)
+            watched.pss_mib.append(memory.pss / MIB)
+            watched.cpu_percent.append(100 * (_cpu_s(process) - was_s) / round_s)
+    return found
+
+
+def _rows(agent: psutil.Process, peer: psutil.Popen, rounds: int, round_s: float) -> list[Row]:
+    ours, theirs = watch((agent, peer), rounds, round_s)
     return [
         against(
-            "supervisor, resident", sizes["agent_rss"], sizes["peer_rss"],
+            "supervisor, resident", ours.rss_mib, theirs.rss_mib,
             unit="MiB", peer="bare paho client",
         ),
         against(
-            "supervisor, proportional", sizes["agent_pss"], sizes["peer_pss"],
+            "supervisor, proportional", ours.pss_mib, theirs.pss_mib,
             unit="MiB", peer="bare paho client",
         ),
-        alone("supervisor, resident, aim", sizes["agent_rss"], unit="MiB", at_most=AIM_MIB),
+        alone("supervisor, resident, aim", ours.rss_mib, unit="MiB", at_most=AIM_MIB),
         against(
-            "supervisor, share of one core, beside", shares["agent"], shares["peer"],
+            "supervisor, share of one core, beside", ours.cpu_percent, theirs.cpu_percent,
             unit="%", peer="bare paho client",
         ),
-        alone("supervisor, share of one core", shares["agent"], unit="%", at_most=AIM_CPU_PERCENT),
+        alone("supervisor, share of one core", ours.cpu_percent, unit="%", at_most=AIM_CPU_PERCENT),
     ]  # fmt: skip
 
 
-def cpu_s(process: psutil.Process) -> float:
+def _cpu_s(process: psutil.Process) -> float:
     """Return the time that a process was on a processor; its threads do not end meanwhile.
 
     The kernel's usual figure comes in steps of 10 ms, which is half of what is measured here.

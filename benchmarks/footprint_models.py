@@ -18,7 +18,7 @@ from pathlib import Path
 
 import psutil
 
-from benchmarks.footprint import AIM_CPU_PERCENT, AIM_MIB, MIB, compile_all, cpu_s
+from benchmarks.footprint import AIM_CPU_PERCENT, AIM_MIB, compile_all, watch
 from benchmarks.harness import Row, against, alone, main
 from tests.simulators.agent_process import DEVICE, Controller, Device, null_package
 from tests.simulators.broker import running_broker
@@ -108,26 +108,18 @@ def _install(controller: Controller, names: tuple[str, ...]) -> None:
 
 
 def _rows(three: psutil.Process, one: psutil.Process, rounds: int, round_s: float) -> list[Row]:
-    memory: dict[str, list[float]] = {"three": [], "one": []}
-    shares: dict[str, list[float]] = {"three": [], "one": []}
-    agents = {"three": three, "one": one}
-    for _ in range(rounds):
-        before = {name: cpu_s(process) for name, process in agents.items()}
-        time.sleep(round_s)
-        for name, process in agents.items():
-            memory[name].append(process.memory_full_info().rss / MIB)
-            shares[name].append(100 * (cpu_s(process) - before[name]) / round_s)
+    ours, theirs = watch((three, one), rounds, round_s)
     return [
         against(
-            "supervisor with three models, resident", memory["three"], memory["one"],
+            "supervisor with three models, resident", ours.rss_mib, theirs.rss_mib,
             unit="MiB", peer="with one model",
         ),
-        alone("the same, aim", memory["three"], unit="MiB", at_most=AIM_MIB),
+        alone("the same, aim", ours.rss_mib, unit="MiB", at_most=AIM_MIB),
         against(
-            "supervisor with three models, share of one core", shares["three"], shares["one"],
-            unit="%", peer="with one model",
+            "supervisor with three models, share of one core", ours.cpu_percent,
+            theirs.cpu_percent, unit="%", peer="with one model",
         ),
-        alone("the same, aim", shares["three"], unit="%", at_most=AIM_CPU_PERCENT),
+        alone("the same, aim", ours.cpu_percent, unit="%", at_most=AIM_CPU_PERCENT),
     ]  # fmt: skip
 
 
