@@ -337,24 +337,34 @@ class Adaptation:
         self._model_server.supervise()
 
     def asked(self) -> Asking | None:
-        """Return what a decision for all models needs of this one; None if nothing is to serve.
+        """Return what a decision for all models needs of this one.
 
         What was counted since the last decision counts for this one: `follow` must come next.
+
+        Returns:
+            It; None if nothing is to serve, or an install changes what serves at this moment: the
+            other models do not wait for that.
         """
-        with self._lock:
+        if not self._lock.acquire(blocking=False):
+            return None
+        try:
             loaded = self._loaded
             if loaded is None or self._is_unloaded:
                 return None
             return Asking(loaded=loaded, asked=self._deciding.asked(loaded))
+        finally:
+            self._lock.release()
 
     def follow(self, asking: Asking, decision: Decision) -> None:
-        """Do what was decided for all models, unless another package is in service meanwhile.
+        """Do what was decided for all models, unless an install changes what is in service.
 
         Args:
             asking: What `asked` returned.
             decision: The decision for this model.
         """
-        with self._lock:
+        if not self._lock.acquire(blocking=False):
+            return
+        try:
             if self._loaded is not asking.loaded or self._is_unloaded:
                 return
             self._deciding.take(decision)
@@ -363,6 +373,8 @@ class Adaptation:
                     self._park(asking.loaded, decision)
             elif not self._tried(asking.loaded, decision):
                 self._adapt(asking.loaded)
+        finally:
+            self._lock.release()
 
     def _is_same(self, package: Package) -> bool:
         loaded = self._loaded

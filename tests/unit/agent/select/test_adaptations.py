@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from pathlib import Path
 
 import msgspec
@@ -17,6 +18,7 @@ from agent.serve.advice import Advice
 from tests.simulators.clock import FakeClock
 from tests.simulators.device import Heard
 from tests.simulators.packages import PROFILE, TRUST, package, variant
+from tests.simulators.patience import PATIENCE_S
 from tests.simulators.serving import FakeModelServer
 from wire.health import HealthSnapshot
 from wire.policy import PolicySpec, Sharing
@@ -252,3 +254,30 @@ def test_a_package_that_comes_between_question_and_answer_is_left_alone(rig: Rig
     digits.follow(asking, digits.decision)
     assert digits.active() == (None, None)
     assert digits.asked() is None
+
+
+def test_while_the_worker_of_one_model_starts_the_others_go_on(rig: Rig) -> None:
+    for name in ("digits", "speech"):
+        rig.add(name, adaptive(1.0))
+    rig.all.note(free(rig, 2000))
+    rig.serve("speech")
+    begun, let_go = threading.Event(), threading.Event()
+
+    def hang(call: str) -> None:
+        if call == "prepare":
+            begun.set()
+            assert let_go.wait(PATIENCE_S)
+
+    rig.servers["digits"].hook = hang
+    install = threading.Thread(target=rig.serve, args=("digits",))
+    install.start()
+    try:
+        assert begun.wait(PATIENCE_S)
+        serving: dict[str, str | None] = {}
+        for _ in range(30):
+            serving = rig.tick(free(rig, 60))
+        assert serving == {"digits": None, "speech": "small"}, "it has new readings"
+    finally:
+        let_go.set()
+        install.join(PATIENCE_S)
+    assert rig.models["digits"].active()[1] is not None
