@@ -50,15 +50,20 @@ def outcome(controller: Controller, model: str, revision: int) -> InstallReport:
     return until(find, f"the outcome of {model} at revision {revision}")
 
 
-@pytest.fixture
-def both(device: Device, controller: Controller) -> Device:
-    """Return a device that serves two models."""
+def bring_both(device: Device, controller: Controller) -> None:
+    """Start a device, and let it serve two models."""
     controller.chunks.add(*DIGITS.blobs, *SPEECH.blobs)
     device.start()
     until(lambda: controller.all("hello", Hello), "a hello")
     desire(controller, 1, state(1, DIGITS), state(1, SPEECH))
     for name in ("digits", "speech"):
         assert outcome(controller, name, 1).outcome == "succeeded"
+
+
+@pytest.fixture
+def both(device: Device, controller: Controller) -> Device:
+    """Return a device that serves two models."""
+    bring_both(device, controller)
     return device
 
 
@@ -232,12 +237,7 @@ def test_clients_unload_and_load_where_the_operator_allows_it(
     device: Device, controller: Controller
 ) -> None:
     device.config_path.write_text(device.config_path.read_text() + "allow_load = true\n")
-    controller.chunks.add(*DIGITS.blobs, *SPEECH.blobs)
-    device.start()
-    until(lambda: controller.all("hello", Hello), "a hello")
-    desire(controller, 1, state(1, DIGITS), state(1, SPEECH))
-    for name in ("digits", "speech"):
-        assert outcome(controller, name, 1).outcome == "succeeded"
+    bring_both(device, controller)
     client = Client(device)
     assert "model_repository" in client.ask("GET", "/v2")[1]["extensions"]
     assert device.process is not None
@@ -288,12 +288,7 @@ def lent(device: Device, controller: Controller) -> Device:
     """Return a device that serves two models, which clients may unload."""
     text = device.config_path.read_text().replace("confirm_s = 0.5", "confirm_s = 3")
     device.config_path.write_text(text + "allow_load = true\n")
-    controller.chunks.add(*DIGITS.blobs, *SPEECH.blobs)
-    device.start()
-    until(lambda: controller.all("hello", Hello), "a hello")
-    desire(controller, 1, state(1, DIGITS), state(1, SPEECH))
-    for name in ("digits", "speech"):
-        assert outcome(controller, name, 1).outcome == "succeeded"
+    bring_both(device, controller)
     return device
 
 
