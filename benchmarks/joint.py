@@ -245,6 +245,8 @@ def command(argv: Sequence[str]) -> int:
         parser.print_help()
     if options.draws < 1:
         parser.error("--draws is not 1 or more")
+    if options.set != "fresh" and options.seed is not None:
+        parser.error("--seed is for --set fresh: the seeds of the other sets are fixed")
     return main("Several models on one board", functools.partial(measure, options), rest)
 
 
