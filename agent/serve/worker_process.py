@@ -179,6 +179,11 @@ class WorkerProcess:
         return self._process.pid
 
     @property
+    def threads(self) -> int:
+        """Threads that it may use."""
+        return self._limits.threads
+
+    @property
     def is_alive(self) -> bool:
         """Whether the process can still be asked something."""
         return not self._ended and self._process.poll() is None

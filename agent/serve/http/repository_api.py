@@ -133,6 +133,9 @@ def _rows(model: Served) -> Iterator[dict[str, Any]]:
         yield {"name": active.model.name, "version": active.model.version} | state
     elif model.loading is not None and model.loading.is_unloaded:
         yield {"name": model.name, "version": model.loading.version} | _unavailable("unloaded")
+    kept = model.router.kept
+    if kept is not None and kept.worker.is_alive:
+        yield {"name": kept.model.name, "version": kept.model.version} | _READY
 
 
 def _unavailable(reason: str) -> dict[str, str]:
