@@ -39,6 +39,7 @@ MAX_ANSWER_BYTES: Final = MAX_LINE_BYTES - 1024
 NO_MODEL: Final[Mapping[str, Any]] = MappingProxyType(
     {
         "release": None,
+        "package": None,
         "variant": None,
         "reason": "",
         "pressures": [],
@@ -154,14 +155,16 @@ class Commands:
 
     def _of_model(self, model: Model) -> dict[str, Any]:
         record, adaptation = model.store.state, model.adaptation
-        digest, variant = adaptation.active()
-        decision = adaptation.decision
+        digest, variant = adaptation.in_service()
+        active, decision = model.model_server.active, adaptation.decision
+        resting = f"{model.name}:{adaptation.version}" if digest else None
         transfer = model.machine.transfer()
         return {
             "model": model.name,
             "release": digest,
+            "package": active.release if active is not None else resting,
             "variant": variant,
-            "reason": decision.reason if decision else "",
+            "reason": adaptation.rests or (decision.reason if decision else ""),
             "pressures": sorted(decision.state.pressures) if decision else [],
             "levers": to_builtins(decision.levers) if decision else None,
             "pinned": adaptation.pinned,
@@ -226,6 +229,7 @@ class Commands:
             "pinned": name,
             "variant": adaptation.active()[1],
             "verdict": decision.verdicts.get(name or "", "") if decision else "",
+            "rests": adaptation.rests,
         }
 
     def _override(self, arguments: dict[str, Any]) -> dict[str, Any]:
@@ -252,9 +256,11 @@ def _with_rest(transfer: TransferProgress) -> dict[str, Any]:
 
 def _variants_of(model: Model) -> list[dict[str, Any]]:
     adaptation = model.adaptation
-    decision = adaptation.decision
+    decision, rests = adaptation.decision, adaptation.rests
     verdicts = decision.verdicts if decision else {}
-    digest, serving = adaptation.active()
+    if adaptation.is_unloaded:  # what was decided before is no reason any more
+        verdicts = {c.name: "the model is unloaded" for c in adaptation.candidates()}
+    digest, serving = adaptation.in_service()
     kept = [
         to_builtins(c) | {"serving": c.name == serving, "verdict": verdicts.get(c.name, "")}
         for c in adaptation.candidates()
@@ -263,4 +269,4 @@ def _variants_of(model: Model) -> list[dict[str, Any]]:
         {"name": name, "serving": False, "benched": reason, "verdict": f"dropped: {reason}"}
         for name, reason in model.store.state.dropped.get(digest or "", {}).items()
     ]
-    return [variant | {"model": model.name} for variant in (*kept, *dropped)]
+    return [variant | {"model": model.name, "rests": rests} for variant in (*kept, *dropped)]

@@ -36,7 +36,7 @@ def _model(status: dict[str, Any]) -> list[tuple[str, Any]]:
     revision = status.get("revision")
     desired = status["target"] or "no release"
     fields = [
-        ("package", status["release"] or "none"),
+        ("package", status.get("package") or status["release"] or "none"),
         ("variant", f"{status['variant'] or 'none'} ({status['reason'] or 'nothing decided'})"),
         ("policy", policy_text(status["policy"])),
         ("levers", _levers(status)),
