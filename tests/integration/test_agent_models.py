@@ -276,50 +276,6 @@ def test_clients_unload_and_load_where_the_operator_allows_it(
     assert client.infer("digits")[1]["model_version"] == "2.0.0"
 
 
-def test_an_unloaded_model_is_explained_wherever_somebody_looks(
-    device: Device, controller: Controller
-) -> None:
-    device.config_path.write_text(
-        device.config_path.read_text() + "allow_load = true\nmetrics = true\n"
-    )
-    bring_both(device, controller)
-    client = Client(device)
-    assert client.ask("POST", "/v2/repository/models/speech/unload")[0] == 200
-    why = (
-        "model speech was unloaded by a client: POST /v2/repository/models/speech/load loads it "
-        "again, and so does a new release of it or a restart of the agent"
-    )
-    assert client.infer("speech") == (503, {"error": why})
-    for path in ("/v2/models/speech", "/v2/models/speech/ready", "/v2/models/speech/config"):
-        assert client.ask("GET", path) == (503, {"error": why})
-    status = device.command("status", "--model", "speech")
-    assert "package     speech:4.0.0" in status.stdout
-    assert f"variant     none ({why})" in status.stdout
-    assert status.returncode == 1
-    variants = device.command("variants", "--model", "speech")
-    assert "the model is unloaded" in variants.stdout
-    assert why in variants.stderr
-    pinned = device.command("pin", "--model", "speech", "small")
-    assert pinned.stdout == f"pinned to small, but {why}\n"
-    freed = device.command("pin", "--model", "speech", "--clear")
-    assert freed.stdout == f"not pinned; {why}\n"
-    metrics = client.text("/metrics")
-    none = 'model="speech",version="none",variant="none"'
-    assert f'edgefleet_requests_total{{{none},outcome="refused",status="503"}} 1' in metrics
-    gauge = 'edgefleet_variant_ready{model="speech",version="4.0.0",variant="none"} 0'
-    assert gauge in metrics
-
-    assert client.ask("POST", "/v2/repository/models/digits/unload")[0] == 200
-    code, answer = client.ask("GET", "/v2/health/ready")
-    assert (code, why in answer["error"]) == (503, True)
-
-    device.end(signal.SIGTERM)
-    before = len(controller.all("hello", Hello))
-    device.start()
-    until(lambda: len(controller.all("hello", Hello)) > before, "a hello of the new start")
-    assert Client(device).infer("speech")[0] == 200, "a restart loads it"
-
-
 def test_without_leave_nobody_unloads(both: Device) -> None:
     client = Client(both)
     status, answer = client.ask("POST", "/v2/repository/models/speech/unload")
