@@ -46,6 +46,7 @@ NO_MODEL: Final[Mapping[str, Any]] = MappingProxyType(
         "levers": None,
         "pinned": None,
         "policy": to_builtins(PolicySpec()),
+        "own_policy": False,
         "phase": "idle",
         "transfer": None,
         "waits_for": "",
@@ -75,6 +76,7 @@ class Commands:
         budgets: Knows what packages cost; None if nothing is bounded.
         endpoint: Returns the address for applications.
         deferred: Returns how many deferrable requests wait.
+        own_policy: Whether the policy is the device's own, of its `agent.toml`.
     """
 
     def __init__(  # noqa: PLR0913 - one parameter for each part that it asks
@@ -92,6 +94,7 @@ class Commands:
         budgets: Budgets | None,
         endpoint: Callable[[], str],
         deferred: Callable[[], int],
+        own_policy: bool = False,
     ) -> None:
         self._device = device
         self._store = store
@@ -105,6 +108,7 @@ class Commands:
         self._budgets = budgets
         self._endpoint = endpoint
         self._deferred = deferred
+        self._own_policy = own_policy
         self._commands: dict[str, Callable[[dict[str, Any]], Any]] = {
             "status": self._status,
             "variants": self._variants,
@@ -169,6 +173,7 @@ class Commands:
             "levers": to_builtins(decision.levers) if decision else None,
             "pinned": adaptation.pinned,
             "policy": to_builtins(adaptation.policy),
+            "own_policy": self._own_policy,
             "phase": record.state.value,
             "transfer": _with_rest(transfer) if transfer is not None else None,
             "waits_for": model.hooked.waits_for() if model.hooked else "",
