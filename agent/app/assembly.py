@@ -241,6 +241,7 @@ def assemble(config: AgentConfig, clock: Clock) -> Parts:
         budgets=fetching.budgets,
         endpoint=lambda: endpoint.address,
         deferred=lambda: deferral.queue.waiting,
+        own_policy=config.policy is not None,
     )
     sensors = Sensors(profile, clock, sysfs_root=config.sysfs_root, procfs_root=config.procfs_root)
     return Parts(

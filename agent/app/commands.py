@@ -39,12 +39,14 @@ MAX_ANSWER_BYTES: Final = MAX_LINE_BYTES - 1024
 NO_MODEL: Final[Mapping[str, Any]] = MappingProxyType(
     {
         "release": None,
+        "package": None,
         "variant": None,
         "reason": "",
         "pressures": [],
         "levers": None,
         "pinned": None,
         "policy": to_builtins(PolicySpec()),
+        "own_policy": False,
         "phase": "idle",
         "transfer": None,
         "waits_for": "",
@@ -74,6 +76,7 @@ class Commands:
         budgets: Knows what packages cost; None if nothing is bounded.
         endpoint: Returns the address for applications.
         deferred: Returns how many deferrable requests wait.
+        own_policy: Whether the policy is the device's own, of its `agent.toml`.
     """
 
     def __init__(  # noqa: PLR0913 - one parameter for each part that it asks
@@ -91,6 +94,7 @@ class Commands:
         budgets: Budgets | None,
         endpoint: Callable[[], str],
         deferred: Callable[[], int],
+        own_policy: bool = False,
     ) -> None:
         self._device = device
         self._store = store
@@ -104,6 +108,7 @@ class Commands:
         self._budgets = budgets
         self._endpoint = endpoint
         self._deferred = deferred
+        self._own_policy = own_policy
         self._commands: dict[str, Callable[[dict[str, Any]], Any]] = {
             "status": self._status,
             "variants": self._variants,
@@ -154,18 +159,21 @@ class Commands:
 
     def _of_model(self, model: Model) -> dict[str, Any]:
         record, adaptation = model.store.state, model.adaptation
-        digest, variant = adaptation.active()
-        decision = adaptation.decision
+        digest, variant = adaptation.in_service()
+        active, decision = model.model_server.active, adaptation.decision
+        resting = f"{model.name}:{adaptation.version}" if digest else None
         transfer = model.machine.transfer()
         return {
             "model": model.name,
             "release": digest,
+            "package": active.release if active is not None else resting,
             "variant": variant,
-            "reason": decision.reason if decision else "",
+            "reason": adaptation.rests or (decision.reason if decision else ""),
             "pressures": sorted(decision.state.pressures) if decision else [],
             "levers": to_builtins(decision.levers) if decision else None,
             "pinned": adaptation.pinned,
             "policy": to_builtins(adaptation.policy),
+            "own_policy": self._own_policy,
             "phase": record.state.value,
             "transfer": _with_rest(transfer) if transfer is not None else None,
             "waits_for": model.hooked.waits_for() if model.hooked else "",
@@ -226,6 +234,7 @@ class Commands:
             "pinned": name,
             "variant": adaptation.active()[1],
             "verdict": decision.verdicts.get(name or "", "") if decision else "",
+            "rests": adaptation.rests,
         }
 
     def _override(self, arguments: dict[str, Any]) -> dict[str, Any]:
@@ -252,9 +261,11 @@ def _with_rest(transfer: TransferProgress) -> dict[str, Any]:
 
 def _variants_of(model: Model) -> list[dict[str, Any]]:
     adaptation = model.adaptation
-    decision = adaptation.decision
+    decision, rests = adaptation.decision, adaptation.rests
     verdicts = decision.verdicts if decision else {}
-    digest, serving = adaptation.active()
+    if adaptation.is_unloaded:  # what was decided before is no reason any more
+        verdicts = {c.name: "the model is unloaded" for c in adaptation.candidates()}
+    digest, serving = adaptation.in_service()
     kept = [
         to_builtins(c) | {"serving": c.name == serving, "verdict": verdicts.get(c.name, "")}
         for c in adaptation.candidates()
@@ -263,4 +274,4 @@ def _variants_of(model: Model) -> list[dict[str, Any]]:
         {"name": name, "serving": False, "benched": reason, "verdict": f"dropped: {reason}"}
         for name, reason in model.store.state.dropped.get(digest or "", {}).items()
     ]
-    return [variant | {"model": model.name} for variant in (*kept, *dropped)]
+    return [variant | {"model": model.name, "rests": rests} for variant in (*kept, *dropped)]

@@ -16,8 +16,9 @@ from typing import Final
 from agent.serve.advice import Advice
 from agent.serve.http.exposition import Family, Sample, reading
 from agent.serve.http.metrics import Metrics
+from agent.serve.http.request_metrics import NONE
 from agent.serve.router import Router
-from agent.serve.served import ModelsPort, ServedModels, is_ready
+from agent.serve.served import ModelsPort, Served, ServedModels, is_ready
 from wire.health import HealthSnapshot
 from wire.version import VERSION
 
@@ -107,17 +108,7 @@ def serving(models: ModelsPort) -> Iterator[Family]:
     yield _gauges(
         "variant_ready",
         "The variant that serves, and whether it would answer now.",
-        (
-            (
-                router.is_ready,
-                {
-                    "model": active.model.name,
-                    "version": active.model.version,
-                    "variant": active.variant.name,
-                },
-            )
-            for router, active in serving
-        ),
+        (each for model in models.all() if (each := _readiness(model)) is not None),
     )
     yield _gauges(
         "requests_in_flight",
@@ -143,6 +134,18 @@ def serving(models: ModelsPort) -> Iterator[Family]:
     samples = tuple(Sample(count, {"model": name}) for name, count in switches.items())
     about = "How often another worker took the requests."
     yield Family("edgefleet_switches", "counter", about, samples)
+
+
+def _readiness(model: Served) -> tuple[bool, Mapping[str, str]] | None:
+    """Return whether a model would answer now, with its labels; None if it was never in service."""
+    active, loading = model.router.active, model.loading
+    if active is not None:
+        name, version, variant = active.model.name, active.model.version, active.variant.name
+    elif loading is not None and loading.is_loaded:  # such as one that a client has unloaded
+        name, version, variant = model.name, loading.version, NONE
+    else:
+        return None
+    return model.router.is_ready, {"model": name, "version": version, "variant": variant}
 
 
 def of_device(health: HealthSnapshot) -> Iterator[Family]:

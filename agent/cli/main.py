@@ -124,6 +124,8 @@ def _variants(options: argparse.Namespace) -> int:
             for v in variants
         ],
     )
+    for rests in sorted({v.get("rests", "") for v in variants} - {""}):
+        _remark(rests)
     return 0 if variants else 1
 
 
@@ -133,7 +135,9 @@ def _pin(options: argparse.Namespace) -> int:
     if options.json:
         return _print_json(answer)
     pinned, serving = answer["pinned"], answer["variant"] or "nothing"
-    if pinned is None:
+    if rests := answer.get("rests"):
+        _say(f"pinned to {pinned}, but {rests}" if pinned else f"not pinned; {rests}")
+    elif pinned is None:
         _say(f"not pinned; {serving} serves")
     elif pinned == serving:
         _say(f"pinned to {pinned}, which serves")

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
+from wire.codec import to_builtins
 from wire.console.output import write, write_fields
 from wire.durations import format_duration
+from wire.policy import Sharing
 
 
 def write_status(status: dict[str, Any]) -> None:
@@ -36,9 +38,10 @@ def _model(status: dict[str, Any]) -> list[tuple[str, Any]]:
     revision = status.get("revision")
     desired = status["target"] or "no release"
     fields = [
-        ("package", status["release"] or "none"),
+        ("package", status.get("package") or status["release"] or "none"),
         ("variant", f"{status['variant'] or 'none'} ({status['reason'] or 'nothing decided'})"),
-        ("policy", policy_text(status["policy"])),
+        ("policy", policy_text(status["policy"]) + _origin(status)),
+        *_sharing(status["policy"]),
         ("levers", _levers(status)),
         ("desired", desired if revision is None else f"revision {revision}, {desired}"),
         ("install", _phase(status)),
@@ -78,6 +81,21 @@ def policy_text(policy: dict[str, Any]) -> str:
         aims.pop("battery_lasts_s", None)  # the one takes the place of the other
     texts = [f"{name} {f'{v:g}' if isinstance(v, float) else v}" for name, v in aims.items()]
     return f"{policy['kind']} ({', '.join(texts)})" if texts else str(policy["kind"])
+
+
+def _origin(status: dict[str, Any]) -> str:
+    return ", of this device's agent.toml" if status.get("own_policy") else ""
+
+
+def _sharing(policy: dict[str, Any]) -> list[tuple[str, Any]]:
+    """Return what a policy says of sharing the device, if it is not the default."""
+    default = to_builtins(Sharing())
+    told = [
+        f"{name} {str(value).lower() if isinstance(value, bool) else f'{value:g}'}"
+        for name, value in (policy.get("sharing") or {}).items()
+        if value != default.get(name)
+    ]
+    return [("sharing", ", ".join(told))] if told else []
 
 
 def _levers(status: dict[str, Any]) -> str:

@@ -37,7 +37,10 @@ from wire.policy import PolicySpec
 from wire.profile import DeviceProfile
 
 PARKED: Final = "the model is parked: the other models of the device need what it takes"
-UNLOADED: Final = "a client has unloaded the model; load it, or wait until another one does"
+UNLOADED: Final = (
+    "model {0} was unloaded by a client: POST /v2/repository/models/{0}/load loads it again, and "
+    "so does a new release of it or a restart of the agent"
+)
 NONE_CAN_SERVE: Final = (
     "no variant of the model can serve now: each crashed too often or could not start; "
     "the agent tries again in some seconds"
@@ -135,8 +138,16 @@ class Adaptation:
 
     @property
     def is_unloaded(self) -> bool:
-        """Whether a client has unloaded it since, or it is parked: it need not answer."""
-        return self._is_unloaded or (self.decision is not None and self.decision.parked)
+        """Whether a client has unloaded it since."""
+        return self._is_unloaded
+
+    @property
+    def rests(self) -> str:
+        """Why what is in service does not answer, and need not; empty if it should answer."""
+        loaded, decision = self._loaded, self.decision
+        if loaded is not None and self._is_unloaded:
+            return UNLOADED.format(loaded.package.manifest.name)
+        return decision.reason if decision is not None and decision.parked else ""
 
     @property
     def version(self) -> str:
@@ -150,7 +161,7 @@ class Adaptation:
             if self._is_unloaded or self._loaded is None:
                 return
             self._is_unloaded = True
-            self._model_server.withdraw(UNLOADED)
+            self._model_server.withdraw(self.rests)
             data = {"release": self._loaded.package.release}
             self._recorder.event("unload", "a client unloaded the model", data)
 
@@ -174,7 +185,7 @@ class Adaptation:
     def is_resting(self, digest: str) -> bool:
         """Tell whether a package is in service and does not answer because it is not meant to."""
         loaded = self._loaded
-        return loaded is not None and loaded.package.digest == digest and self.is_unloaded
+        return loaded is not None and loaded.package.digest == digest and bool(self.rests)
 
     def in_service(self) -> tuple[str | None, str | None]:
         """Return the digest of the package in service, and the variant that serves now.

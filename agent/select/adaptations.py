@@ -94,7 +94,7 @@ class Adaptations:
         each = {
             name: model.advice()
             for name, model in self._models.items()
-            if model.is_loaded and not model.is_unloaded
+            if model.is_loaded and not model.rests
         }
         if not each:
             return Advice(defer=True, reasons=(NOTHING_YET,))

@@ -21,6 +21,7 @@ from agent.serve.statistics import Statistics
 from wire.clock import Clock, SystemClock
 
 NONE_HERE: Final = Reply.refusal(503, NOT_LOADED, RETRY_AFTER)
+NOT_READY: Final = "no model is ready"
 
 
 class InferencePort(Protocol):
@@ -59,8 +60,8 @@ class LoadingPort(Protocol):
         ...
 
     @property
-    def is_unloaded(self) -> bool:
-        """Whether a client has unloaded it since."""
+    def rests(self) -> str:
+        """Why it does not answer and need not, such as that a client unloaded it; else empty."""
         ...
 
     @property
@@ -101,9 +102,13 @@ class Served(NamedTuple):
 
     @property
     def is_expected(self) -> bool:
-        """Whether it has been put into service and not unloaded, so that it should answer."""
-        loading = self.loading
-        return loading is None or (loading.is_loaded and not loading.is_unloaded)
+        """Whether it has been put into service and does not rest, so that it should answer."""
+        return self.loading is None or (self.loading.is_loaded and not self.loading.rests)
+
+    @property
+    def why_not_ready(self) -> str:
+        """Why it does not answer now, for clients."""
+        return (self.loading.rests if self.loading is not None else "") or NOT_READY
 
 
 class ModelsPort(Protocol):
@@ -205,6 +210,21 @@ def is_ready(models: ModelsPort) -> bool:
     """
     expected = [model for model in models.all() if model.is_expected]
     return bool(expected) and all(model.router.is_ready for model in expected)
+
+
+def why_not_ready(models: ModelsPort) -> str:
+    """Return why the device is not ready, for clients; empty if it is.
+
+    Args:
+        models: The models of the device.
+    """
+    if is_ready(models):
+        return ""
+    found = models.all()
+    if any(model.is_expected for model in found):
+        return NOT_READY
+    resting = [model.why_not_ready for model in found]
+    return "; ".join(why for why in resting if why != NOT_READY) or NOT_READY
 
 
 class Alone:

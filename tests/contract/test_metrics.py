@@ -150,7 +150,7 @@ def test_before_a_model_serves_it_is_not_ready(rig: Scraped) -> None:
     found = values(open_metrics(rig.scrape(ACCEPT)[2]))
     assert found["edgefleet_ready"] == {(): 0}
     assert found["edgefleet_requests_total"] == {
-        ("none", "none", "none", "refused", "503"): 1,
+        ("digits", "none", "none", "refused", "503"): 1,
     }
     assert "edgefleet_variant_ready" not in found
 
@@ -164,11 +164,12 @@ def test_metrics_are_only_read(rig: Scraped) -> None:
     assert rig.scrape(method="DELETE")[0] == 405
 
 
-def test_an_endpoint_without_metrics_has_no_such_path(tmp_path: Path) -> None:
+def test_an_endpoint_without_metrics_says_what_switches_them_on(tmp_path: Path) -> None:
     rig = Rig(tmp_path)
     client = rig.client()
     client.request("GET", "/metrics")
-    assert client.getresponse().status == 404
+    answer = client.getresponse()
+    assert (answer.status, b"`metrics = true` below [endpoint]" in answer.read()) == (501, True)
     client.close()
     rig.stop()
 

@@ -62,7 +62,7 @@ def test_prometheus_is_answered_where_it_is_asked_for(started: Started) -> None:
 def test_without_the_setting_there_are_no_metrics(started: Started) -> None:
     _, client = started("")
     client.request("GET", "/metrics")
-    assert client.getresponse().status == 404
+    assert client.getresponse().status == 501
 
 
 def test_pages_of_allowed_origins_may_ask(started: Started) -> None:

@@ -37,6 +37,20 @@ def test_another_model_or_version_is_unknown(rig: Rig) -> None:
     client.close()
 
 
+def test_an_inference_without_a_body_hears_in_one_line_what_to_send(rig: Rig) -> None:
+    rig.use(variant("first"))
+    client = rig.client()
+    client.putrequest("POST", "/v2/models/digits/infer")  # as `curl -X POST` does: no length
+    client.endheaders()
+    answer = client.getresponse()
+    error = json.loads(answer.read())["error"]
+    assert (answer.status, "\n" in error) == (400, False)
+    assert error.startswith("the request has no body")
+    assert 'send {"inputs": [' in error
+    assert infer(client)[0] == 200
+    client.close()
+
+
 def test_too_many_waiting_requests_are_put_off(tmp_path: Path) -> None:
     rig = Rig(tmp_path, settings=ServingSettings(limits=WorkerLimits(waiting=0)))
     rig.use(variant("first"))

@@ -9,6 +9,9 @@ from pathlib import Path
 
 import pytest
 
+from wire.policy import Sharing
+from wire.policy_file import checked_policy
+
 ROOT = Path(__file__).parents[2]
 DOCUMENTS = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md"), *ROOT.glob("examples/**/*.md")])
 PACKAGES = "wire|runtime_adapters|telemetry|packager|agent|controller|tests|benchmarks|examples"
@@ -73,6 +76,26 @@ def test_hooks_are_what_the_check_runs() -> None:
     hooks = (ROOT / ".pre-commit-config.yaml").read_text()
     for tool in ("ruff format", "ruff check", "mypy .", "lint-imports"):
         assert f".venv/bin/{tool}" in hooks
+
+
+def test_policies_that_are_shown_can_be_set() -> None:
+    text = (ROOT / "docs" / "policies.md").read_text()
+    of_device, of_fleet = (
+        tomllib.loads(t) for t in re.findall(r"```toml\n(.*?)```", text, re.DOTALL)
+    )
+    assert checked_policy(of_device["policy"]).kind == "adaptive"
+    spec = checked_policy(of_fleet)
+    assert isinstance(spec.sharing, Sharing)
+    assert spec.sharing.weight == 5.0
+
+
+@pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: path.name)
+def test_no_empty_line_cuts_a_table_in_two(document: Path) -> None:
+    """A row after an empty line, without a line of dashes after it, is shown as text with bars."""
+    blocks = re.split(r"\n\s*\n", re.sub(r"```.*?```", "", document.read_text(), flags=re.DOTALL))
+    for block in blocks:
+        rows = [line for line in block.splitlines() if line.startswith("|")]
+        assert not rows or re.search(r"(?m)^\|[-| :]+\|$", block), block
 
 
 def test_there_is_one_table_of_decisions_and_its_newest_comes_first() -> None:

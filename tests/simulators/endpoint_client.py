@@ -27,6 +27,13 @@ class Client:
             content = response.read()
         return response.status, json.loads(content) if content else None
 
+    def text(self, path: str) -> str:
+        """Return what a path answers."""
+        connection = http.client.HTTPConnection(*self.address, timeout=PATIENCE_S)
+        with contextlib.closing(connection):
+            connection.request("GET", path)
+            return connection.getresponse().read().decode()
+
     def infer(self, model: str) -> tuple[int, Any]:
         tensor = {"name": "x", "datatype": "FP32", "shape": [3, 4], "data": X.ravel().tolist()}
         return self.ask("POST", f"/v2/models/{model}/infer", {"inputs": [tensor]})

@@ -36,7 +36,7 @@ from agent.serve.http.deferred_api import PREFIX, DeferredApi
 from agent.serve.http.repository_api import RepositoryApi
 from agent.serve.http.request import RefusedRequestError
 from agent.serve.routes import InferenceCall
-from agent.serve.served import ModelsPort, Served, answer, is_ready
+from agent.serve.served import NOT_READY, ModelsPort, Served, answer, why_not_ready
 from wire.codec import to_builtins, to_json
 from wire.errors import WireFormatError
 
@@ -180,8 +180,8 @@ class InferenceApi:
         if path == LIVE:
             return _reading(method, {"live": True})
         if path == READY:
-            is_up = is_ready(self._models)
-            return _reading(method, {"ready": True}) if is_up else _not_ready()
+            why = why_not_ready(self._models)
+            return _not_ready(why) if why else _reading(method, {"ready": True})
         if path == ADVICE:
             return _reading(method, self._advice().document())
         if path.startswith(PREFIX):
@@ -277,12 +277,14 @@ class InferenceApi:
         served = self._models.find(asked[0])
         found = served.version(asked[1]) if served is not None else None
         if served is None or found is None:
-            return _not_ready()
+            return _not_ready(served.why_not_ready if served is not None else NOT_READY)
         model = found.model
         if action == "/ready":
             is_active = found is served.router.active
             is_up = served.router.is_ready if is_active else found.worker.is_alive
-            return _reading(method, {"name": model.name, "ready": True}) if is_up else _not_ready()
+            if not is_up:
+                return _not_ready(served.why_not_ready)
+            return _reading(method, {"name": model.name, "ready": True})
         if action == "/config":
             return _reading(method, extensions.config_document(found))
         if action == "/stats":
@@ -321,8 +323,8 @@ def _document(document: object) -> Reply:
     return Reply(status=200, headers=headers, body=memoryview(to_json(document)))
 
 
-def _not_ready() -> Reply:
-    return Reply.refusal(503, "no model is ready", RETRY_AFTER)
+def _not_ready(why: str) -> Reply:
+    return Reply.refusal(503, why, RETRY_AFTER)
 
 
 def request_options(headers: Mapping[str, str], head: memoryview) -> Options:

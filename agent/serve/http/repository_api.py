@@ -131,8 +131,9 @@ def _rows(model: Served) -> Iterator[dict[str, Any]]:
     if active is not None:
         state = _READY if model.router.is_ready else _unavailable("its worker is being replaced")
         yield {"name": active.model.name, "version": active.model.version} | state
-    elif model.loading is not None and model.loading.is_unloaded:
-        yield {"name": model.name, "version": model.loading.version} | _unavailable("unloaded")
+    elif model.loading is not None and model.loading.rests:
+        state = _unavailable(model.loading.rests)
+        yield {"name": model.name, "version": model.loading.version} | state
     kept = model.router.kept
     if kept is not None and kept.worker.is_alive:
         yield {"name": kept.model.name, "version": kept.model.version} | _READY

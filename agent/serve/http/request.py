@@ -6,13 +6,14 @@ Rules:
 - Input that two readers could understand differently is refused: a bare CR or LF, a NUL, a folded
   line, a space before the colon, two lengths, a length beside a transfer coding, two hosts.
 - The client announces the length of its body, or sends it in chunks; other codings are refused.
+  Who does neither sends no body.
 - A slow client cannot hold a thread: the deadline is for a whole part, not for each byte.
 - The reader holds at most one line, or one read, beyond what its caller has asked for.
 
 Source:
     RFC 9110 (semantics) and RFC 9112 (HTTP/1.1), where sections 2.2, 3.2, 5 and 6.3 say what a
-    server has to refuse, 6.3 that a missing length may be answered with 411, and 7.1 what chunks
-    are.
+    server has to refuse, 6.3 that a request without length and transfer coding has no body, and
+    7.1 what chunks are.
 """
 
 from __future__ import annotations
@@ -45,7 +46,6 @@ _ABSOLUTE: Final = re.compile(r"https?://[^/?#]+", re.IGNORECASE)
 _DIGITS: Final = re.compile(r"[0-9]{1,15}")
 _CHUNK_SIZE: Final = re.compile(rb"([0-9A-Fa-f]{1,8})(?:[\t ]*;[\t\x20-\x7e\x80-\xff]*)?\r\n")
 _ONCE: Final = frozenset({"content-length", "host", "transfer-encoding"})
-_WITH_BODY: Final = ("POST", "PUT", "PATCH")
 
 
 class RefusedRequestError(Exception):
@@ -319,7 +319,7 @@ def head_of_request(lines: Iterator[bytes], max_body_bytes: int) -> Head:
         method=method,
         target=_ABSOLUTE.sub("", target, count=1) or "/" if target[0] != "/" else target,
         headers=headers,
-        length=_body_length(method, headers, max_body_bytes, is_1_0=is_1_0),
+        length=_body_length(headers, max_body_bytes, is_1_0=is_1_0),
         keeps_alive="close" not in connection and (not is_1_0 or "keep-alive" in connection),
         waits=not is_1_0 and _expects(headers),
     )
@@ -343,13 +343,11 @@ def _headers(fields: Iterable[bytes]) -> dict[str, str]:
     return headers
 
 
-def _body_length(
-    method: str, headers: Mapping[str, str], max_body_bytes: int, *, is_1_0: bool
-) -> int | None:
+def _body_length(headers: Mapping[str, str], max_body_bytes: int, *, is_1_0: bool) -> int | None:
     """Return the length of the body that the client announces; None if it comes in chunks.
 
     Raises:
-        RefusedRequestError: The announcement is missing, malformed or too long.
+        RefusedRequestError: The announcement is malformed or too long.
     """
     text = headers.get("content-length")
     if "transfer-encoding" in headers:
@@ -359,8 +357,6 @@ def _body_length(
             raise RefusedRequestError(411, "Transfer-Encoding supports only chunked")
         return None
     if text is None:
-        if method in _WITH_BODY:
-            raise RefusedRequestError(411, "Content-Length is missing")
         return 0
     if _DIGITS.fullmatch(text) is None:
         raise RefusedRequestError(400, "Content-Length is not a single number")

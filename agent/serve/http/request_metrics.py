@@ -5,7 +5,8 @@ counters that are scraped must not. So both are counted, each from the same reco
 a device that is scraped.
 
 Rules:
-- The name that a client asks for is no label unless it serves: clients must not make new series.
+- The name that a client asks for is no label unless the device has that model: clients must not
+  make new series. A request that no variant could answer is one of its model, with no version.
 - Memory is bounded: of more than `MAX_VARIANTS` variants the one goes that answered longest ago.
 - Times are those of requests that were answered with 200.
 """
@@ -111,7 +112,7 @@ class RequestMetrics:
             served = _Served(NONE, NONE, NONE)
         else:
             model, _, version = answered.release.rpartition(":")
-            served = _Served(model or NONE, version, answered.variant)
+            served = _Served(model or answered.asked_model, version, answered.variant)
         key = (outcome, answered.status)
         with self._lock:
             figures = self._figures.get(served) or self._new(served)

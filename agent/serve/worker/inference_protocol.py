@@ -49,6 +49,10 @@ MAX_JSON_BYTES: Final = 16 * 1024 * 1024
 
 MAX_ID_CHARACTERS: Final = 1024
 HEADER_LENGTH: Final = "Inference-Header-Content-Length"
+EXAMPLE: Final = (
+    'send {"inputs": [{"name": ..., "datatype": ..., "shape": [...], "data": [...]}]}; '
+    "GET /v2/models/NAME names the inputs"
+)
 
 
 class OutputChoice(msgspec.Struct, frozen=True, kw_only=True):
@@ -189,6 +193,8 @@ class InferenceProtocol:
         return headers, b"".join((header, *raw))
 
     def _decode_header(self, part: memoryview) -> InferenceHeader:
+        if not part:
+            raise InputError("the request has no body, or no JSON in it", remedy=EXAMPLE)
         if len(part) > MAX_JSON_BYTES:
             raise InputError(
                 f"the JSON part is over {MAX_JSON_BYTES} bytes",

@@ -9,9 +9,18 @@ import pytest
 
 from agent.serve.answered import Listener
 from agent.serve.frames import ModelIdentity, Reply
+from agent.serve.http.inference_api import InferenceApi
+from agent.serve.http.repository_api import INDEX
 from agent.serve.pool import Prepared
 from agent.serve.routes import InferenceCall
-from agent.serve.served import Alone, ServedModels, answer, is_ready
+from agent.serve.served import (
+    NOT_READY,
+    Alone,
+    ServedModels,
+    answer,
+    is_ready,
+    why_not_ready,
+)
 from tests.simulators.answers import answered
 from tests.simulators.clock import FakeClock
 
@@ -113,6 +122,7 @@ def test_the_device_is_ready_when_every_model_in_service_is(models: ServedModels
     assert is_ready(models)
     routers["speech"].is_ready = False
     assert not is_ready(models)
+    assert why_not_ready(models) == NOT_READY
     models.remove("speech")
     assert is_ready(models)
 
@@ -124,13 +134,13 @@ class Loading:
 
     def __init__(self) -> None:
         self.is_loaded = False
-        self.is_unloaded = False
+        self.rests = ""
 
     def load(self) -> None:
-        self.is_loaded, self.is_unloaded = True, False
+        self.is_loaded, self.rests = True, ""
 
     def unload(self) -> None:
-        self.is_unloaded = True
+        self.rests = "unloaded by a client"
 
 
 def test_a_model_that_is_not_in_service_yet_holds_no_other_back(models: ServedModels) -> None:
@@ -155,8 +165,25 @@ def test_a_model_that_a_client_has_unloaded_need_not_answer(models: ServedModels
     assert not is_ready(models)
     loading.unload()
     assert is_ready(models)
+    assert why_not_ready(models) == ""
     models.remove("speech")
     assert not is_ready(models), "no model serves"
+    assert why_not_ready(models) == "unloaded by a client"
+
+
+def test_an_unloaded_model_says_so_wherever_a_client_asks_for_it(models: ServedModels) -> None:
+    router, loading = Named("digits"), Loading()
+    router.is_ready = False
+    models.add("digits", router, loading)
+    loading.load()
+    loading.unload()
+    api = InferenceApi(models)
+    for path in ("/v2/models/digits", "/v2/models/digits/ready", "/v2/health/ready"):
+        reply = api.answer("GET", path, {}, memoryview(b""))
+        told = json.loads(bytes(reply.body))
+        assert (reply.status, told) == (503, {"error": "unloaded by a client"}), path
+    (row,) = json.loads(bytes(api.answer("POST", INDEX, {}, memoryview(b"")).body))
+    assert (row["state"], row["reason"]) == ("UNAVAILABLE", "unloaded by a client")
 
 
 def test_a_router_alone_is_asked_whatever_the_name() -> None:

@@ -85,7 +85,7 @@ def test_a_large_answer_comes_whole(endpoint: Endpoint) -> None:
 @pytest.mark.parametrize(
     ("request_bytes", "status"),
     [
-        (b"POST / HTTP/1.1\r\n" + HOST + b"\r\n", 411),
+        (b"POST / HTTP/1.1\r\n" + HOST + b"Transfer-Encoding: gzip\r\n\r\n", 411),
         (b"POST / HTTP/1.1\r\n" + HOST + b"Content-Length: 1000001\r\n\r\n", 413),
         (b"POST / HTTP/1.1\r\n" + HOST + b"Content-Length: 1\r\nExpect: tea\r\n\r\n", 417),
         (b"GET /v2\r\n", 400),
@@ -149,6 +149,15 @@ def test_requests_may_come_all_at_once(endpoint: Endpoint) -> None:
     answer = send(endpoint, post(b"one") + b"\r\n" + post(b"two") + post(b"") + post(b"three"))
     assert [part[:3] for part in answer.split(b"HTTP/1.1 ")[1:]] == [b"200"] * 4
     assert answer.index(b"one") < answer.index(b"two") < answer.index(b"three")
+
+
+@pytest.mark.parametrize("method", ["POST", "PUT", "PATCH", "DELETE"])
+def test_who_announces_no_body_sends_none(endpoint: Endpoint, method: str) -> None:
+    """As `curl -X POST` does it without `-d`: the bytes after the head are the next request."""
+    bare = method.encode() + b" /v2/repository/index HTTP/1.1\r\n" + HOST + b"\r\n"
+    answer = send(endpoint, bare + INDEX_REQUEST)
+    status = b"200" if method == "POST" else b"405"
+    assert [part[:3] for part in answer.split(b"HTTP/1.1 ")[1:]] == [status, b"200"]
 
 
 def chunked(*chunks: bytes, end: bytes = b"0\r\n\r\n") -> bytes:

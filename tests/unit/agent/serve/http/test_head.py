@@ -131,6 +131,11 @@ def test_fields_that_are_malformed_or_ambiguous(fields: bytes, status: int) -> N
     assert refusal(b"POST / HTTP/1.1\r\n" + fields) == status
 
 
+@pytest.mark.parametrize("version", ["1.0", "1.1"])
+def test_a_request_without_a_length_has_no_body(version: str) -> None:
+    assert understood(f"POST / HTTP/{version}\r\nHost: x\r\n".encode()).length == 0
+
+
 def test_http_1_0_needs_no_host_and_knows_no_transfer_encoding() -> None:
     assert not understood(b"GET / HTTP/1.0\r\n").keeps_alive
     assert not understood(b"GET / HTTP/1.0\r\nExpect: 100-continue\r\n").waits

@@ -52,6 +52,14 @@ def test_the_name_that_a_stranger_asks_for_is_no_label() -> None:
     }
 
 
+def test_what_no_variant_could_answer_is_counted_for_its_model() -> None:
+    metrics = RequestMetrics()
+    metrics.count(answered("none", release="none", outcome=Outcome.REFUSED, status=503))
+    assert told(metrics, "requests") == {
+        ("", "digits", "none", "none", "refused", "503"): 1,
+    }
+
+
 def test_times_are_those_of_answers() -> None:
     metrics = RequestMetrics()
     metrics.count(answered(total_s=0.004, queue_s=0.001, compute_s=0.002))

@@ -207,6 +207,14 @@ def test_what_is_no_request_is_refused(content: bytes) -> None:
         decoded(content)
 
 
+@pytest.mark.parametrize("raw", [b"", b"\0\0\0\0"])
+def test_a_request_without_json_hears_what_to_send(raw: bytes) -> None:
+    with pytest.raises(InputError, match="no body, or no JSON in it") as info:
+        decoded(raw, 0 if raw else None)
+    assert '"inputs"' in info.value.remedy
+    assert "GET /v2/models/NAME" in info.value.remedy
+
+
 def test_the_json_part_has_a_bound() -> None:
     with pytest.raises(InputError, match="JSON"):
         decoded(body() + b" " * MAX_JSON_BYTES)
