@@ -93,6 +93,11 @@ class Served(NamedTuple):
         found = (self.router.active, self.router.kept)
         return tuple(each for each in found if each is not None)
 
+    def is_ready(self, version: Prepared) -> bool:
+        """Tell whether a version that serves would answer now."""
+        is_active = version is self.router.active
+        return self.router.is_ready if is_active else version.worker.is_alive
+
     def version(self, asked: str | None) -> Prepared | None:
         """Return a version that answers requests; None for the one that serves."""
         active = self.router.active

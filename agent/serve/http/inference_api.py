@@ -280,11 +280,9 @@ class InferenceApi:
             return _not_ready(served.why_not_ready if served is not None else NOT_READY)
         model = found.model
         if action == "/ready":
-            is_active = found is served.router.active
-            is_up = served.router.is_ready if is_active else found.worker.is_alive
-            if not is_up:
-                return _not_ready(served.why_not_ready)
-            return _reading(method, {"name": model.name, "ready": True})
+            is_up = served.is_ready(found)
+            ready = {"name": model.name, "ready": True}
+            return _reading(method, ready) if is_up else _not_ready(served.why_not_ready)
         if action == "/config":
             return _reading(method, extensions.config_document(found))
         if action == "/stats":
