@@ -162,7 +162,7 @@ class Commands:
         digest, variant = adaptation.in_service()
         active, decision = model.model_server.active, adaptation.decision
         resting = f"{model.name}:{adaptation.version}" if digest else None
-        transfer = model.machine.transfer()
+        transfer, held = model.machine.transfer(), model.hooked.waits_for() if model.hooked else ""
         return {
             "model": model.name,
             "release": digest,
@@ -176,7 +176,7 @@ class Commands:
             "own_policy": self._own_policy,
             "phase": record.state.value,
             "transfer": _with_rest(transfer) if transfer is not None else None,
-            "waits_for": model.hooked.waits_for() if model.hooked else "",
+            "waits_for": model.machine.waits_for or held,
             "target": f"{record.target.name}:{record.target.version}" if record.target else None,
             "last_report": to_builtins(record.report),
         }
