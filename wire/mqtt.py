@@ -193,8 +193,7 @@ class MqttTransport:
         """Say why a connection ended."""
         refusal, self._client.refusal = self._client.refusal, ""
         if self._client.has_answered or not code.is_failure:
-            broken = f"the connection to the broker at {self._address} broke off; {LOOK_AT_BROKER}"
-            return refusal or (broken if code.value == UNSPECIFIED else str(code))
+            return refusal or f"the connection to the broker at {self._address} {_how_ended(code)}"
         reason = f"the broker at {self._address} ended the connection without an answer"
         if refusal:
             reason = f"no MQTT broker answers at {self._address}: {refusal}"
@@ -265,6 +264,12 @@ class MqttTransport:
         self._client.loop_stop()
         if (left := self._client.socket()) is not None:  # of a connection that was being made
             left.close()
+
+
+def _how_ended(code: ReasonCode) -> str:
+    """Return how a connection ended that was up, with what to do."""
+    how = "broke off" if code.value == UNSPECIFIED else f"ended: {str(code).lower()}"
+    return f"{how}; {LOOK_AT_BROKER}"
 
 
 class _BoundedClient(paho.Client):
