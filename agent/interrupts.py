@@ -40,6 +40,9 @@ class _Device:
         self.owner: int | None = None
         """The thread that has the turn."""
 
+        self.owning_model = ""
+        """The model whose install has the turn; empty if none has."""
+
         self.interjects = False
         """Whether a thread that goes first has the turn or waits for it."""
 
@@ -50,16 +53,23 @@ class Interrupts:
     Args:
         clock: For waiting.
         device: What the models of the device share; None for a device of its own.
+        model: The model whose installs these are for; empty if they are for no model.
     """
 
-    def __init__(self, clock: Clock, device: _Device | None = None) -> None:
+    def __init__(self, clock: Clock, device: _Device | None = None, model: str = "") -> None:
         self._clock = clock
         self._device = device or _Device()
+        self._model = model
         self._superseded = threading.Event()
 
-    def of_model(self) -> Interrupts:
+    def of_model(self, name: str = "") -> Interrupts:
         """Return interrupts for the installs of one more model of this device."""
-        return Interrupts(self._clock, self._device)
+        return Interrupts(self._clock, self._device, name)
+
+    @property
+    def owning_model(self) -> str:
+        """The model whose install has the turn now; empty if none has."""
+        return self._device.owning_model
 
     def wake_on_stop(self, wake: Callable[[], None]) -> None:
         """Register a function that wakes a sleeping thread at a stop, and when one goes first.
@@ -124,13 +134,12 @@ class Interrupts:
         if device.owner != threading.get_ident():
             yield
             return
-        device.owner = None
-        device.turn.release()
+        self._give_back()
         try:
             yield
         finally:
             device.turn.acquire()
-            device.owner = threading.get_ident()
+            self._own()
 
     def interject(self, work: Callable[[], None], still_wanted: Callable[[], None]) -> None:
         """Do a piece of work before the install that is under way goes on.
@@ -210,12 +219,18 @@ class Interrupts:
         while not device.turn.acquire(timeout=look_s):
             self.check(abandon=False)
             look()
-        device.owner = threading.get_ident()
+        self._own()
         try:
             yield
         finally:
-            device.owner = None
-            device.turn.release()
+            self._give_back()
+
+    def _own(self) -> None:
+        self._device.owner, self._device.owning_model = threading.get_ident(), self._model
+
+    def _give_back(self) -> None:
+        self._device.owner, self._device.owning_model = None, ""
+        self._device.turn.release()
 
     def _wake(self) -> None:
         for wake in tuple(self._device.sleepers):

@@ -29,6 +29,8 @@ CERTIFICATE_REMEDIES = {
 """By OpenSSL's numbers: X509_V_ERR_CERT_NOT_YET_VALID, _CERT_HAS_EXPIRED, _HOSTNAME_MISMATCH,
 _IP_ADDRESS_MISMATCH."""
 
+LOOK_AT_BROKER = "look whether it runs and the network is up"
+LOOK_AT_SETTING = "whether the host and the port under [broker] are right"
 OTHER_CERTIFICATE_REMEDY = "ca_file must be that broker's ca.pem"
 
 
@@ -64,8 +66,9 @@ def why_unreachable(fault: OSError, address: BrokerAddress) -> str:
     if isinstance(fault, ssl.SSLError):
         return f"TLS with the broker at {address} failed: {(fault.reason or str(fault)).lower()}"
     if isinstance(fault, socket.gaierror):
-        return f"no address is known for the broker's name {address.host}"
-    return f"no MQTT broker answers at {address}: {(fault.strerror or str(fault)).lower()}"
+        return f"no address is known for the broker's name {address.host}; look {LOOK_AT_SETTING}"
+    fact = (fault.strerror or str(fault)).lower()
+    return f"no MQTT broker answers at {address}: {fact}; {LOOK_AT_BROKER}, and {LOOK_AT_SETTING}"
 
 
 def tls_context(address: BrokerAddress) -> ssl.SSLContext:

@@ -28,7 +28,7 @@ from paho.mqtt.properties import Properties
 from paho.mqtt.reasoncodes import ReasonCode
 from paho.mqtt.subscribeoptions import SubscribeOptions
 
-from wire.broker_address import BrokerAddress, tls_context, why_unreachable
+from wire.broker_address import LOOK_AT_BROKER, BrokerAddress, tls_context, why_unreachable
 from wire.errors import TransportError
 from wire.messages import MAX_MESSAGE_BYTES
 from wire.transport import Connection, ConnectionHandler, MessageHandler, Received
@@ -59,6 +59,9 @@ RECONNECT_MIN_S = 1
 RECONNECT_MAX_S = 30
 REFUSED_CODES = frozenset({0x86, 0x87, 0x85})
 """MQTT v5 reason codes: bad user name or password, not authorized, client identifier not valid."""
+
+UNSPECIFIED = 0x80
+"""The reason that paho gives when a connection breaks off: "Unspecified error"."""
 
 
 class LastWill(msgspec.Struct, frozen=True, kw_only=True):
@@ -190,7 +193,7 @@ class MqttTransport:
         """Say why a connection ended."""
         refusal, self._client.refusal = self._client.refusal, ""
         if self._client.has_answered or not code.is_failure:
-            return refusal or str(code)
+            return refusal or f"the connection to the broker at {self._address} {_how_ended(code)}"
         reason = f"the broker at {self._address} ended the connection without an answer"
         if refusal:
             reason = f"no MQTT broker answers at {self._address}: {refusal}"
@@ -261,6 +264,12 @@ class MqttTransport:
         self._client.loop_stop()
         if (left := self._client.socket()) is not None:  # of a connection that was being made
             left.close()
+
+
+def _how_ended(code: ReasonCode) -> str:
+    """Return how a connection ended that was up, with what to do."""
+    how = "broke off" if code.value == UNSPECIFIED else f"ended: {str(code).lower()}"
+    return f"{how}; {LOOK_AT_BROKER}"
 
 
 class _BoundedClient(paho.Client):

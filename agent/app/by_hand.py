@@ -21,6 +21,7 @@ from agent.app.desired_states import DesiredStates
 from agent.app.models import Pending
 from agent.errors import ControlError, RefusedError
 from agent.install.preload import Preload
+from agent.install.records import runs_now
 from agent.install.store import StateStore
 from agent.interrupts import Interrupts
 from agent.log import Log
@@ -120,6 +121,7 @@ class ByHand:
         file.digest = archive.index.digest
         desired = None if archive.desired is None else self._assigned(archive, archive.desired)
         stored = self._preload.store(file, archive)
+        runs = any(runs_now(record, stored.digest) for record in self._store.state.models.values())
         taken, why_not = False, ""
         if desired is not None and archive.desired is not None:
             try:
@@ -135,6 +137,7 @@ class ByHand:
             "revision": desired.revision if desired is not None and taken else None,
             "not_taken": why_not,
             "is_target": taken or stored.digest in targets,
+            "runs": runs,
         }
 
     def _assigned(self, archive: Archive, envelope: bytes) -> DesiredModels:

@@ -164,7 +164,7 @@ class Commands:
         digest, variant = adaptation.in_service()
         active, decision = model.model_server.active, adaptation.decision
         resting = f"{model.name}:{adaptation.version}" if digest else None
-        transfer = model.machine.transfer()
+        transfer, held = model.machine.transfer(), model.hooked.waits_for() if model.hooked else ""
         return {
             "model": model.name,
             "release": digest,
@@ -180,7 +180,7 @@ class Commands:
             "own_policy": self._own_policy,
             "phase": record.state.value,
             "transfer": _with_rest(transfer) if transfer is not None else None,
-            "waits_for": model.hooked.waits_for() if model.hooked else "",
+            "waits_for": model.machine.waits_for or held,
             "target": f"{record.target.name}:{record.target.version}" if record.target else None,
             "last_report": to_builtins(record.report),
         }
@@ -192,17 +192,20 @@ class Commands:
 
     def _why(self, arguments: dict[str, Any]) -> list[dict[str, Any]]:
         within_s, wanted = arguments.get("within_s", 3600), arguments.get("model")
+        kinds = arguments.get("kinds", [])
+        if not isinstance(kinds, list) or not all(isinstance(kind, str) for kind in kinds):
+            raise ControlError("kinds is not a list of kinds of events")
         if not isinstance(within_s, int | float) or not within_s >= 0:
             raise ControlError("within_s is not a number of seconds")
         name = None if wanted is None else self._models.named(wanted).name
         since_s = self._clock.now_s() - within_s
-        events = [to_builtins(e) for e in self._pump.events((), since_s, EVENTS_KEPT)]
+        events = [to_builtins(e) for e in self._pump.events((*kinds,), since_s, EVENTS_KEPT)]
         events = [event for event in events if is_about(event.get("data") or {}, name)]
         size_bytes = sum(len(json.dumps(event)) + 2 for event in events)
         if size_bytes > MAX_ANSWER_BYTES:
             raise ControlError(
                 f"{len(events)} events are too much for one answer",
-                remedy="ask for a shorter time, such as --since 15m",
+                remedy="ask for a shorter time, such as --since 15m, or for one --kind",
             )
         return events
 

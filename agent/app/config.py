@@ -177,7 +177,7 @@ def load_config(path: Path) -> AgentConfig:
     Raises:
         ConfigError: It cannot be read, has an unknown or missing key, or an impossible value.
     """
-    data = read_named(path, "configuration")
+    data = read_named(path, "configuration", "name the agent's file with --config FILE")
     try:
         values = from_toml(data, dict, limit_bytes=MAX_CONFIG_BYTES)
         config = msgspec.convert(values, AgentConfig, dec_hook=_path)

@@ -139,7 +139,8 @@ def ask(
         raise ControlError(
             f"no agent answers at {path}: {(exc.strerror or str(exc)).lower()}",
             remedy=(
-                "start the agent with `fleet-agent run`, and run this command as the agent's user"
+                "start the agent with `fleet-agent run`, give this command as the agent's user, "
+                "and name the agent's configuration with --config if it is another one"
             ),
         ) from exc
     if not line:

@@ -60,7 +60,7 @@ class ModelMaker(msgspec.Struct, frozen=True, kw_only=True):
             The parts.
         """
         config, clock, recorder = self.config, self.clock, self.recorder
-        interrupts = self.interrupts.of_model()
+        interrupts = self.interrupts.of_model(name)
         store = ModelStore(self.store, name)
         model_server, adaptation = make_serving(
             config, self.profile, self.trust, self.slots, recorder=recorder, clock=clock

@@ -107,7 +107,9 @@ class Models:
                 "this device has no model yet"
                 if not self._models
                 else f"this device has several models: {names}",
-                remedy="wait until a release has come" if not self._models else "name one of them",
+                remedy="name one of them with --model NAME"
+                if self._models
+                else "wait until a release has come",
             )
         found = self._models.get(name) if isinstance(name, str) else None
         if found is None:

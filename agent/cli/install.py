@@ -19,6 +19,9 @@ from wire.console.sizes import bytes_text
 from wire.files import open_file, read_part
 
 REMEDY: Final = "look at the medium, or copy the file again; what has come is kept"
+NO_FILE: Final = "give the path of a file that `fleet package export` wrote"
+NAMES_NO_FILE: Final = (FileNotFoundError, NotADirectoryError, IsADirectoryError)
+NOT_ALLOWED: Final = "let the user of this command read it, or give the command as one who may"
 
 
 def hand_over(path: Path, config: AgentConfig) -> dict[str, Any]:
@@ -39,7 +42,7 @@ def hand_over(path: Path, config: AgentConfig) -> dict[str, Any]:
             descriptor = file.fileno()
             status = os.fstat(descriptor)
             if not stat.S_ISREG(status.st_mode):
-                raise ControlError(f"cannot read {path}: it is not a file")
+                raise ControlError(f"cannot read {path}: it is not a file", remedy=NO_FILE)
 
             def part(offset: int, length: int) -> bytes:
                 return _part(path, descriptor, offset, length)
@@ -52,7 +55,7 @@ def hand_over(path: Path, config: AgentConfig) -> dict[str, Any]:
             )
             return answer
     except OSError as exc:
-        raise ControlError(_unreadable(path, exc), remedy=REMEDY) from exc
+        raise ControlError(_unreadable(path, exc), remedy=_remedy(exc)) from exc
 
 
 def lines(answer: dict[str, Any]) -> list[str]:
@@ -65,7 +68,9 @@ def lines(answer: dict[str, Any]) -> list[str]:
         told.append(f"took revision {answer['revision']} of the desired state from the file")
     if answer["not_taken"]:
         told.append(f"did not take the desired state from the file: {answer['not_taken']}")
-    if answer["is_target"]:
+    if answer.get("runs"):
+        told.append("this release runs already: there is nothing to install")
+    elif answer["is_target"]:
         told.append("it is the desired release; `fleet-agent status` shows how its install goes on")
     else:
         told.append(
@@ -79,6 +84,12 @@ def _part(path: Path, descriptor: int, offset: int, length: int) -> bytes:
         return read_part(descriptor, offset, length)
     except OSError as exc:
         raise ControlError(_unreadable(path, exc), remedy=REMEDY) from exc
+
+
+def _remedy(fault: OSError) -> str:
+    if isinstance(fault, PermissionError):
+        return NOT_ALLOWED
+    return NO_FILE if isinstance(fault, NAMES_NO_FILE) else REMEDY
 
 
 def _unreadable(path: Path, exc: OSError) -> str:

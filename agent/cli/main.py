@@ -66,21 +66,29 @@ def _status(options: argparse.Namespace) -> int:
 
 def _why(options: argparse.Namespace) -> int:
     within_s = _duration_s(options.since, "--since")
-    events = _reasons(load_config(options.config), within_s, options.model)
-    if options.json:
-        return _print_json(events)
-    from telemetry.reasons import reason_lines
+    kinds: list[str] = options.kind or []
+    events = _reasons(load_config(options.config), within_s, options.model, kinds)
+    from telemetry.reasons import KINDS, reason_lines
     from wire.console.output import write_lines
 
+    for kind in sorted({*kinds} - {*KINDS} - {event["kind"] for event in events}):
+        raise ConfigError(
+            f"--kind: there is no kind of events {kind!r}", remedy=f"kinds are {', '.join(KINDS)}"
+        )
+    if options.json:
+        return _print_json(events)
     for event in events:
         data = event.get("data") or {}
         write_lines(reason_lines(event["at_s"], event["kind"], event["reason"], data))
     if not events:
-        _remark(f"nothing happened within {options.since}")
+        of_kind = f" of kind {' or '.join(kinds)}" if kinds else ""
+        _remark(f"nothing{of_kind} happened within {options.since}")
     return 0
 
 
-def _reasons(config: AgentConfig, within_s: float, model: str | None) -> list[dict[str, Any]]:
+def _reasons(
+    config: AgentConfig, within_s: float, model: str | None, kinds: list[str]
+) -> list[dict[str, Any]]:
     """Return the agent's events; if no agent runs, the events that the last one stored.
 
     Raises:
@@ -88,7 +96,7 @@ def _reasons(config: AgentConfig, within_s: float, model: str | None) -> list[di
     """
     try:
         wanted = {} if model is None else {"model": model}
-        return list(_ask(config, "why", {"within_s": within_s} | wanted))
+        return list(_ask(config, "why", {"within_s": within_s, "kinds": kinds} | wanted))
     except ControlError as exc:
         # Only a failed connection has an error of the system as its cause; else the agent refused.
         if not isinstance(exc.__cause__, OSError):
@@ -103,7 +111,7 @@ def _reasons(config: AgentConfig, within_s: float, model: str | None) -> list[di
 
     since_s = SystemClock().now_s() - within_s
     try:
-        events = stored_events(config.state_dir / SPOOL_FILE, (), since_s, EVENTS_KEPT)
+        events = stored_events(config.state_dir / SPOOL_FILE, (*kinds,), since_s, EVENTS_KEPT)
     except SpoolError as exc:
         raise ControlError(f"{silence.message}; {exc.message}", remedy=silence.remedy) from exc
     _remark("no agent answers; these are the events that it stored")

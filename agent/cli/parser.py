@@ -94,8 +94,9 @@ def build_parser(runs: dict[str, Run]) -> Parser:
     run = commands.add("run", "Run the agent in the foreground.", runs["run"])
     status = commands.add(
         "status",
-        "Show the state of the device and what it runs.\n\nThe exit code is 1 when it serves no "
-        "variant.",
+        "Show the state of the device and what it runs.\n\nThe exit status is 0 when every model "
+        "that is shown serves, 1 when one serves no variant or there is no model, and 2 when the "
+        "agent does not answer.",
         runs["status"],
         "",
         "--json",
@@ -106,10 +107,16 @@ def build_parser(runs: dict[str, Run]) -> Parser:
         "stored.",
         runs["why"],
         "",
-        "--since 1d",
+        "--since 1d --kind switch",
     )
     why.add_argument(
         "--since", default="1h", metavar="TIME", help="How far back, such as 30m or 7d."
+    )
+    why.add_argument(
+        "--kind",
+        action="append",
+        metavar="KIND",
+        help="Show only this kind, such as switch or install.",
     )
     variants = commands.add("variants", "List the variants on this device.", runs["variants"])
     pin = commands.add(
@@ -119,10 +126,11 @@ def build_parser(runs: dict[str, Run]) -> Parser:
         "onnxruntime-int8",
         "--clear",
     )
-    for sub in (status, why, variants, pin):
-        sub.add_argument(
-            "--model", metavar="NAME", help="Name of the model; needed by pin if there are several."
-        )
+    for sub in (status, why, variants):
+        sub.add_argument("--model", metavar="NAME", help="Show only this model.")
+    pin.add_argument(
+        "--model", metavar="NAME", help="Name of the model; needed if there are several."
+    )
     which = pin.add_mutually_exclusive_group(required=True)
     which.add_argument("variant", nargs="?", metavar="VARIANT", help="Name of the variant.")
     which.add_argument("--clear", action="store_true", help="Let the policy choose again.")

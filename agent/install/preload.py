@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import hashlib
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Final, Protocol
 
@@ -247,10 +247,14 @@ def _check_whole(archive: Archive, entries: tuple[FileEntry, ...]) -> None:
     lacking = [entry.path for entry in entries if entry.sha256 not in archive.blobs]
     if lacking:
         raise NoVariantError(
-            f"the package file lacks {len(lacking)} files that this device needs, such as "
-            f"{lacking[0]}",
+            f"the package file lacks {lacking[0]}, which this device needs{_and_more(lacking)}",
             remedy="export it for the profile of this device, or without --profile",
         )
+
+
+def _and_more(lacking: Sequence[str]) -> str:
+    more = len(lacking) - 1
+    return f", and {more} more" if more else ""
 
 
 def _read(source: Source, offset: int, length: int) -> bytes:

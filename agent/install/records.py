@@ -181,6 +181,13 @@ def has_served(record: ModelRecord) -> bool:
     return record.repairing or report.outcome == "succeeded"
 
 
+def runs_now(record: ModelRecord, digest: str) -> bool:
+    """Tell whether a package is installed and nothing is to be done about it."""
+    target = record.target
+    is_it = target is not None and target.digest == digest
+    return is_it and record.state is State.IDLE and has_served(record) and not record.repairing
+
+
 def outcome_of(record: ModelRecord, desired: ModelState) -> InstallReport | None:
     """Return the outcome of what is desired; None if it was never accepted or has none yet."""
     report = record.report

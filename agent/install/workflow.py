@@ -56,6 +56,7 @@ REPAIR_MAX_S: Final = 3600.0
 """Storage that damages its files again and again must not keep the network busy."""
 
 MAX_DETAIL: Final = 500
+OTHER_CHANGE: Final = "another change of packages to end"
 NOTHING_SERVES: Final = "the release is installed, but no variant of it can serve now"
 
 
@@ -148,6 +149,7 @@ class Machine:
         """What came over the network; another one takes its place where something counts."""
 
         self.on_end: Callable[[], None] = lambda: None  # called when an install has ended
+        self.waits_for = ""  # what it waits for, if another model has the turn; else empty
 
     def accept(self, desired: ModelState, *, has_sources: bool) -> None:
         """Take what is desired of the model while idle; if its outcome is known, report it again.
@@ -287,10 +289,12 @@ class Machine:
         try:
             with self._interrupts.turn(abandon=abandon, on_wait=lambda: self._tell_wait(state)):
                 self._interrupts.check(abandon=abandon)
+                self._waited(state)
                 self.arrivals.count_for(self._store.name)
                 self._save(state)
                 self._effects.perform(state, self._meter)
         except (StoppedError, SupersededError, InterjectedError):
+            self.waits_for = ""
             raise
         except FleetError as exc:
             # A stop ends the workers too: their error then says nothing about the package.
@@ -303,7 +307,15 @@ class Machine:
         return None
 
     def _tell_wait(self, state: State) -> None:
-        self.report_running(state, "another model of this device is being installed")
+        model = self._interrupts.owning_model
+        self.waits_for = f"the install of model {model} to end" if model else OTHER_CHANGE
+        self.report_running(state, self.waits_for)
+
+    def _waited(self, state: State) -> None:
+        """Tell that a wait for the turn is over, if there was one that was told."""
+        if self.waits_for:
+            self.waits_for = ""
+            self.report_running(state)
 
     def _save(self, state: State) -> None:
         try:

@@ -12,6 +12,7 @@ import threading
 from typing import Final, Literal
 
 from agent.ports import RecorderPort
+from wire.broker_address import LOOK_AT_BROKER, LOOK_AT_SETTING
 from wire.clock import Clock
 
 REPEAT_S: Final = 3600.0
@@ -58,7 +59,10 @@ class Outage:
     """
 
     def __init__(self, where: str, recorder: RecorderPort, clock: Clock) -> None:
-        self.silence = f"no MQTT broker answers at {where} within {SILENCE_S:g} s"
+        self.silence = (
+            f"no MQTT broker answers at {where} within {SILENCE_S:g} s; {LOOK_AT_BROKER}, and "
+            f"{LOOK_AT_SETTING}"
+        )
         """What to say when nothing was heard for `SILENCE_S`."""
 
         self._recorder = recorder

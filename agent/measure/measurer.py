@@ -271,6 +271,8 @@ def _summary(answer: Measured) -> str:
     if not found:
         return ""
     latency_ms, name = min(found)
+    if len(found) == 1:
+        return f"figures of one variant, {name} with {latency_ms:.3g} ms"
     return f"figures of {len(found)} variants, the fastest is {name} with {latency_ms:.3g} ms"
 
 

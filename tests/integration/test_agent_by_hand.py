@@ -69,6 +69,9 @@ def test_a_package_from_a_file_answers_like_a_fetched_one_and_nothing_is_fetched
     assert controller.outcome(2).outcome == "succeeded"
     parameters, by_hand = serving.infer()
     assert (parameters["release"], parameters["variant"]) == ("digits:2.0.0", "best")
+    again = serving.command("install", str(stick(tmp_path, SECOND)))
+    assert "this release runs already: there is nothing to install" in again.stdout
+    assert "goes on" not in again.stdout
     assert np.array_equal(by_hand, by_mqtt)
     assert fetched(controller, SECOND) == set()
 

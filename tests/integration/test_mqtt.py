@@ -83,7 +83,18 @@ def test_it_reconnects_and_subscribes_again(broker: RunningBroker) -> None:
     peer.transport.subscribe("t")
     peer.connected()
     broker.kill()
-    assert not peer.connections.get(timeout=PATIENCE_S).up
+    lost = peer.connections.get(timeout=PATIENCE_S)
+    assert not lost.up
+    where = str(broker.address)
+    assert lost.reason == (
+        f"the connection to the broker at {where} broke off; look whether it runs and the network "
+        "is up"
+    )
+    missing = peer.connections.get(timeout=PATIENCE_S)
+    assert missing.reason == (
+        f"no MQTT broker answers at {where}: connection refused; look whether it runs and the "
+        "network is up, and whether the host and the port under [broker] are right"
+    )
     assert not peer.transport.publish("t", b"lost")
     broker.start()
     peer.connected()

@@ -191,6 +191,18 @@ def take(
         pass
 
 
+def test_who_has_the_turn_is_known_by_the_name_of_its_model(device: Interrupts) -> None:
+    digits, speech = device.of_model("digits"), device.of_model("speech")
+    assert speech.owning_model == ""
+    with digits.turn():
+        assert speech.owning_model == "digits"
+        with digits.out_of_turn():
+            assert speech.owning_model == ""
+        assert speech.owning_model == "digits"
+    with device.turn():
+        assert digits.owning_model == "", "what belongs to no model has no name"
+
+
 def test_what_supersedes_one_model_leaves_the_others(device: Interrupts) -> None:
     digits, speech = device.of_model(), device.of_model()
     gate, holder = holding(device)

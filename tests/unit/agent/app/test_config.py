@@ -168,7 +168,9 @@ def test_grpc_is_off_until_it_has_a_place(tmp_path: Path) -> None:
 
 
 def test_a_missing_file_says_what_to_check(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match=r"cannot read the configuration .* check the path"):
+    with pytest.raises(
+        ConfigError, match=r"cannot read the configuration .* name the agent's file with --config"
+    ):
         load_config(tmp_path / "agent.toml")
 
 

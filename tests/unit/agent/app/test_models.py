@@ -134,7 +134,12 @@ def test_the_only_model_needs_no_name(rig: Rig) -> None:
     [
         ((), None, "no model yet", "wait until a release has come"),
         ((), "digits", "no model 'digits'", "this device has: none"),
-        (("digits", "speech"), None, "several models: digits, speech", "name one of them"),
+        (
+            ("digits", "speech"),
+            None,
+            "several models: digits, speech",
+            "name one of them with --model NAME",
+        ),
         (("digits", "speech"), "faces", "no model 'faces'", "this device has: digits, speech"),
         (("digits",), 7, "no model '7'", "this device has: digits"),
     ],

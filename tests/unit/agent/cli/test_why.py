@@ -95,6 +95,25 @@ def test_a_damaged_file_is_one_line(tmp_path: Path) -> None:
             stored_events(path, (), 0, 10)
 
 
+def test_one_kind_of_events_can_be_asked_for(
+    config: Path, spool: Spool, capsys: pytest.CaptureFixture[str]
+) -> None:
+    spool.append((), (Event(at_s=CLOCK.now_s(), kind="install", reason="done", data={}),))
+    ask = ["why", "--config", str(config), "--json"]
+    for kinds, reasons in (
+        (["--kind", "install"], ["done"]),
+        (["--kind", "switch"], ["late"]),
+        (["--kind", "switch", "--kind", "install"], ["late", "done"]),
+    ):
+        assert main([*ask, *kinds]) == 0
+        assert [e["reason"] for e in json.loads(capsys.readouterr().out)] == reasons
+    assert main(["why", "--config", str(config), "--kind", "drift"]) == 0
+    told = capsys.readouterr().err.splitlines()
+    assert told[-1] == "fleet-agent: nothing of kind drift happened within 1h"
+    assert main([*ask, "--kind", "swich"]) == 2
+    assert "no kind of events 'swich'; kinds are connection, " in capsys.readouterr().err
+
+
 def test_nothing_within_the_time_is_said(
     config: Path, spool: Spool, capsys: pytest.CaptureFixture[str]
 ) -> None:

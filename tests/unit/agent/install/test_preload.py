@@ -157,7 +157,7 @@ REFUSED: dict[str, tuple[Callable[[], bytes], type[FleetError], str]] = {
         "trusted key",
     ),
     "for other devices": (lambda: file_of(alien()), NoVariantError, "needs the runtime tensorrt"),
-    "without what fits": (partial, NoVariantError, "lacks 1 files .*small/model.json"),
+    "without what fits": (partial, NoVariantError, "lacks variants/small/model.json, which"),
 }
 
 

@@ -344,7 +344,7 @@ class Pair:
         self.installs: dict[str, Installs] = {}
         everywhere = self.device.interrupts
         for name in self.device.names:
-            self.device.interrupts = everywhere.of_model()
+            self.device.interrupts = everywhere.of_model(name)
             self.device.models[name] = SimulatedModel(self.device, name)
             self.installs[name] = installs_of(self.device, name)
         self.device.interrupts = everywhere
@@ -430,7 +430,9 @@ def test_who_waits_for_the_install_of_another_model_says_so(pair: Pair) -> None:
         until(told)
         gate.set()
         until(lambda: pair.outcomes("digits") and pair.outcomes("speech"))
-    assert set(told()) == {"another model of this device is being installed"}
+    assert set(told()) == {"the install of model digits to end"}
+    of_speech = [r.detail for r in pair.device.heard.reports if r.model == "speech"]
+    assert "" in of_speech[of_speech.index(told()[0]) :], "it says when it goes on"
     assert pair.serving() == {"digits": NEW.digest, "speech": SPEECH.digest}
 
 
