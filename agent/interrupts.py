@@ -20,7 +20,7 @@ from agent.errors import ControlError, InterjectedError, StoppedError, Supersede
 from wire.clock import Clock
 
 SLICE_S: Final = 0.2
-"""Longest wait without a check: a stop must be done within some seconds."""
+"""Longest wait without a look for a newer desired state, and for the turn."""
 
 TELLING_TRIES: Final = 5
 """After so many slices of waiting for the turn it is told that an install waits."""
@@ -209,7 +209,8 @@ class Interrupts:
         end_s = self._clock.monotonic_s() + duration_s
         self.check(abandon=abandon)
         while (rest_s := end_s - self._clock.monotonic_s()) > 0:
-            self._clock.sleep(min(rest_s, SLICE_S))
+            # Where a stop alone can end the wait, nothing wakes the processor before its end.
+            self._clock.wait(self._device.stop, min(rest_s, SLICE_S) if abandon else rest_s)
             self.check(abandon=abandon)
 
     @contextlib.contextmanager

@@ -44,16 +44,6 @@ class ActiveVariant(Protocol):
         """The variant of that package."""
         ...
 
-    @property
-    def memory_bytes(self) -> int:
-        """Memory that its worker holds; 0 if unknown."""
-        ...
-
-    @property
-    def waiting(self) -> int:
-        """Requests that wait for their turn with its worker."""
-        ...
-
 
 class ModelServerPort(Protocol):
     """Variants in workers, and the switch between them."""
@@ -61,6 +51,20 @@ class ModelServerPort(Protocol):
     @property
     def active(self) -> ActiveVariant | None:
         """The variant that answers requests now; None if there is none."""
+        ...
+
+    @property
+    def held_bytes(self) -> int:
+        """Memory that all workers hold; 0 if unknown."""
+        ...
+
+    @property
+    def waiting(self) -> int:
+        """Requests that wait for their turn."""
+        ...
+
+    def most_workers(self, asked: int) -> int:
+        """How many of the workers that a policy asks for this device runs, as far as is known."""
         ...
 
     def switch_to(
@@ -85,11 +89,20 @@ class ModelServerPort(Protocol):
         """Stop serving and end the worker; requests are told why."""
         ...
 
-    def run_requests(self, *, stream: bool, joins: bool, longest_wait_s: float | None) -> None:
+    def run_requests(
+        self,
+        *,
+        stream: bool,
+        joins: bool,
+        longest_wait_s: float | None,
+        workers: int,
+        keeps_previous: bool,
+    ) -> None:
         """Say how requests are run from now on.
 
         Whether one sample at a time, whether joined, and how long a request may wait that has no
-        deadline of its own; None for no limit.
+        deadline of its own; None for no limit. In how many workers, and whether the version before
+        may stay beside the one that serves.
         """
         ...
 

@@ -5,7 +5,8 @@ of their own and keep their connection. The bare loop has no clients, no HTTP an
 nothing can be faster. The second peer is what one would write instead: ONNX Runtime in a FastAPI
 handler under uvicorn, which takes and gives raw bytes, checks nothing and survives nothing. Further
 peers are the model servers of others (`benchmarks.servers.peers`), asked alternately in the same
-rounds. The best peer is the one with the best median.
+rounds. The best peer is the one with the best median. A server in Python that receives a request
+with one call, checks nothing and understands nothing tells what any endpoint in Python costs.
 
 The "5 ms model" is a chain of convolutions, as many as take 5 ms on this machine. The "wide model"
 is two layers of 2,048: it is bound by memory, so that joining requests pays. A run of the digits
@@ -17,6 +18,7 @@ from __future__ import annotations
 import base64
 import contextlib
 import json
+import os
 import statistics
 import sys
 import tempfile
@@ -41,6 +43,8 @@ AIM_P99: Final = 1.05
 
 FASTAPI: Final = "FastAPI and uvicorn"
 BARE: Final = "bare runtime in a loop"
+FLOOR: Final = "Python that checks nothing"
+HANDED_ON: Final = "the same, with a worker process"
 CLIENTS: Final = 4
 AIM_ABOVE_US: Final = 200.0
 MS_PER_S: Final = 1000.0
@@ -110,9 +114,12 @@ class Bench:
         return taken
 
     @contextlib.contextmanager
-    def ours(self, clients: int, *, kind: str = "raw", most: int = 8) -> Iterator[Crowd]:
+    def ours(
+        self, clients: int, *, kind: str = "raw", most: int = 8, workers: int = 1
+    ) -> Iterator[Crowd]:
         """Serve the model at our endpoint."""
-        command = [sys.executable, "-P", program("our_endpoint"), str(self._folder), str(most)]
+        command = [sys.executable, "-P", program("our_endpoint"), str(self._folder)]
+        command += [str(most), str(workers)]
         with server(command) as port, Crowd(port, self._requests(kind, clients)) as crowd:
             yield crowd
 
@@ -121,6 +128,13 @@ class Bench:
         """Serve the model in a FastAPI handler."""
         command = [sys.executable, "-P", program("fastapi_endpoint"), str(self._file)]
         with server(command) as port, Crowd(port, self._requests("bytes", clients)) as crowd:
+            yield crowd
+
+    @contextlib.contextmanager
+    def floor(self, how: str) -> Iterator[Crowd]:
+        """Serve the model in Python with no more than what must be done, for one client."""
+        command = [sys.executable, "-P", program("floor_endpoint"), str(self._file), how]
+        with server(command) as port, Crowd(port, self._requests("raw", 1)) as crowd:
             yield crowd
 
     @contextlib.contextmanager
@@ -158,6 +172,7 @@ def _of_five_ms(bench: Bench, rounds: int, round_s: float) -> list[Row]:
             rounds,
             round_s,
         )
+    several = _with_workers(bench, rounds, round_s)
     with bench.ours(1) as one:
         single = [(_ms(one.ask(round_s)), _ms(bench.bare(round_s))) for _ in range(rounds)]
     rates = {name: [len(t) / round_s for t in times] for name, times in taken.items()}
@@ -181,12 +196,23 @@ def _of_five_ms(bench: Bench, rounds: int, round_s: float) -> list[Row]:
             for peer in peers
         ),
         *(not_measured(name, why, peer=peer) for peer, why in faults.items()),
+        several,
         against(
             "5 ms model, 1 client: p50", [ours for ours, _ in single],
             [bare for _, bare in single],
             unit="ms", peer=BARE,
         ),
     ]  # fmt: skip
+
+
+def _with_workers(bench: Bench, rounds: int, round_s: float) -> Row:
+    """Measure what as many workers as processors buy."""
+    count = os.cpu_count() or 1
+    with bench.ours(CLIENTS) as one, bench.ours(CLIENTS, workers=count) as several:
+        taken = _in_turn({"one": one.ask, "several": several.ask}, rounds, round_s)
+    rates = {name: [len(t) / round_s for t in times] for name, times in taken.items()}
+    name = f"5 ms model, {CLIENTS} clients: throughput, {count} workers"
+    return against(name, rates["several"], rates["one"], unit="requests/s", peer="one worker")
 
 
 def _in_turn(
@@ -218,10 +244,14 @@ def _of_digits(bench: Bench, rounds: int, round_s: float) -> list[Row]:
     with (
         bench.ours(1) as raw,
         bench.ours(1, kind="json") as in_json,
+        bench.floor("one") as floor,
+        bench.floor("two") as handed_on,
         bench.peers(1) as (peers, faults),
     ):
+        least = {FLOOR: floor.ask, HANDED_ON: handed_on.ask}
         taken = _in_turn(
             {"ours": raw.ask, BARE: bench.bare, "json": in_json.ask}
+            | least
             | {name: crowd.ask for name, crowd in peers.items()},
             rounds,
             round_s,
@@ -229,13 +259,16 @@ def _of_digits(bench: Bench, rounds: int, round_s: float) -> list[Row]:
     p50s = {name: [_ms(t) * US_PER_MS for t in times] for name, times in taken.items()}
     costs = {
         name: [with_all - bare for with_all, bare in zip(p50s[name], p50s[BARE], strict=True)]
-        for name in ("ours", *peers)
+        for name in ("ours", *least, *peers)
     }
     name = "digits model, 1 client"
     cost = f"{name}: p50 above the bare runtime"
     return [
         alone(cost, costs["ours"], unit="us", at_most=AIM_ABOVE_US),
-        *(against(cost, costs["ours"], costs[peer], unit="us", peer=peer) for peer in peers),
+        *(
+            against(cost, costs["ours"], costs[peer], unit="us", peer=peer)
+            for peer in (*least, *peers)
+        ),
         *(not_measured(name, why, peer=peer) for peer, why in faults.items()),
         against(f"{name}: p50, values as JSON", p50s["json"], p50s["ours"], unit="us", peer="raw"),
         alone(f"{name}: bare runtime", p50s[BARE], unit="us"),

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Annotated, Literal
 
 from controller.schemas import Bounds, Number, Request
-from wire.policy import PolicySpec
+from wire.policy import MAX_WORKERS, PolicySpec
 
 MAX_PRIORITY = 1000
 MAX_EXACT = 2**53
@@ -32,6 +32,8 @@ class PolicySharing(Request):
 
     weight: Number = _SPEC.shared.weight
     may_park: bool = _SPEC.shared.may_park
+    workers: Annotated[int, Bounds(le=MAX_WORKERS, strict=True)] = _SPEC.shared.workers
+    keep_previous: bool = _SPEC.shared.keep_previous
 
 
 @dataclass(kw_only=True)

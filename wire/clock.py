@@ -7,6 +7,7 @@ Rules:
 
 from __future__ import annotations
 
+import threading
 import time
 from typing import Protocol
 
@@ -26,6 +27,10 @@ class Clock(Protocol):
         """Wait for a duration in seconds."""
         ...
 
+    def wait(self, event: threading.Event, duration_s: float) -> bool:
+        """Wait for an event for at most so many seconds; tell whether it has happened."""
+        ...
+
 
 class SystemClock:
     """The machine's own clocks."""
@@ -41,3 +46,7 @@ class SystemClock:
     def sleep(self, duration_s: float) -> None:
         """Sleep for a duration in seconds."""
         time.sleep(duration_s)
+
+    def wait(self, event: threading.Event, duration_s: float) -> bool:
+        """Wait for an event for at most so many seconds; tell whether it has happened."""
+        return event.wait(duration_s)

@@ -66,10 +66,11 @@ class Objective(msgspec.Struct, frozen=True, kw_only=True):
 
 
 MAX_WEIGHT: Final = 1000.0
+MAX_WORKERS: Final = 64
 
 
-class Sharing(msgspec.Struct, frozen=True, kw_only=True):
-    """How a model shares the device with other models."""
+class Sharing(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """How a model shares the device with other models, and what it may hold of it."""
 
     weight: float = 1.0
     """What an answer of this model is worth beside one of the other models."""
@@ -77,12 +78,24 @@ class Sharing(msgspec.Struct, frozen=True, kw_only=True):
     may_park: bool = False
     """Whether the device may stop serving this model, as the last resort for the others."""
 
+    workers: int = 1
+    """In how many workers a variant of it should run at once, for throughput; no more than the
+    device has processors. Each needs its memory."""
+
+    keep_previous: bool = False
+    """Whether the version before stays loaded beside a new one, for requests that name it and for a
+    quick way back, as long as memory allows."""
+
     def faults(self) -> tuple[str, ...]:
         """Return what is wrong, each as one line; empty if it can be."""
         rules = (
             (
                 1.0 / MAX_WEIGHT <= self.weight <= MAX_WEIGHT,
                 f"sharing.weight is not within {1.0 / MAX_WEIGHT:g} to {MAX_WEIGHT:g}",
+            ),
+            (
+                1 <= self.workers <= MAX_WORKERS,
+                f"sharing.workers is not within 1 to {MAX_WORKERS}",
             ),
         )
         return tuple(text for holds, text in rules if not holds)
@@ -166,7 +179,7 @@ class PolicySpec(msgspec.Struct, frozen=True, kw_only=True):
         aims: dict[str, object] = to_builtins(self.aim)
         if "battery_until" in aims:
             del aims["battery_lasts_s"]
-        shared: dict[str, object] = to_builtins(self.shared)
+        shared = msgspec.structs.asdict(self.shared)
         return (
             plain
             | {f"objective.{key}": value for key, value in aims.items()}

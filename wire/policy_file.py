@@ -19,7 +19,7 @@ import msgspec
 
 from wire.codec import MAX_JSON_BYTES, convert, from_json, from_toml
 from wire.errors import PolicyFileError, WireFormatError
-from wire.policy import MAX_WEIGHT, Objective, PolicySpec, Sharing
+from wire.policy import MAX_WEIGHT, MAX_WORKERS, Objective, PolicySpec, Sharing
 from wire.settings_faults import no_such_setting, plain_fault
 
 OBJECTIVE: Final = "objective"
@@ -45,6 +45,8 @@ LIMITS: Final[Mapping[str, str]] = MappingProxyType(
         "objective.battery_until": 'a time of day in quotes, such as "18:00"',
         "sharing.weight": f"a number from {1.0 / MAX_WEIGHT:g} to {MAX_WEIGHT:g}",
         "sharing.may_park": "true or false",
+        "sharing.workers": f"a whole number from 1 to {MAX_WORKERS}",
+        "sharing.keep_previous": "true or false",
     }
 )
 """What each key may be."""

@@ -41,6 +41,8 @@ NO_MODEL: Final[Mapping[str, Any]] = MappingProxyType(
         "release": None,
         "package": None,
         "variant": None,
+        "workers": 0,
+        "kept": None,
         "reason": "",
         "pressures": [],
         "levers": None,
@@ -158,7 +160,7 @@ class Commands:
         }
 
     def _of_model(self, model: Model) -> dict[str, Any]:
-        record, adaptation = model.store.state, model.adaptation
+        record, adaptation, router = model.store.state, model.adaptation, model.model_server.router
         digest, variant = adaptation.in_service()
         active, decision = model.model_server.active, adaptation.decision
         resting = f"{model.name}:{adaptation.version}" if digest else None
@@ -168,6 +170,8 @@ class Commands:
             "release": digest,
             "package": active.release if active is not None else resting,
             "variant": variant,
+            "workers": router.workers,
+            "kept": router.kept.release if router.kept is not None else None,
             "reason": adaptation.rests or (decision.reason if decision else ""),
             "pressures": sorted(decision.state.pressures) if decision else [],
             "levers": to_builtins(decision.levers) if decision else None,

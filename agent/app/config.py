@@ -219,12 +219,15 @@ def read_named(path: Path, what: str, remedy: str = "check the path and the perm
         ) from exc
 
 
-def serving_settings(config: AgentConfig, *, threads: int = 1) -> ServingSettings:
+def serving_settings(
+    config: AgentConfig, *, threads: int = 1, processors: int = 1
+) -> ServingSettings:
     """Return the bounds on serving.
 
     Args:
         config: The configuration.
         threads: Threads that a worker may use.
+        processors: Of the device.
 
     Returns:
         The settings.
@@ -238,6 +241,7 @@ def serving_settings(config: AgentConfig, *, threads: int = 1) -> ServingSetting
             limits=WorkerLimits(
                 threads=threads, waiting=serving.waiting, memory_bytes=serving.memory_bytes
             ),
+            processors=processors,
             infer_timeout_s=serving.infer_timeout_s,
             drain_s=serving.drain_s,
             gap_wait_s=serving.gap_wait_s,

@@ -122,8 +122,13 @@ def serving(models: ModelsPort) -> Iterator[Family]:
     )
     yield _gauges(
         "worker_resident_memory_bytes",
-        "Memory of the worker that serves.",
-        ((active.memory_bytes, {"model": active.model.name}) for _, active in serving),
+        "Memory of the workers that serve.",
+        ((router.memory_bytes, {"model": active.model.name}) for router, active in serving),
+    )
+    yield _gauges(
+        "workers",
+        "In how many workers the variant runs.",
+        ((router.workers, {"model": active.model.name}) for router, active in serving),
     )
     switches = sum((router.switches for _, router in found), Counter[str]())
     samples = tuple(Sample(count, {"model": name}) for name, count in switches.items())

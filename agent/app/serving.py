@@ -54,7 +54,7 @@ def make_serving(
         recorder,
         clock,
         device=config.device,
-        settings=serving_settings(config, threads=profile.threads),
+        settings=serving_settings(config, threads=profile.threads, processors=os.cpu_count() or 1),
         verify=lambda digest, variant: damage.verify(
             open_package(slots.directory(digest), digest, trust), (variant,)
         ),

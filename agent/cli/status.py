@@ -4,10 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from wire.codec import to_builtins
 from wire.console.output import write, write_fields
 from wire.durations import format_duration
-from wire.policy import Sharing
 
 
 def write_status(status: dict[str, Any]) -> None:
@@ -40,6 +38,7 @@ def _model(status: dict[str, Any]) -> list[tuple[str, Any]]:
     fields = [
         ("package", status.get("package") or status["release"] or "none"),
         ("variant", f"{status['variant'] or 'none'} ({status['reason'] or 'nothing decided'})"),
+        *_workers(status),
         ("policy", policy_text(status["policy"]) + _origin(status)),
         *_sharing(status["policy"]),
         ("levers", _levers(status)),
@@ -87,13 +86,19 @@ def _origin(status: dict[str, Any]) -> str:
     return ", of this device's agent.toml" if status.get("own_policy") else ""
 
 
+def _workers(status: dict[str, Any]) -> list[tuple[str, Any]]:
+    """Return how many workers there are, if more than one are asked for, and what is kept."""
+    asked = (status["policy"].get("sharing") or {}).get("workers", 1)
+    fields = [("workers", f"{status.get('workers')} of {asked} asked for")] if asked > 1 else []
+    kept = status.get("kept")
+    return fields + ([("kept", f"{kept}, for requests that name it")] if kept else [])
+
+
 def _sharing(policy: dict[str, Any]) -> list[tuple[str, Any]]:
     """Return what a policy says of sharing the device, if it is not the default."""
-    default = to_builtins(Sharing())
     told = [
         f"{name} {str(value).lower() if isinstance(value, bool) else f'{value:g}'}"
         for name, value in (policy.get("sharing") or {}).items()
-        if value != default.get(name)
     ]
     return [("sharing", ", ".join(told))] if told else []
 

@@ -179,9 +179,8 @@ class Adaptation:
 
     @property
     def held_bytes(self) -> int:
-        """Memory that the worker that serves holds; 0 if none serves."""
-        active = self._model_server.active
-        return active.memory_bytes if active is not None else 0
+        """Memory that the workers hold; 0 if none serves."""
+        return self._model_server.held_bytes
 
     def is_resting(self, digest: str) -> bool:
         """Tell whether a package is in service and does not answer because it is not meant to."""

@@ -10,7 +10,10 @@ Rules:
 from __future__ import annotations
 
 import threading
+from collections.abc import Mapping
 from typing import Final
+
+import msgspec
 
 from agent.select.adaptation import Adaptation
 from agent.select.deciding import Asking
@@ -132,12 +135,50 @@ class Adaptations:
             each.supervise()
         asking = {name: found for name, each in models.items() if (found := each.asked())}
         decisions = choose_jointly(self._health, {n: each.asked for n, each in asking.items()})
-        for name in sorted(asking, key=lambda name: _gain_bytes(asking[name], decisions[name])):
-            models[name].follow(asking[name], decisions[name])
+        free_bytes = self._health.memory_available_bytes
+        for name, decision in in_turn(asking, decisions, free_bytes):
+            models[name].follow(asking[name], decision)
+
+
+def in_turn(
+    asking: Mapping[str, Asking], decisions: Mapping[str, Decision], free_bytes: int | None
+) -> list[tuple[str, Decision]]:
+    """Return the decisions in the order in which they are to be done, each with what is left then.
+
+    Args:
+        asking: What each decision is about.
+        decisions: What was decided, by the name of the model.
+        free_bytes: Memory that is free before the first; None if that is not known.
+
+    Returns:
+        Those first that free memory. Where a new worker does not fit beside the old one any more,
+        because models before it have taken the room, the old one ends first.
+    """
+    order = sorted(asking, key=lambda name: _gain_bytes(asking[name], decisions[name]))
+    found = []
+    for name in order:
+        decision = decisions[name]
+        if free_bytes is not None:
+            decision = _into(free_bytes, asking[name], decision)
+            free_bytes -= _gain_bytes(asking[name], decision)
+        found.append((name, decision))
+    return found
+
+
+def _into(free_bytes: int, asking: Asking, decision: Decision) -> Decision:
+    """Let the old worker end first, if the new one does not fit beside it."""
+    switch, before = decision.switch, asking.asked.context.variant
+    if switch is None or before is None or _need_bytes(asking, decision.variant) <= free_bytes:
+        return decision
+    return msgspec.structs.replace(decision, switch=msgspec.structs.replace(switch, gap=True))
 
 
 def _gain_bytes(asking: Asking, decision: Decision) -> int:
     """Return how much more memory a decision needs than what serves now."""
+    before = asking.asked.context.variant
+    return _need_bytes(asking, decision.variant) - _need_bytes(asking, before)
+
+
+def _need_bytes(asking: Asking, variant: str | None) -> int:
     needs = {c.name: c.peak_memory_bytes or 0 for c in asking.asked.candidates}
-    before, after = asking.asked.context.variant, decision.variant
-    return needs.get(after or "", 0) - needs.get(before or "", 0)
+    return needs.get(variant or "", 0)

@@ -140,7 +140,8 @@ class Deciding:
 
     def asked(self, loaded: Loaded, *, entering: bool = False) -> Asked:
         """Return the inputs of a decision; see `decide`."""
-        candidates = self.candidates(loaded)
+        workers = self._model_server.most_workers(self.policy.shared.workers)
+        candidates = tuple(_in_workers(each, workers) for each in self.candidates(loaded))
         return Asked(candidates, self.policy, self._context(candidates, entering=entering))
 
     def take(self, decision: Decision) -> None:
@@ -149,8 +150,14 @@ class Deciding:
         self.last = decision
         self._decided_by = self.policy
         levers = decision.levers
+        shared = self.policy.shared
+        is_short = decision.stream or "memory" in decision.state.pressures
         self._model_server.run_requests(
-            stream=decision.stream, joins=levers.joins, longest_wait_s=levers.longest_wait_s
+            stream=decision.stream,
+            joins=levers.joins,
+            longest_wait_s=levers.longest_wait_s,
+            workers=shared.workers,
+            keeps_previous=shared.keep_previous and not is_short,
         )
 
     def candidates(self, loaded: Loaded) -> tuple[Candidate, ...]:
@@ -181,12 +188,20 @@ class Deciding:
                 since,
                 name,
                 alone_ms=next((c.latency_p50_ms for c in candidates if c.name == name), None),
-                held_bytes=active.memory_bytes if active is not None else 0,
+                held_bytes=self._model_server.held_bytes,
                 period_s=period_s,
                 cpu_share=self._cpu_share,
-                waiting=active.waiting if active is not None else 0,
+                waiting=self._model_server.waiting,
+                workers=self._model_server.most_workers(self.policy.shared.workers),
             ),
             pinned=self.pinned,
             is_new_policy=self.policy != self._decided_by,
             levers=self.last.levers if self.last is not None else Levers(),
         )
+
+
+def _in_workers(c: Candidate, workers: int) -> Candidate:
+    """Return a variant as it is in several workers: each needs its memory."""
+    if workers == 1 or c.peak_memory_bytes is None:
+        return c
+    return msgspec.structs.replace(c, peak_memory_bytes=c.peak_memory_bytes * workers)

@@ -76,7 +76,11 @@ OF_DEVICE: Final = (
 
 
 class Observed(msgspec.Struct, frozen=True, kw_only=True):
-    """Observations of the serving variant since the last decision."""
+    """Observations of the serving variant since the last decision.
+
+    Where it runs in several workers, the requests and those that wait are those of one of them,
+    and the shares of the processor those of all.
+    """
 
     variant: str
     alone_ms: float | None

@@ -105,6 +105,8 @@ class Meter:
         Args:
             answered: The record of the request.
         """
+        if answered.is_before:  # as the work of another program
+            return
         if answered.outcome in {Outcome.UNKNOWN_MODEL, Outcome.INVALID}:
             if not answered.deferred:
                 self._request(-1.0)  # nobody knew when it came
@@ -180,8 +182,12 @@ def observed(
     period_s: float,
     cpu_share: float,
     waiting: int = 0,
+    workers: int = 1,
 ) -> Observed | None:
     """Return the observations of a period for a policy.
+
+    Several workers are taken for as many queues, each with its share of the requests. A request
+    goes to the one with the fewest, so it waits no longer than that says.
 
     Args:
         since: The result of `Meter.take`.
@@ -191,6 +197,7 @@ def observed(
         period_s: Length of the period.
         cpu_share: Share of the processor that one computing request takes.
         waiting: Requests that wait for their turn now.
+        workers: In how many workers the variant runs.
 
     Returns:
         The observations; None if nothing serves or no time has passed.
@@ -198,32 +205,36 @@ def observed(
     if variant is None or period_s <= 0.0:
         return None
     served, variants = since
-    answered = served.answered
+    answered, all_share = served.answered, min(cpu_share * workers, 1.0)
+    computed_s = (served.compute_s + served.deferred_s) / workers
     return Observed(
         variant=variant,
         alone_ms=alone_ms,
         held_bytes=held_bytes,
-        requests=max(served.requests, 0.0),
-        together=_together(served),
+        requests=max(served.requests, 0.0) / workers,
+        together=_together(served, workers),
         answered=answered,
         in_time=_in_time(served),
         samples=served.samples,
         compute_s=served.compute_s,
         latency_ms=served.latency_s / answered * MS_PER_S if answered else None,
         log_variance=_log_variance(served),
-        waiting=float(waiting),
-        own_load=min((served.compute_s + served.deferred_s) / period_s, 1.0) * cpu_share,
-        cpu_share=cpu_share,
+        waiting=waiting / workers,
+        own_load=min(computed_s / period_s, 1.0) * all_share,
+        cpu_share=all_share,
         mixed=bool(variants - {variant}),
     )
 
 
-def _together(served: Served) -> Together | None:
+def _together(served: Served, workers: int) -> Together | None:
     if not served.answered:
         return None
     # Of two that came by chance, one was there when the other came, or the other way round.
     within_s = min(2.0 * served.latency_s / served.answered, WINDOW_S)
-    return Together(requests=served.answered, pairs=served.pairs, within_s=within_s)
+    # Of those that came together, each worker gets its share.
+    return Together(
+        requests=served.answered / workers, pairs=served.pairs / workers**2, within_s=within_s
+    )
 
 
 def _in_time(served: Served) -> float:

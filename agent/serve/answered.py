@@ -47,7 +47,8 @@ class Answered(msgspec.Struct, frozen=True, kw_only=True):
     """Release of that variant."""
 
     active: ModelIdentity | None
-    """The model that is active when the answer is sent."""
+    """The model that is active when the answer is sent, or the version before if the request named
+    that."""
 
     outcome: Outcome
     code: str = ""
@@ -82,6 +83,9 @@ class Answered(msgspec.Struct, frozen=True, kw_only=True):
 
     deferred: bool = False
     """Whether it waited until the device had nothing better to do."""
+
+    is_before: bool = False
+    """Whether it was for the version before, which is kept beside the one that serves."""
 
 
 Listener: TypeAlias = Callable[[Answered], None]

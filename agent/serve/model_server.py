@@ -6,6 +6,10 @@ Rules:
 - If there is no memory for both, the old worker ends first, requests wait, and an event records
   the gap.
 - The model server replaces a worker that crashes or hangs.
+- Further workers of the variant that serves start and end one after another, while it serves; one
+  that cannot start is not tried again until another variant serves, or the policy asks anew.
+- The version before is kept only as long as the policy allows it, and ends before anything else
+  that needs memory has to.
 - Nothing here imports NumPy or a runtime.
 """
 
@@ -24,9 +28,10 @@ from agent.serve.benches import Benches
 from agent.serve.errors import NotServingError, WorkerCrashedError
 from agent.serve.frames import ProbeResult
 from agent.serve.pool import Prepared, WorkerPool
-from agent.serve.router import NOT_LOADED, Router
+from agent.serve.router import Router
 from agent.serve.routes import Handover, Route
-from agent.serve.settings import ServingSettings
+from agent.serve.routing import NOT_LOADED
+from agent.serve.settings import ServingSettings, Workers, workers_for
 from wire.clock import Clock
 from wire.errors import FleetError
 from wire.package.manifest import Variant
@@ -68,6 +73,9 @@ class ModelServer:
             recorder, clock, self._settings, device=device, benches=self.benches, verify=verify
         )
         self.router = Router(self._pool, recorder, clock, self._settings)
+        self._routes = self.router.routes
+        self._wanted = Workers(1, self._settings.limits.threads)
+        self._keeps = False
         self._idle: set[Prepared] = set()
         self._stopped = False
 
@@ -76,7 +84,38 @@ class ModelServer:
         """The variant that answers requests now; None if there is none."""
         return self.router.active
 
-    def run_requests(self, *, stream: bool, joins: bool, longest_wait_s: float | None) -> None:
+    @property
+    def held_bytes(self) -> int:
+        """Memory that all workers hold."""
+        return self._routes.memory_bytes
+
+    @property
+    def waiting(self) -> int:
+        """Requests that wait for their turn."""
+        return self._routes.waiting
+
+    def most_workers(self, asked: int) -> int:
+        """Return how many workers a variant gets.
+
+        Args:
+            asked: How many the policy asks for.
+
+        Returns:
+            As many as the device has processors for, or as could start.
+        """
+        route = self._routes.route
+        most = math.inf if route is None else route.most_lanes
+        return int(min(self._shared(asked).count, most))
+
+    def run_requests(
+        self,
+        *,
+        stream: bool,
+        joins: bool,
+        longest_wait_s: float | None,
+        workers: int,
+        keeps_previous: bool,
+    ) -> None:
         """Say how requests are run from now on.
 
         Args:
@@ -84,7 +123,16 @@ class ModelServer:
             joins: Whether several requests may be joined into one run.
             longest_wait_s: How long a request may wait that has no deadline of its own; None for
                 no limit.
+            workers: How many workers the variant should have; `supervise` starts and ends them.
+            keeps_previous: Whether the version before may stay beside the one that serves.
         """
+        wanted, route = self._shared(workers), self._routes.route
+        if wanted != self._wanted and route is not None:
+            route.most_lanes = math.inf
+        self._wanted, self._pool.threads = wanted, wanted.threads
+        self._keeps = keeps_previous
+        if not keeps_previous:
+            self._retire(self._routes.keep(None))
         wait_s = math.inf if longest_wait_s is None else longest_wait_s
         self.router.mode = msgspec.structs.replace(
             self.router.mode, stream=stream, joins=joins, longest_wait_s=wait_s
@@ -147,13 +195,15 @@ class ModelServer:
         """
         if self.active is None:  # a probe does not wait during a handover
             raise NotServingError("no model is loaded")
-        with self.router.entered() as route:
-            return route.target.worker.probe(timeout_s=self._settings.probe_timeout_s)
+        with self._routes.entered() as place:
+            return place.lane.target.worker.probe(timeout_s=self._settings.probe_timeout_s)
 
     def prepare(
         self, package: Path, digest: str, variant: Variant, *, stop_first: bool = False
     ) -> Prepared:
         """Start a worker for a variant and warm it up; requests do not reach it yet.
+
+        If it is the version before, which is still loaded, that is ready at once.
 
         Args:
             package: The package's directory; its files have been verified.
@@ -173,15 +223,17 @@ class ModelServer:
             NotServingError: The model server has been stopped.
         """
         model = self._pool.identify(package, variant)
+        kept = self._take_kept(package, digest, variant)
         if stop_first:
-            self._retire(self.router.begin_handover())
+            self._retire(self._routes.keep(None))
+            self._retire(self._routes.begin_handover())
         try:
-            prepared = self._pool.start(package, digest, variant, model)
+            prepared = kept or self._pool.start(package, digest, variant, model)
         except BaseException:
             if stop_first:
                 self._restore()
             raise
-        handover = self.router.handover
+        handover = self._routes.handover
         if stop_first and handover is not None:
             handover.follower = prepared
         with self._lock:
@@ -209,10 +261,10 @@ class ModelServer:
                 raise WorkerCrashedError("the worker ended before it was activated")
             self._idle.discard(prepared)
             self.benches.forgive(prepared.digest, prepared.variant.name)
-            old, handover = self.router.put(prepared)
+            old, handover = self._routes.put(prepared)
         if handover is not None:
             self._tell_of(handover, prepared)
-        self._retire(old)
+        self._retire(self._put_aside(old, prepared))
 
     def discard(self, prepared: Prepared) -> None:
         """End a worker that was not activated.
@@ -225,7 +277,7 @@ class ModelServer:
                 return
             self._idle.discard(prepared)
         prepared.stop()
-        handover = self.router.handover
+        handover = self._routes.handover
         if handover is not None and handover.follower is prepared:
             self._restore()
 
@@ -235,12 +287,17 @@ class ModelServer:
         Args:
             why: What requests are told that come from now on.
         """
-        old, _ = self.router.put(None, why)
+        old, _ = self._routes.put(None, why)
+        self._retire(self._routes.keep(None))
         self._retire(old)
 
     def supervise(self) -> None:
-        """Replace a worker that died while it had no request; called about once a second."""
-        self.router.supervise()
+        """Replace a worker that died while it had no request; start or end one that is too few.
+
+        Called about once a second.
+        """
+        self._routes.supervise()
+        self._keep_workers()
 
     def stop(self) -> None:
         """Finish the requests that have begun and end all workers; `prepare` fails from now on."""
@@ -248,33 +305,83 @@ class ModelServer:
             self._stopped = True
             idle = tuple(self._idle)
             self._idle.clear()
-            old, _ = self.router.put(None)
-        self.router.retire(old, min(self._settings.drain_s, STOP_DRAIN_S))
+            old, _ = self._routes.put(None)
+        for route in (old, self._routes.keep(None)):
+            self._routes.retire(route, min(self._settings.drain_s, STOP_DRAIN_S))
         for prepared in idle:
             prepared.stop()
 
     def _retire(self, old: Route | None) -> None:
-        self.router.retire(old, self._settings.drain_s)
+        self._routes.retire(old, self._settings.drain_s)
+
+    def _shared(self, workers: int) -> Workers:
+        settings = self._settings
+        return workers_for(workers, threads=settings.limits.threads, processors=settings.processors)
+
+    def _keep_workers(self) -> None:
+        """Start one worker more, or end one, if the variant that serves has not what it should."""
+        wanted, route = self._wanted, self._routes.route
+        if route is None or self._pool.is_benched(route.target):
+            return
+        stale = [lane for lane in route.lanes if lane.target.worker.threads != wanted.threads]
+        if len(route.lanes) > wanted.count:
+            self._routes.take_away(route, (stale or route.lanes)[-1], self._settings.drain_s)
+        elif len(route.lanes) < min(wanted.count, route.most_lanes):
+            self._start_further(route)
+        elif stale and route.most_lanes > len(route.lanes) and self._start_further(route):
+            self._routes.take_away(route, stale[0], self._settings.drain_s)
+
+    def _start_further(self, route: Route) -> bool:
+        """Start one worker more for what serves; tell whether it has the requests now."""
+        try:
+            further = self._pool.start_again(route.target)
+        except FleetError as exc:
+            route.most_lanes = len(route.lanes)
+            number = f"{len(route.lanes)} of {self._wanted.count}"
+            why = f"no further worker could start, so {number} serve: {exc.message}"
+            self._pool.tell("worker", why, route.target)
+            return False
+        if not self._routes.add(route, further):
+            further.stop()
+            return False
+        return True
+
+    def _take_kept(self, package: Path, digest: str, variant: Variant) -> Prepared | None:
+        """Return a variant of the version before that is still loaded; None if it is not."""
+        kept = self._routes.kept
+        if kept is None or not kept.worker.is_alive or kept.package_dir != package:
+            return None
+        is_it = (kept.digest, kept.variant.name) == (digest, variant.name)
+        return self._routes.take_kept() if is_it else None
+
+    def _put_aside(self, old: Route | None, prepared: Prepared) -> Route | None:
+        """Keep the version before if it may stay; return the route that has to end instead."""
+        if old is None or not self._keeps or old.target.model.version == prepared.model.version:
+            return old
+        before = self._routes.keep(old)
+        for lane in old.lanes[1:]:  # one worker is enough for the few who ask for it
+            self._routes.take_away(old, lane, self._settings.drain_s)
+        return before
 
     def _restore(self) -> None:
         """End a handover by starting again the variant that served before it."""
-        handover = self.router.handover
+        handover = self._routes.handover
         if handover is None:
             return
         previous = handover.previous
         if previous is None:
-            self.router.put(None)
+            self._routes.put(None)
             return
         try:
             restored = self._pool.start_again(previous)
         except FleetError as exc:
-            self.router.put(None)
+            self._routes.put(None)
             self._pool.tell("worker", exc.message, previous)
             return
         with self._lock:
-            wanted = not self._stopped and self.router.handover is handover
+            wanted = not self._stopped and self._routes.handover is handover
             if wanted:
-                self.router.put(restored)
+                self._routes.put(restored)
         if wanted:
             self._tell_of(handover, restored)
         else:

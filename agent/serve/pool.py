@@ -90,6 +90,8 @@ class WorkerPool:
         self._device = device
         self._verify = verify
         self.benches = benches
+        self.threads = settings.limits.threads
+        """Threads of the workers that start from now on."""
 
     def identify(self, package: Path, variant: Variant) -> ModelIdentity:
         """Return the name and version under which a worker serves its model.
@@ -114,7 +116,7 @@ class WorkerPool:
         return ModelIdentity(name=manifest.name, version=manifest.version, parameters=parameters)
 
     def start(self, package: Path, digest: str, variant: Variant, model: ModelIdentity) -> Prepared:
-        """Start a worker.
+        """Start a worker, with as many threads as workers have now.
 
         Args:
             package: The package's directory, whose files have been verified.
@@ -128,7 +130,7 @@ class WorkerPool:
         Raises:
             WorkerError: The worker does not load the variant, crashes or takes too long.
         """
-        limits = self._settings.limits
+        limits = msgspec.structs.replace(self._settings.limits, threads=self.threads)
         worker = WorkerProcess.start(
             package,
             variant,
@@ -175,10 +177,7 @@ class WorkerPool:
         Returns:
             The variant in a new worker; None if the variant is benched or does not start.
         """
-        if crashed.scheduler.ended_by_request:
-            self.tell("worker", f"ended for a large request: {reason}", crashed)
-        else:
-            self._count_crash(crashed, reason)
+        self.note_end(crashed, reason)
         if self.is_benched(crashed):
             return None
         try:
@@ -186,6 +185,19 @@ class WorkerPool:
         except FleetError as exc:
             self._count_crash(crashed, exc.message)
             return None
+
+    def note_end(self, crashed: Prepared, reason: str) -> None:
+        """Count the end of a worker, and tell of it.
+
+        Args:
+            crashed: The variant in the worker that crashed, or that was ended for a request with
+                too many samples: that is no crash.
+            reason: Why it ended.
+        """
+        if crashed.scheduler.ended_by_request:
+            self.tell("worker", f"ended for a large request: {reason}", crashed)
+        else:
+            self._count_crash(crashed, reason)
 
     def is_benched(self, prepared: Prepared) -> bool:
         """Tell whether a variant crashed too often to go on."""

@@ -1,8 +1,10 @@
-"""What the router works with: a client's request, the way to a worker, and a time without one."""
+"""What the router works with: a client's request, the way to workers, and a time without one."""
 
 from __future__ import annotations
 
+import math
 import threading
+from typing import NamedTuple
 
 import msgspec
 
@@ -32,15 +34,43 @@ class InferenceCall(msgspec.Struct, frozen=True, kw_only=True):
     """Whether it comes after all others, and counts as no demand of an application."""
 
 
-class Route(msgspec.Struct, kw_only=True, eq=False):
-    """Leads requests to one variant; its worker can be replaced."""
+class Lane(msgspec.Struct, kw_only=True, eq=False):
+    """One worker of a route, and how many requests it has."""
 
     target: Prepared
-    """The variant in its present worker."""
+    in_flight: int = 0
+
+
+class Route(msgspec.Struct, kw_only=True, eq=False):
+    """Leads requests to one variant, in one worker or in several; each can be replaced."""
+
+    lanes: tuple[Lane, ...]
+    """Never empty."""
+
+    most_lanes: float = math.inf
+    """How many there can be, as far as is known: no more could start."""
 
     in_flight: int = 0
     is_closed: bool = False
     replacing: threading.Lock = msgspec.field(default_factory=threading.Lock)
+
+    @property
+    def target(self) -> Prepared:
+        """The variant in its first worker."""
+        return self.lanes[0].target
+
+    @property
+    def least_busy(self) -> Lane:
+        """The worker with the fewest requests; of several the first."""
+        lanes = self.lanes
+        return lanes[0] if len(lanes) == 1 else min(lanes, key=lambda lane: lane.in_flight)
+
+
+class Place(NamedTuple):
+    """Where a request is."""
+
+    route: Route
+    lane: Lane
 
 
 class Handover(msgspec.Struct, kw_only=True, eq=False):

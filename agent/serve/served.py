@@ -15,8 +15,8 @@ from agent.serve.answered import Listener
 from agent.serve.errors import UnknownModelError
 from agent.serve.frames import RETRY_AFTER, Reply
 from agent.serve.pool import Prepared
-from agent.serve.router import NOT_LOADED
 from agent.serve.routes import InferenceCall
+from agent.serve.routing import NOT_LOADED
 from agent.serve.statistics import Statistics
 from wire.clock import Clock, SystemClock
 
@@ -30,6 +30,11 @@ class InferencePort(Protocol):
     @property
     def active(self) -> Prepared | None:
         """The variant that serves now."""
+        ...
+
+    @property
+    def kept(self) -> Prepared | None:
+        """The version before, if it answers requests that name it."""
         ...
 
     @property
@@ -81,6 +86,24 @@ class Served(NamedTuple):
     statistics: Statistics
     loading: LoadingPort | None
     """None if it is always loaded, as in tests."""
+
+    @property
+    def versions(self) -> tuple[Prepared, ...]:
+        """What answers requests: the version that serves first, then the one before if it does."""
+        found = (self.router.active, self.router.kept)
+        return tuple(each for each in found if each is not None)
+
+    def is_ready(self, version: Prepared) -> bool:
+        """Tell whether a version that serves would answer now."""
+        is_active = version is self.router.active
+        return self.router.is_ready if is_active else version.worker.is_alive
+
+    def version(self, asked: str | None) -> Prepared | None:
+        """Return a version that answers requests; None for the one that serves."""
+        active = self.router.active
+        if asked is None or (active is not None and active.model.version == asked):
+            return active
+        return next((each for each in self.versions if each.model.version == asked), None)
 
     @property
     def is_expected(self) -> bool:

@@ -75,6 +75,28 @@ class WorkerLimits(msgspec.Struct, frozen=True, kw_only=True):
     """Requests that may wait for it."""
 
 
+class Workers(msgspec.Struct, frozen=True):
+    """How many workers a variant gets, and how many threads each of them."""
+
+    count: int
+    threads: int
+
+
+def workers_for(asked: int, *, threads: int, processors: int) -> Workers:
+    """Share the processors of a device among the workers that a policy asks for.
+
+    Args:
+        asked: How many workers, at least 1.
+        threads: Threads that one worker may use by itself.
+        processors: Of the device; more workers than these would only wait for each other.
+
+    Returns:
+        How many there should be, so that all their threads together have a processor each.
+    """
+    count = max(1, min(asked, processors))
+    return Workers(count, max(1, min(threads, processors // count)))
+
+
 class ServingSettings(msgspec.Struct, frozen=True, kw_only=True):
     """Bounds on the workers and on waiting for them.
 
@@ -83,6 +105,9 @@ class ServingSettings(msgspec.Struct, frozen=True, kw_only=True):
     """
 
     limits: WorkerLimits = msgspec.field(default_factory=WorkerLimits)
+    processors: int = 1
+    """Of the device; workers of one model share them."""
+
     start_timeout_s: float = 20.0
     """Less than systemd's watchdog allows, because the daemon may be waiting for it."""
 

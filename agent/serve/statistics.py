@@ -1,7 +1,7 @@
-"""How many requests the model that serves has answered, and how long that took.
+"""How many requests each version of a model has answered, and how long that took.
 
 Rules:
-- The counters start with the first request; another model or version starts at zero.
+- The counters of a version start with its first request. Two versions are counted at a time.
 - As the extension has it, the figures of time count a request once, `inference_count` counts its
   samples, and `execution_count` the runs of the model: joined requests share one.
 
@@ -24,8 +24,30 @@ QUEUE: Final = "queue"
 COMPUTE: Final = "compute_infer"
 
 
+KEPT: Final = 2
+"""The version that serves, and the one before, which may be kept beside it."""
+
+
+class _Figures:
+    """Figures of one version."""
+
+    __slots__ = ("kinds", "last_ms", "runs", "samples")
+
+    def __init__(self) -> None:
+        self.last_ms = 0
+        self.samples = 0
+        self.runs = 0.0
+        self.kinds = {kind: [0, 0] for kind in (SUCCESS, FAIL, QUEUE, COMPUTE)}
+        """A count and nanoseconds for each kind."""
+
+    def add(self, kind: str, took_s: float) -> None:
+        figure = self.kinds[kind]
+        figure[0] += 1
+        figure[1] += int(took_s * 1e9)
+
+
 class Statistics:
-    """Figures of one model at a time.
+    """Figures of a model, for each version that serves.
 
     Args:
         clock: For the time of the last request.
@@ -34,15 +56,11 @@ class Statistics:
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
         self._lock = threading.Lock()
-        self._model = ("", "")
-        self._last_ms = 0
-        self._samples = 0
-        self._runs = 0.0
-        self._figures: dict[str, list[int]] = {}
-        """A count and nanoseconds for each kind."""
+        self._versions: dict[tuple[str, str], _Figures] = {}
+        """The one that began last stands last."""
 
     def count(self, answered: Answered) -> None:
-        """Count a request, if it is for the model that is active.
+        """Count a request, if it is for a version that serves.
 
         Args:
             answered: The record of the request.
@@ -52,43 +70,41 @@ class Statistics:
             return
         is_ok = answered.outcome is Outcome.OK
         with self._lock:
-            self._begin(model)
-            self._last_ms = int(self._clock.now_s() * 1000)
-            self._add(SUCCESS if is_ok else FAIL, answered.total_s)
+            figures = self._of(model)
+            figures.last_ms = int(self._clock.now_s() * 1000)
+            figures.add(SUCCESS if is_ok else FAIL, answered.total_s)
             if is_ok:
-                self._add(QUEUE, answered.queue_s)
-                self._add(COMPUTE, answered.compute_s)
-                self._samples += answered.samples
-                self._runs += 1.0 / answered.joined
+                figures.add(QUEUE, answered.queue_s)
+                figures.add(COMPUTE, answered.compute_s)
+                figures.samples += answered.samples
+                figures.runs += 1.0 / answered.joined
 
     def document(self, model: ModelIdentity) -> dict[str, Any]:
-        """Return the figures, an item of `model_stats` in the statistics extension.
+        """Return the figures of a version, an item of `model_stats` in the statistics extension.
 
         Args:
-            model: The model that serves.
+            model: The version.
         """
         with self._lock:
-            self._begin(model)
-            figures = {
-                kind: {"count": count, "ns": ns} for kind, (count, ns) in self._figures.items()
+            figures = self._of(model)
+            kinds = {
+                kind: {"count": count, "ns": ns} for kind, (count, ns) in figures.kinds.items()
             }
-            last_ms, samples, runs = self._last_ms, self._samples, round(self._runs)
+            last_ms, samples, runs = figures.last_ms, figures.samples, round(figures.runs)
         return {
             "name": model.name,
             "version": model.version,
             "last_inference": last_ms,
             "inference_count": samples,
             "execution_count": runs,
-            "inference_stats": figures,
+            "inference_stats": kinds,
         }
 
-    def _begin(self, model: ModelIdentity) -> None:
-        if self._model != (model.name, model.version):
-            self._model = (model.name, model.version)
-            self._last_ms, self._samples, self._runs = 0, 0, 0.0
-            self._figures = {kind: [0, 0] for kind in (SUCCESS, FAIL, QUEUE, COMPUTE)}
-
-    def _add(self, kind: str, took_s: float) -> None:
-        figure = self._figures[kind]
-        figure[0] += 1
-        figure[1] += int(took_s * 1e9)
+    def _of(self, model: ModelIdentity) -> _Figures:
+        key = (model.name, model.version)
+        figures = self._versions.get(key)
+        if figures is None:
+            figures = self._versions[key] = _Figures()
+            if len(self._versions) > KEPT:
+                del self._versions[next(iter(self._versions))]
+        return figures

@@ -1,4 +1,4 @@
-"""Serves a package at the agent's own endpoint: `our_endpoint.py PACKAGE MAX_BATCH`.
+"""Serves a package at the agent's own endpoint: `our_endpoint.py PACKAGE MAX_BATCH [WORKERS]`.
 
 Prints its port, and ends with its input.
 """
@@ -17,13 +17,18 @@ from wire.clock import SystemClock
 from wire.package.manifest import manifest_from_bytes
 
 
-def main(package: Path, max_batch: int) -> None:
+def main(package: Path, max_batch: int, workers: int) -> None:
     """Serve the package's first variant."""
     clock = SystemClock()
-    settings = ServingSettings(mode=Mode(max_batch=max_batch))
+    settings = ServingSettings(mode=Mode(max_batch=max_batch), processors=workers)
     server = ModelServer(Recorder(clock), clock, settings=settings)
     variant = manifest_from_bytes((package / "manifest.json").read_bytes()).variants[0]
     server.switch_to(package, "d" * 64, variant)
+    server.run_requests(
+        stream=False, joins=True, longest_wait_s=None, workers=workers, keeps_previous=False
+    )
+    for _ in range(workers):
+        server.supervise()
     endpoint = Endpoint(Alone(server.router))
     endpoint.start()
     print(endpoint.address.rpartition(":")[2], flush=True)
@@ -33,4 +38,4 @@ def main(package: Path, max_batch: int) -> None:
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]), int(sys.argv[2]))
+    main(Path(sys.argv[1]), int(sys.argv[2]), int(sys.argv[3]) if sys.argv[3:] else 1)

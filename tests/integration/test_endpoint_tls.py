@@ -35,6 +35,7 @@ class Echo:
     """Answers with the body that it was asked."""
 
     active: Prepared | None = None
+    kept: Prepared | None = None
     is_ready = True
 
     def __init__(self) -> None:

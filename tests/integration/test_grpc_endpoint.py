@@ -48,6 +48,7 @@ class Noting:
     """Answers with a refusal, and notes what it was asked."""
 
     active: Prepared | None = None
+    kept: Prepared | None = None
     is_ready = True
 
     def __init__(self, reply: Reply) -> None:

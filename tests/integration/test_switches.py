@@ -146,7 +146,7 @@ def gaps(rig: Rig) -> tuple[list[Event], int]:
 
 def waiting(rig: Rig) -> int:
     """Return how many requests wait for the end of a gap."""
-    gap = rig.server.router.handover
+    gap = rig.server.router.routes.handover
     return gap.waited if gap is not None else 0
 
 

@@ -28,6 +28,11 @@ class FakeClock:
         self.slept_s.append(duration_s)
         self.advance(duration_s)
 
+    def wait(self, event: threading.Event, duration_s: float) -> bool:
+        if not event.is_set():
+            self.sleep(duration_s)
+        return event.is_set()
+
     def correct(self, by_s: float) -> None:
         """Set the wall clock right, as NTP does; no time passes."""
         with self._lock:

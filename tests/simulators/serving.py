@@ -29,7 +29,6 @@ class FakeWorker:
     """From where it reads its golden sample at each probe."""
 
     memory_bytes: int = 0
-    waiting: int = 0
 
 
 @dataclass
@@ -59,12 +58,34 @@ class FakeModelServer:
     streams: bool = False
     joins: bool = True
     longest_wait_s: float | None = None
+    waiting: int = 0
+    workers: int = 1
+    most: int = 64
+    """How many workers can start."""
+
+    keeps_previous: bool = False
     why_none: str = ""
     stopped_first: list[str] = field(default_factory=list)
     """Variants for which the worker before had to end first."""
 
-    def run_requests(self, *, stream: bool, joins: bool, longest_wait_s: float | None) -> None:
+    @property
+    def held_bytes(self) -> int:
+        return self.active.memory_bytes if self.active is not None else 0
+
+    def most_workers(self, asked: int) -> int:
+        return min(asked, self.most)
+
+    def run_requests(
+        self,
+        *,
+        stream: bool,
+        joins: bool,
+        longest_wait_s: float | None,
+        workers: int,
+        keeps_previous: bool,
+    ) -> None:
         self.streams, self.joins, self.longest_wait_s = stream, joins, longest_wait_s
+        self.workers, self.keeps_previous = workers, keeps_previous
 
     def switch_to(
         self, package: Path, digest: str, variant: Variant, *, stop_first: bool = False

@@ -256,9 +256,8 @@ class InferenceApi:
         active = served.router.active if served is not None else None
         if served is None and self._models.all():
             return Reply.refusal(404, str(UnknownModelError(*asked)))
-        if active is None or (
-            asked[0] == active.model.name and asked[1] in {None, active.model.version}
-        ):
+        found = served.version(asked[1]) if served is not None else None
+        if active is None or (found is not None and asked[0] == found.model.name):
             return None
         return Reply.refusal(404, str(UnknownModelError(*asked)))
 
@@ -276,22 +275,25 @@ class InferenceApi:
         if (unknown := self._unknown(asked)) is not None:
             return unknown
         served = self._models.find(asked[0])
-        active = served.router.active if served is not None else None
-        if served is None or active is None or (action == "/ready" and not served.router.is_ready):
+        found = served.version(asked[1]) if served is not None else None
+        if served is None or found is None:
             return _not_ready(served.why_not_ready if served is not None else NOT_READY)
-        model = active.model
+        model = found.model
         if action == "/ready":
-            return _reading(method, {"name": model.name, "ready": True})
+            is_up = served.is_ready(found)
+            ready = {"name": model.name, "ready": True}
+            return _reading(method, ready) if is_up else _not_ready(served.why_not_ready)
         if action == "/config":
-            return _reading(method, extensions.config_document(active))
+            return _reading(method, extensions.config_document(found))
         if action == "/stats":
-            return _reading(method, _statistics([served]))
-        info = active.variant.info
+            figures = served.statistics.document(model)
+            return _reading(method, {"model_stats": [figures]})
+        info = found.variant.info
         return _reading(
             method,
             {
                 "name": model.name,
-                "versions": [model.version],
+                "versions": [each.model.version for each in served.versions],
                 "platform": info.runtime,
                 "inputs": to_builtins(info.inputs),
                 "outputs": to_builtins(info.outputs),
@@ -301,10 +303,9 @@ class InferenceApi:
 
 
 def _statistics(models: Iterable[Served]) -> dict[str, Any]:
-    found = [(served.statistics, served.router.active) for served in models]
     return {
         "model_stats": [
-            statistics.document(active.model) for statistics, active in found if active is not None
+            served.statistics.document(each.model) for served in models for each in served.versions
         ]
     }
 

@@ -134,6 +134,9 @@ def _rows(model: Served) -> Iterator[dict[str, Any]]:
     elif model.loading is not None and model.loading.rests:
         state = _unavailable(model.loading.rests)
         yield {"name": model.name, "version": model.loading.version} | state
+    kept = model.router.kept
+    if kept is not None and kept.worker.is_alive:
+        yield {"name": kept.model.name, "version": kept.model.version} | _READY
 
 
 def _unavailable(reason: str) -> dict[str, str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from pathlib import Path
 
 import pytest
@@ -56,6 +57,10 @@ class Board:
     def sleep(self, duration_s: float) -> None:
         self.clock.advance(duration_s)
         self.write()
+
+    def wait(self, event: threading.Event, duration_s: float) -> bool:
+        self.sleep(duration_s)
+        return event.is_set()
 
     def infer(self) -> None:
         self._runs += 1

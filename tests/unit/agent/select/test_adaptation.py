@@ -17,7 +17,7 @@ from tests.simulators.device import Heard
 from tests.simulators.packages import PROFILE, TRUST, package, variant
 from tests.simulators.serving import FakeModelServer
 from wire.health import HealthSnapshot
-from wire.policy import Objective, PolicySpec
+from wire.policy import Objective, PolicySpec, Sharing
 
 MIB = 2**20
 BEST = variant("best", accuracy=0.99, latency_ms=40.0, memory_bytes=300 * MIB)
@@ -182,3 +182,23 @@ def test_a_reading_that_no_device_can_have_reaches_no_policy(tmp_path: Path) -> 
     assert decision is not None
     assert decision.inputs["headroom"] is None
     assert decision.variant == "best"
+
+
+def test_the_memory_of_all_workers_decides(tmp_path: Path) -> None:
+    several = msgspec.structs.replace(ADAPTIVE, sharing=Sharing(workers=4))
+    rig = Rig(tmp_path, several)
+    rig.enter(900 * MIB)  # three of the best, and the reserve
+    assert rig.adaptation.active()[1] == "small"
+    assert rig.server.workers == 4
+    rig.server.most = 2
+    took = [rig.tick(900 * MIB, requests=1, compute_s=0.005) for _ in range(60)]
+    assert took[-1] == "best"
+
+
+def test_the_version_before_is_the_first_to_go_when_memory_is_short(tmp_path: Path) -> None:
+    keeping = msgspec.structs.replace(ADAPTIVE, sharing=Sharing(keep_previous=True))
+    rig = Rig(tmp_path, keeping)
+    rig.enter(900 * MIB)
+    assert rig.server.keeps_previous
+    rig.tick(20 * MIB)
+    assert not rig.server.keeps_previous

@@ -282,3 +282,16 @@ def test_while_the_worker_of_one_model_starts_the_others_go_on(rig: Rig) -> None
         let_go.set()
         install.join(PATIENCE_S)
     assert rig.models["digits"].active()[1] is not None
+
+
+def test_two_that_grow_in_one_second_never_load_into_the_same_room(rig: Rig) -> None:
+    names = ("digits", "speech", "video")
+    rig.all.note(WARM)
+    for name in names:
+        rig.add(name, msgspec.structs.replace(RULES, low_memory_bytes=0))
+        rig.serve(name)
+    rig.tick(HOT)
+    # Two of 300 MiB fit beside the old ones of 50; the third has to wait for the end of its own.
+    rig.tick(msgspec.structs.replace(COOL, memory_available_bytes=750 * MIB))
+    assert {name: rig.models[name].active()[1] for name in names} == dict.fromkeys(names, "best")
+    assert [name for name in names if rig.servers[name].stopped_first] == ["video"]

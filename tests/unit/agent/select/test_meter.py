@@ -6,6 +6,7 @@ import math
 import statistics
 import threading
 
+import msgspec
 import pytest
 
 from agent.select.batches import WINDOW_S, Together
@@ -272,3 +273,36 @@ def test_times_that_nobody_asks_for_are_forgotten() -> None:
     meter.take()
     count(meter, answered(total_s=late_s))
     assert meter.take()[0].pairs == 0.0
+
+
+def test_several_workers_are_as_many_queues_with_a_share_of_the_requests_each() -> None:
+    one, all_of_them = Meter(FakeClock()), Meter(FakeClock())
+    for _ in range(10):
+        one.came()
+        answer(one, "a")
+    for _ in range(30):
+        all_of_them.came()
+        answer(all_of_them, "a")
+    alone, together = (
+        observed(
+            meter.take(), "a", alone_ms=10.0, held_bytes=5, period_s=2.0, cpu_share=0.25,
+            waiting=2 * workers, workers=workers,
+        )
+        for meter, workers in ((one, 1), (all_of_them, 3))
+    )  # fmt: skip
+    assert alone is not None
+    assert together is not None
+    assert (together.requests, together.waiting) == (alone.requests, alone.waiting)
+    assert together.latency_ms == pytest.approx(alone.latency_ms)
+    assert together.cpu_share == pytest.approx(3 * alone.cpu_share)
+    assert together.own_load == pytest.approx(3 * alone.own_load)
+    assert together.together is not None
+    assert alone.together is not None
+    assert together.together.requests == pytest.approx(alone.together.requests)
+
+
+def test_requests_for_the_version_before_are_no_demand_and_no_answers() -> None:
+    meter = Meter(FakeClock())
+    meter.count(msgspec.structs.replace(answered("a"), is_before=True))
+    served, variants = meter.take()
+    assert (served.requests, served.answered, variants) == (0.0, 0.0, frozenset())

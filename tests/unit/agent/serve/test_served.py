@@ -29,6 +29,7 @@ class Named:
     """Answers with its own name, and counts its requests."""
 
     active: Prepared | None = None
+    kept: Prepared | None = None
 
     def __init__(self, name: str) -> None:
         self.name = name

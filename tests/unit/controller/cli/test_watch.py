@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, replace
 
@@ -29,6 +30,10 @@ class StepClock:
 
     def sleep(self, duration_s: float) -> None:
         self.at_s += duration_s
+
+    def wait(self, event: threading.Event, duration_s: float) -> bool:
+        self.sleep(duration_s)
+        return event.is_set()
 
 
 def rollout(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from dataclasses import dataclass
 
 
@@ -21,3 +22,7 @@ class ManualClock:
     def sleep(self, duration_s: float) -> None:
         self.wall_s += duration_s
         self.steady_s += duration_s
+
+    def wait(self, event: threading.Event, duration_s: float) -> bool:
+        self.sleep(duration_s)
+        return event.is_set()
