@@ -40,7 +40,7 @@ from controller.cli.errors import (
     UnreachableError,
 )
 from controller.cli.target import Target, find_controller
-from controller.schemas import Fault, Request, given_fields
+from controller.schemas import Fault, Health, Request, given_fields
 from wire.codec import from_json
 from wire.console.output import remark
 from wire.console.text import plain_text
@@ -72,6 +72,21 @@ def connect(context: typer.Context) -> ApiClient:
     if api.is_overheard:
         remark("warning: CLEAR TEXT: everybody on the way can read the API token; use https://")
     return api
+
+
+def tell_cut_off(api: ApiClient) -> None:
+    """Say that the controller has no connection with the broker, if that is so.
+
+    Args:
+        api: The controller, which has answered already.
+    """
+    health = api.get("/v1/health", Health)
+    if not health.broker_connected:
+        needs = next(iter(health.needs), "a connection with the MQTT broker")
+        remark(
+            "warning: devices hear nothing, and what is shown of them may be old: the controller "
+            f"lacks {plain_text(needs)}"
+        )
 
 
 class ApiClient:

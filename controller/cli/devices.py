@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from controller.cli.arguments import JsonOption, changed_labels, parse_duration
-from controller.cli.client import ApiClient, connect, segment
+from controller.cli.client import ApiClient, connect, segment, tell_cut_off
 from controller.cli.commands import Commands, add_command, add_group
 from controller.cli.device_models import model_fields, models_of, write_models
 from controller.cli.errors import ArgumentError
@@ -80,6 +80,7 @@ def device_list(
     """
     with connect(context) as api:
         devices = _selected(api, selector, only_drifted=drifted)
+        tell_cut_off(api)
     if as_json:
         write_json(devices)
         return
@@ -128,6 +129,7 @@ def device_show(
     """
     with connect(context) as api:
         _show(_fetch(api, device), as_json=as_json)
+        tell_cut_off(api)
 
 
 def device_label(

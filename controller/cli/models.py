@@ -8,7 +8,7 @@ from urllib.parse import urlencode
 import typer
 
 from controller.cli.arguments import JsonOption
-from controller.cli.client import connect, segment
+from controller.cli.client import connect, segment, tell_cut_off
 from controller.cli.commands import Commands, add_group
 from controller.cli.output import write_json
 from controller.domain.rollout_policy import counted
@@ -36,6 +36,7 @@ def model_list(context: typer.Context, as_json: JsonOption = False) -> None:
     """
     with connect(context) as api:
         models = api.get("/v1/models", list[Model])
+        tell_cut_off(api)
     if as_json:
         write_json(models)
         return
