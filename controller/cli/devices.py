@@ -36,6 +36,13 @@ KindOption = Annotated[
     typer.Option(help="Show only this kind, such as switch or install.", metavar="KIND"),
 ]
 
+ModelOption = Annotated[
+    str | None,
+    typer.Option(
+        help="Show only what is about this model, or about the device as a whole.", metavar="NAME"
+    ),
+]
+
 
 def register(app: typer.Typer) -> None:
     """Add the commands."""
@@ -229,6 +236,7 @@ def device_readmit(context: typer.Context, device: DeviceArgument) -> None:
 def why(
     context: typer.Context,
     device: DeviceArgument,
+    model: ModelOption = None,
     since: SinceOption = "1h",
     kind: KindOption = None,
     limit: LimitOption = 200,
@@ -240,27 +248,35 @@ def why(
 
     Examples:
         fleet why cam-berlin
+        fleet why cam-berlin --model detector
         fleet why cam-berlin --kind switch --since 1d
     """
     with connect(context) as api:
-        events = fetch_events(api, device, since=since, kinds=kind or [], limit=limit)
+        events = fetch_events(api, device, since=since, kinds=kind or [], model=model, limit=limit)
     if as_json:
         write_json(events)
         return
     for event in events:
         write_lines(reason_lines(event.at_s, event.kind, event.reason, event.data))
     if not events:
-        remark(_none_found(device, since, kind or []))
+        remark(_none_found(device, since, kind or [], model))
 
 
-def _none_found(device: str, since: str, kinds: list[str]) -> str:
+def _none_found(device: str, since: str, kinds: list[str], model: str | None) -> str:
     asked = f" of kind {' or '.join(map(plain_text, kinds))}" if kinds else ""
+    about = f" about model {plain_text(model)}" if model is not None else ""
     more = "; without --kind all kinds are shown" if kinds else ""
-    return f"no events{asked} of {plain_text(device)} within {since}{more}"
+    return f"no events{asked}{about} of {plain_text(device)} within {since}{more}"
 
 
 def fetch_events(
-    api: ApiClient, device: str, *, since: str, kinds: list[str], limit: int
+    api: ApiClient,
+    device: str,
+    *,
+    since: str,
+    kinds: list[str],
+    model: str | None = None,
+    limit: int,
 ) -> list[DeviceEvent]:
     """Ask for a device's events.
 
@@ -269,6 +285,7 @@ def fetch_events(
         device: Its identifier.
         since: How far back, as typed.
         kinds: Only these; empty means all.
+        model: Only those that are about this model, or about the device as a whole; None for all.
         limit: The greatest number.
 
     Returns:
@@ -278,11 +295,14 @@ def fetch_events(
         ArgumentError: There is no event of a kind that this version does not know.
     """
     since_s = SystemClock().now_s() - parse_duration(since, option="--since")
-    events = api.get(
-        f"/v1/devices/{segment(device)}/events",
-        list[DeviceEvent],
-        {"since_s": f"{since_s:.3f}", "kind": kinds, "limit": str(limit)},
-    )
+    asked: dict[str, str | list[str]] = {
+        "since_s": f"{since_s:.3f}",
+        "kind": kinds,
+        "limit": str(limit),
+    }
+    if model is not None:
+        asked["model"] = model
+    events = api.get(f"/v1/devices/{segment(device)}/events", list[DeviceEvent], asked)
     for kind in sorted({*kinds} - {*KINDS} - {event.kind for event in events}):
         raise ArgumentError(
             f"--kind: there is no kind of events {kind!r}",

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection
 from dataclasses import dataclass
 
-from sqlalchemy import exists, func, or_, select
+from sqlalchemy import exists, func, or_, select, union
 from sqlalchemy.orm import InstrumentedAttribute, Session
 
 from controller.domain.names import which_there_are
@@ -33,6 +33,13 @@ def names(session: Session) -> list[str]:
     """Return the models of which there is a release, by name."""
     statement = select(ReleaseRow.name).distinct().order_by(ReleaseRow.name).limit(MAX_NAMES)
     return list(session.scalars(statement))
+
+
+def known(session: Session) -> list[str]:
+    """Return the models of which there is a release, or that a device has or should run."""
+    columns = (ReleaseRow.name, DeviceModelRow.model, DesiredModelRow.model)
+    found = union(*(select(column) for column in columns)).subquery()
+    return [name for name in session.scalars(select(found.c[0]).order_by(found.c[0])) if name]
 
 
 def check_released(session: Session, model: str) -> None:

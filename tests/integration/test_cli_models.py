@@ -90,11 +90,32 @@ def test_a_policy_is_for_one_model(stack: Stack) -> None:
     assert "faces" in stack.ok("policy", "show", "fast").out
 
 
+def test_what_was_decided_is_asked_by_model(stack: Stack) -> None:
+    until(lambda: "switch" in stack.ok("why", "cam-both").out, "the events")
+    assert "switch" in stack.ok("why", "cam-both", "--model", "faces").out, "it is of the device"
+    wrong = stack.fleet("why", "cam-both", "--model", "fases")
+    assert wrong.code == 2
+    assert "there is no model 'fases'; did you mean faces?" in wrong.err
+
+
 def test_telemetry_is_asked_by_model(stack: Stack) -> None:
     query = ("telemetry", "query", "--metric", "inference_latency_ms", "--stat", "count", "--json")
     until(lambda: stack.fleet(*query).code == 0, "telemetry")
     assert stack.ok(*query, "--model", "digits").json["rows"] == [[100]]
     assert stack.ok(*query, "--model", "faces").json["rows"] == []
+    for typo in (("--model", "digts"), ("--where", "model=digts")):
+        wrong = stack.fleet(*query, *typo)
+        assert wrong.code == 2
+        assert "there is no model 'digts'; did you mean digits?" in wrong.err
+
+
+def test_a_model_is_taken_away_from_no_device_for_the_true_reason(stack: Stack) -> None:
+    wrong = stack.fleet("model", "remove", "faces", "--selector", "site=nowhere")
+    assert wrong.code == 2
+    assert "no device matches the selector 'site=nowhere'; `fleet device list`" in wrong.err
+    wrong = stack.fleet("model", "remove", "faces", "--selector", "id=cam-one")
+    assert wrong.code == 2
+    assert "no device that matches the selector 'id=cam-one' has model faces" in wrong.err
 
 
 def test_a_model_is_taken_away(stack: Stack) -> None:
