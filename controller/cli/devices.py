@@ -9,7 +9,13 @@ import typer
 from controller.cli.arguments import JsonOption, changed_labels, parse_duration
 from controller.cli.client import ApiClient, connect, segment, tell_cut_off
 from controller.cli.commands import Commands, add_command, add_group
-from controller.cli.device_models import model_fields, models_of, write_models
+from controller.cli.device_models import (
+    model_fields,
+    models_of,
+    tell_unloaded,
+    variant_text,
+    write_models,
+)
 from controller.cli.errors import ArgumentError
 from controller.cli.output import write_json
 from controller.cli.transfers import share_text
@@ -99,7 +105,7 @@ def device_list(
         ("DEVICE", "STATE", "ONLINE", "PROFILE", "RELEASE", "VARIANT", "PHASE", "SEEN", "LABELS"),
         [
             (
-                d.id, d.state, d.online, d.profile, m.release, m.variant,
+                d.id, d.state, d.online, d.profile, m.release, variant_text(m),
                 share_text(m.phase, m.transfer),
                 age_text(d.last_seen_at_s, now_s), d.labels,
             )
@@ -129,7 +135,10 @@ def _show_drifted(devices: list[Device], now_s: float) -> None:
 def device_show(
     context: typer.Context, device: DeviceArgument, as_json: JsonOption = False
 ) -> None:
-    """Show one device.
+    """Show one device, and each of its models.
+
+    The policy is the fleet's. A device whose agent.toml has a [policy] of its own goes by that one,
+    and does not tell the controller of it.
 
     Examples:
         fleet device show cam-berlin
@@ -372,3 +381,4 @@ def _show(device: Device, *, as_json: bool) -> None:
         ]
     )
     write_models(device)
+    tell_unloaded(device)

@@ -50,18 +50,21 @@ class Models:
         with self._database.reading() as transaction:
             rows = releases.all_releases(transaction, limit=MAX_RELEASES)
             running, wanted = models.running(transaction), models.wanted(transaction)
+            unloaded = models.unloaded(transaction)
         names = {row.name for row in rows} | {name for name, _ in running.keys() | wanted.keys()}
         return [
             Model(
                 name=name,
                 running=_of_model(running, name),
                 desired=_of_model(wanted, name),
+                unloaded=_of_model(unloaded, name),
                 releases=[
                     ModelRelease(
                         release=f"{row.name}:{row.version}",
                         state=ReleaseState(row.state),
                         running=running.get((name, row.digest), 0),
                         desired=wanted.get((name, row.digest), 0),
+                        unloaded=unloaded.get((name, row.digest), 0),
                     )
                     for row in rows
                     if row.name == name

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection
 from dataclasses import dataclass
 
-from sqlalchemy import exists, func, or_, select, union
+from sqlalchemy import ColumnElement, exists, func, or_, select, union
 from sqlalchemy.orm import InstrumentedAttribute, Session
 
 from controller.domain.names import which_there_are
@@ -98,6 +98,21 @@ def running(session: Session) -> dict[tuple[str, str | None], int]:
     return _counts(session, DeviceModelRow.device, DeviceModelRow.model, DeviceModelRow.release)
 
 
+def unloaded(session: Session) -> dict[tuple[str, str | None], int]:
+    """Return how many of those that run a package let no variant of it serve.
+
+    A device that has a package in service names the variant, unless a client has unloaded the model
+    or it is parked.
+    """
+    return _counts(
+        session,
+        DeviceModelRow.device,
+        DeviceModelRow.model,
+        DeviceModelRow.release,
+        DeviceModelRow.variant.is_(None),
+    )
+
+
 def wanted(session: Session) -> dict[tuple[str, str | None], int]:
     """Return how many enrolled devices should run each package of each model."""
     return _counts(session, DesiredModelRow.device, DesiredModelRow.model, DesiredModelRow.release)
@@ -108,11 +123,12 @@ def _counts(
     device: InstrumentedAttribute[str],
     model: InstrumentedAttribute[str],
     release: InstrumentedAttribute[str | None],
+    *conditions: ColumnElement[bool],
 ) -> dict[tuple[str, str | None], int]:
     rows = session.execute(
         select(model, release, func.count())
         .join(DeviceRow, DeviceRow.id == device)
-        .where(DeviceRow.state == DeviceState.ENROLLED, release.is_not(None))
+        .where(DeviceRow.state == DeviceState.ENROLLED, release.is_not(None), *conditions)
         .group_by(model, release)
     )
     return {(name, digest): count for name, digest, count in rows}

@@ -262,6 +262,6 @@ def test_policies(
     assert stack.ok("policy", "remove", "lab").out == "removed policy lab\n"
     stack.ok("policy", "remove", "everyone")
     assert (
-        "policy           the default, as no policy matches ("
+        "policy           the default, as no policy of the fleet matches ("
         in stack.ok("device", "show", "cam-2").out
     )
