@@ -61,7 +61,10 @@ def segment(text: str) -> str:
         ArgumentError: Empty, or more than one segment, or one that means a folder.
     """
     if text in {"", ".", ".."} or "/" in text:
-        raise ArgumentError(f"{text!r} is not an identifier")
+        raise ArgumentError(
+            f"{text!r} is not an identifier",
+            remedy="write it as the list of these things shows it",
+        )
     return quote(text, safe=":")
 
 
@@ -298,7 +301,9 @@ class ApiClient:
         )
 
     def _unusable(self, why: Exception) -> NoControllerError:
-        return NoControllerError(f"{self._url!r} cannot be used: {why}")
+        return NoControllerError(
+            f"{self._url!r} cannot be used: {why}", remedy="write --url https://HOST:PORT"
+        )
 
     def _fault(self, method: str, status: int, answer: bytes) -> FaultError | AnswerError:
         if status == HTTPStatus.UNAUTHORIZED:

@@ -385,8 +385,9 @@ def _show(rollout: Rollout) -> None:
             ("DEVICE", "STATE", "RELEASE", "STAGE", "PHASE", "FINISHED", "ERROR", "DETAIL"),
             [
                 (
-                    d.device, state_text(d), d.release, d.stage, share_text(d.phase, d.transfer),
-                    local_time(d.finished_at_s), d.error_code, d.detail,
+                    d.device, state_text(d), d.release, d.stage or None,
+                    share_text(d.phase, d.transfer), local_time(d.finished_at_s), d.error_code,
+                    d.detail,
                 )
                 for d in rollout.deployments
             ],
