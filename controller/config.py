@@ -8,6 +8,7 @@ Rules:
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
@@ -222,7 +223,9 @@ def read_small(path: Path, what: str) -> bytes:
             remedy=_remedy(exc, what),
         ) from exc
     if len(data) > MAX_FILE_BYTES:
-        raise SettingsError(f"{what} in {path} is larger than {MAX_FILE_BYTES} bytes")
+        raise SettingsError(
+            f"{what} in {path} is larger than {MAX_FILE_BYTES} bytes", remedy=_rename(what)
+        )
     return data
 
 
@@ -242,9 +245,9 @@ def read_secret(path: str, what: str) -> str:
     try:
         text = read_small(Path(path), what).decode().strip()
     except UnicodeDecodeError as exc:
-        raise SettingsError(f"{what} in {path} is not text") from exc
+        raise SettingsError(f"{what} in {path} is not text", remedy=_rename(what)) from exc
     if not text or "\n" in text:
-        raise SettingsError(f"{what} in {path} is not one line")
+        raise SettingsError(f"{what} in {path} is not one line", remedy=_rename(what))
     return text
 
 
@@ -275,7 +278,9 @@ def read_director_key(config: ControllerConfig) -> SigningKey:
     try:
         return SigningKey(read_small(path, "the director's key"))
     except SignatureError as exc:
-        raise SettingsError(f"{path} is not a private key: {exc.message}") from exc
+        raise SettingsError(
+            f"{path} is not a private key: {exc.message}", remedy=_rename("the director's key")
+        ) from exc
 
 
 def read_trust(config: ControllerConfig, director: SigningKey) -> TrustRoot:
@@ -298,7 +303,7 @@ def read_trust(config: ControllerConfig, director: SigningKey) -> TrustRoot:
         trust = trust_from_bytes(read_small(path, "the trust root"))
         believed = director.public_key in trust.director.public_keys()
     except WireFormatError as exc:
-        raise SettingsError(f"{path}: {exc.message}") from exc
+        raise SettingsError(f"{path}: {exc.message}", remedy=_rename("the trust root")) from exc
     if not believed or trust.director.threshold != 1:
         raise SettingsError(
             f"no device would trust this controller: {path} does not allow its key to sign alone",
@@ -313,6 +318,13 @@ def _remedy(exc: OSError, what: str) -> str:
         return "run as the owner of the controller's directory"
     if what == THE_SETTINGS:
         return "name the controller's directory; a new one is made with: fleet init DIR"
+    return _rename(what)
+
+
+def _rename(what: str) -> str:
+    """Say which setting names a file that cannot be used."""
+    if what == THE_SETTINGS:
+        return "write them anew; `fleet init DIR` shows how they look"
     return f"bring the file back, or correct {NAMED_BY.get(what, 'its path')} in controller.toml"
 
 
@@ -322,13 +334,8 @@ def _check(config: ControllerConfig, path: Path) -> None:
     Raises:
         SettingsError: A value is impossible.
     """
-    values = [
-        value
-        for table in (config, config.api, config.broker, config.downloads, config.peers)
-        for value in msgspec.structs.astuple(table)
-    ]
     faults = [
-        (any("\0" in value for value in values if isinstance(value, str)), "a value has a NUL"),
+        *((True, f"{name} holds the character NUL") for name in _with_nul(config)),
         (not 0 <= config.api.port <= MAX_PORT, "api.port is not a port"),
         (not 1 <= config.broker.port <= MAX_PORT, "broker.port is not a port"),
         (
@@ -381,6 +388,16 @@ def _check(config: ControllerConfig, path: Path) -> None:
     for wrong, text in faults:
         if wrong:
             raise SettingsError(f"{path}: {text}", remedy="correct that line")
+
+
+def _with_nul(config: ControllerConfig) -> Iterator[str]:
+    """Yield the settings that hold a character that no path and no address can."""
+    tables = {"": config, "api.": config.api, "broker.": config.broker}
+    tables |= {"downloads.": config.downloads, "peers.": config.peers}
+    for prefix, table in tables.items():
+        for name, value in msgspec.structs.asdict(table).items():
+            if isinstance(value, str) and "\0" in value:
+                yield f"{prefix}{name}"
 
 
 def _check_database(config: ControllerConfig, path: Path) -> None:

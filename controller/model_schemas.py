@@ -21,6 +21,10 @@ class ModelRelease:
     desired: int
     """How many should."""
 
+    unloaded: int = 0
+    """How many of those that run it let no variant of it serve: a client has unloaded the model, or
+    it is parked."""
+
 
 @dataclass(kw_only=True)
 class Model:
@@ -34,6 +38,9 @@ class Model:
 
     desired: int
     """How many should run a release of it."""
+
+    unloaded: int = 0
+    """How many of those that run a package of it let no variant serve."""
 
     releases: list[ModelRelease] = field(default_factory=list)
     """The newest first."""

@@ -142,6 +142,8 @@ class Deployment:
     """`name:version` that the device is brought to."""
 
     stage: int
+    """The one in which it was started, from 1; 0 before."""
+
     phase: str = ""
     done_bytes: int = 0
     total_bytes: int = 0

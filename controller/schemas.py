@@ -161,6 +161,10 @@ class DeviceModel:
     """`name:version` of the package that is active, or its digest if it is not one of ours."""
 
     variant: str | None
+    unloaded: bool = False
+    """Whether the device has the release and lets no variant of it serve: a client has unloaded the
+    model, or it is parked."""
+
     desired_release: str | None
     drifted: bool = False
     policy: str | None = None

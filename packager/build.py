@@ -217,7 +217,10 @@ def _carried_out(
     """
     pipeline, plan = prepared.pipeline, prepared.plan
     if not plan.candidates:
-        raise BuildError(f"there is no candidate: {plan.impossible[0].reason}")
+        raise BuildError(
+            f"there is no candidate: {plan.impossible[0].reason}",
+            remedy="--dry-run says of each why it cannot be built",
+        )
     if request.search is not None:
         plan, slow, run = carry_out(
             request.search,

@@ -100,9 +100,14 @@ def load_callable(file: Path, text: str) -> Callable[..., Any]:
         for part in name.split("."):
             found = getattr(found, part)
     except (Exception, SystemExit) as exc:
-        raise BuildError(f"{text[:80]!r} cannot be imported: {typed_line(exc)}") from exc
+        raise BuildError(
+            f"{text[:80]!r} cannot be imported: {typed_line(exc)}",
+            remedy="try it with Python, in the environment of `fleet`",
+        ) from exc
     if not callable(found):
-        raise BuildError(f"{text[:80]!r} is not a function")
+        raise BuildError(
+            f"{text[:80]!r} is not a function", remedy="name a function as module:callable"
+        )
     function: Callable[..., Any] = found
     return function
 

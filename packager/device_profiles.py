@@ -51,7 +51,9 @@ def load_profile(name: str) -> DeviceProfile:
     try:
         profile = profile_from_toml(read_bounded(path, MAX_JSON_BYTES, ProfileError))
     except WireFormatError as exc:
-        raise ProfileError(f"{path}: {exc.message}") from exc
+        raise ProfileError(
+            f"{path}: {exc.message}", remedy=exc.remedy or "`fleet profile show rpi4` shows one"
+        ) from exc
     unknown = sorted(set(profile.runtimes) - _RUNTIMES)
     if unknown:
         raise ProfileError(
@@ -76,4 +78,6 @@ def save_profile(profile: DeviceProfile, path: Path) -> None:
     except FileExistsError as exc:
         raise ProfileError(f"{path} exists already", remedy="name another file") from exc
     except OSError as exc:
-        raise ProfileError(f"{path} cannot be written: {exc.strerror}") from exc
+        raise ProfileError(
+            f"{path} cannot be written: {exc.strerror}", remedy="name a file in another directory"
+        ) from exc

@@ -173,7 +173,7 @@ def check_request(request: BuildRequest) -> None:
             remedy="add --profile; this command lists the profiles: fleet profile list",
         )
     if len(set(names)) != len(names):
-        raise BuildError("the same profile is given twice")
+        raise BuildError("the same profile is given twice", remedy="leave one of the two out")
     wanted(request.metric)
     read_states(request.states)
     if request.remeasure and request.measurements is not None:
@@ -185,9 +185,15 @@ def check_request(request: BuildRequest) -> None:
         raise BuildError("the build has no evaluation data", remedy="add --evaluation")
     _check_gates(gates)
     if request.apart_over_bytes < 0:
-        raise BuildError(f"a limit of {request.apart_over_bytes} bytes is not 0 or above")
+        raise BuildError(
+            f"a limit of {request.apart_over_bytes} bytes is not 0 or above",
+            remedy="correct --apart-over",
+        )
     if not 0.0 <= request.prune < 1.0:
-        raise BuildError(f"cannot prune a share of {request.prune} of the channels")
+        raise BuildError(
+            f"cannot prune a share of {request.prune} of the channels",
+            remedy="give --prune 0 or above and below 1",
+        )
     if (request.prune or request.training) and not is_callable(request.model):
         raise BuildError(
             "only a PyTorch model can be pruned", remedy="name a function that returns the module"
@@ -200,15 +206,28 @@ def _check_gates(gates: Gates) -> None:
     Raises:
         BuildError: There is one.
     """
-    for limit in (gates.max_size_bytes, gates.max_latency_ms, gates.max_memory_bytes):
+    limits = {
+        "--max-size": gates.max_size_bytes,
+        "--max-latency": gates.max_latency_ms,
+        "--max-memory": gates.max_memory_bytes,
+    }
+    for option, limit in limits.items():
         if limit is not None and not limit > 0:  # also refuses NaN, which lets everything pass
-            raise BuildError(f"a limit of {limit} is not above 0")
+            raise BuildError(f"a limit of {limit} is not above 0", remedy=f"correct {option}")
     if not 0.0 <= gates.min_retention <= 1.0:
-        raise BuildError(f"retention {gates.min_retention} is not within 0 to 1")
+        raise BuildError(
+            f"retention {gates.min_retention} is not within 0 to 1",
+            remedy="correct --min-retention",
+        )
     if gates.max_disagreement is not None and not 0.0 <= gates.max_disagreement <= 1.0:
-        raise BuildError(f"disagreement {gates.max_disagreement} is not within 0 to 1")
+        raise BuildError(
+            f"disagreement {gates.max_disagreement} is not within 0 to 1",
+            remedy="correct --max-disagreement",
+        )
     if gates.max_variants < 1:
-        raise BuildError(f"a profile cannot get {gates.max_variants} variants")
+        raise BuildError(
+            f"a profile cannot get {gates.max_variants} variants", remedy="correct --max-variants"
+        )
 
 
 def sample_sources(request: BuildRequest) -> tuple[dict[str, Source], dict[str, str]]:
@@ -297,7 +316,7 @@ def _file_source(path: Path) -> Source:
         BuildError: It cannot be read, or it is not a regular file.
     """
     if path.exists() and not path.is_file():
-        raise BuildError(f"{path} is not a regular file")
+        raise BuildError(f"{path} is not a regular file", remedy="name the file itself")
     digest = file_sha256(path)  # first: it says what is wrong with a path that leads nowhere
     return Source(path=path.resolve(), sha256=digest)
 
@@ -311,6 +330,6 @@ def _folder_source(path: Path) -> Source:
         )
     for file in files:
         if not file.is_file():  # a link to a device would be read without end
-            raise BuildError(f"{file} is not a regular file")
+            raise BuildError(f"{file} is not a regular file", remedy="take it out of the folder")
     digest = sha256_hex(to_json([(file.name, file_sha256(file)) for file in files]))
     return Source(path=path.resolve(), sha256=digest)

@@ -316,8 +316,8 @@ def latency_notes(
     ]
     if unsure:
         notes.append(
-            f"warning: the latency of {len(unsure)} variants beside the unchanged model's is not "
-            f"sure: {', '.join(unsure)} times as long. Such a latency drops a variant only if its "
+            "warning: it is not sure how long these take beside the unchanged model: "
+            f"{', '.join(unsure)} times as long. Such a latency drops a variant only if its "
             "whole range does; --remeasure measures again"
         )
     foreign = [p.name for p in profiles if p.name not in plan.here]

@@ -14,7 +14,6 @@ from collections.abc import Callable, Mapping
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final
 
-from agent.app.about import is_about
 from agent.app.control import MAX_LINE_BYTES
 from agent.app.models import Model, Models
 from agent.app.refusals import Refusals
@@ -23,6 +22,7 @@ from agent.install.store import StateStore
 from agent.link.connection import Link
 from agent.link.telemetry import TelemetryPump
 from agent.select.adaptations import Adaptations
+from telemetry.about import is_about
 from telemetry.device.spool import EVENTS_KEPT
 from wire.clock import Clock
 from wire.codec import to_builtins

@@ -102,8 +102,8 @@ def _reasons(
         if not isinstance(exc.__cause__, OSError):
             raise
         silence = exc
-    from agent.app.about import is_about
     from agent.app.spooling import SPOOL_FILE
+    from telemetry.about import is_about
     from telemetry.device.spool import EVENTS_KEPT
     from telemetry.device.spool_reader import stored_events
     from telemetry.errors import SpoolError

@@ -126,11 +126,13 @@ def build_parser(runs: dict[str, Run]) -> Parser:
         "onnxruntime-int8",
         "--clear",
     )
-    for sub in (status, why, variants):
-        sub.add_argument("--model", metavar="NAME", help="Show only this model.")
-    pin.add_argument(
-        "--model", metavar="NAME", help="Name of the model; needed if there are several."
-    )
+    for sub, what in (
+        (status, "Show the device with this model alone."),
+        (why, "Show only what is about this model, or about the device as a whole."),
+        (variants, "List only the variants of this model."),
+        (pin, "The model of the variant; needed if the device has several."),
+    ):
+        sub.add_argument("--model", metavar="NAME", help=what)
     which = pin.add_mutually_exclusive_group(required=True)
     which.add_argument("variant", nargs="?", metavar="VARIANT", help="Name of the variant.")
     which.add_argument("--clear", action="store_true", help="Let the policy choose again.")

@@ -157,9 +157,14 @@ def device_events(
         float, Query(description="Seconds since the epoch.", allow_inf_nan=False)
     ] = 0.0,
     limit: Annotated[int, Query(ge=1, le=MAX_EVENTS)] = 200,
+    model: Annotated[
+        str | None, Query(description="Only what is about it, or about the device as a whole.")
+    ] = None,
 ) -> list[DeviceEvent]:
     """Return what happened on a device and why, the oldest first."""
     services.devices.get(device)
+    if model is not None:
+        services.models.check_known(model)
     kinds = tuple(kind or ())
     return [
         DeviceEvent(
@@ -169,7 +174,7 @@ def device_events(
             reason=found.event.reason,
             data=found.event.data,
         )
-        for found in services.telemetry.events(device, kinds, since_s, limit)
+        for found in services.telemetry.events(device, kinds, since_s, limit, model=model)
     ]
 
 
@@ -350,6 +355,9 @@ def query_telemetry(
         now_s=services.clock.now_s(),
     )
     table = telemetry_query.run(services.telemetry, query)
+    if not table.rows:  # perhaps because a name is misspelt
+        named = [value for name, value in query.where if name == telemetry_query.MODEL]
+        services.models.check_known(*named)
     return TelemetryTable(columns=list(table.columns), rows=[list(row) for row in table.rows])
 
 

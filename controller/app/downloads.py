@@ -182,7 +182,10 @@ def _place(config: PlaceConfig, links: Links | None) -> Place:
     match config:
         case LinkPlace():
             if links is None:
-                raise SettingsError('downloads.places of kind "link" need downloads.port')
+                raise SettingsError(
+                    'downloads.places of kind "link" need downloads.port',
+                    remedy="set downloads.port in controller.toml",
+                )
             return CheckedPlace(config.url, links)
         case S3Place():
             account = read_credentials(config.credentials_file)

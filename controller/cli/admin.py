@@ -11,6 +11,7 @@ from controller.cli.arguments import JsonOption, parse_duration, parse_labels
 from controller.cli.client import connect, segment
 from controller.cli.commands import Commands, add_command, add_group
 from controller.cli.output import write_json
+from controller.domain.rollout_policy import counted
 from controller.schemas import Health, Token, TokenRequest, TokenSummary
 from wire.clock import SystemClock
 from wire.console.output import remark, write, write_fields, write_table
@@ -321,7 +322,10 @@ def token_create(
         write_json(token)
         return
     write(token.token)
-    remark(f"good for {token.uses} device(s) until {local_time(token.expires_at_s)}")
+    remark(
+        f"good for {counted(token.uses)} until {local_time(token.expires_at_s)}; it is a secret: "
+        "on the device write it into a file, and name that file as token_file in agent.toml"
+    )
 
 
 def token_list(context: typer.Context, as_json: JsonOption = False) -> None:

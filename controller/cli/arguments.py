@@ -66,7 +66,9 @@ def parse_duration(text: str, *, option: str) -> float:
     except WireFormatError as exc:
         raise ArgumentError(f"{option}: {exc.message}", remedy=exc.remedy) from exc
     if seconds > MAX_DURATION_S:
-        raise ArgumentError(f"{option}: {text!r} is longer than ten years")
+        raise ArgumentError(
+            f"{option}: {text!r} is longer than ten years", remedy="give a shorter time, such as 7d"
+        )
     return seconds
 
 
@@ -113,7 +115,9 @@ def parse_labels(pairs: Sequence[str]) -> dict[str, str]:
         if not (key and equals and value):
             raise ArgumentError(f"{pair!r} is not a label", remedy="write key=value")
         if key in labels:
-            raise ArgumentError(f"the label {key} is given twice")
+            raise ArgumentError(
+                f"the label {key} is given twice", remedy="give one value for each label"
+            )
         labels[key] = value
     return labels
 

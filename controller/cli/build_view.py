@@ -80,7 +80,7 @@ def show_plan(request: BuildRequest, plan: Plan, *, json: bool) -> None:
         write_plain_json(plan)
         return
     for line in plan.interface:
-        remark(f"note: {line}")
+        remark(noted(line))
     write_table(VERDICT_COLUMNS, plan_rows(plan, request.profiles))
     write()
     write_table(IMPOSSIBLE_COLUMNS, impossible_rows(plan.impossible, request.profiles))
@@ -124,7 +124,7 @@ def show_result(request: BuildRequest, result: BuildResult, *, json: bool) -> No
         write()
     write_table(VERDICT_COLUMNS, verdict_rows(result, request.profiles))
     for note in result.notes:
-        remark(f"note: {note}")
+        remark(noted(note))
     write()
     states = Counter(step.state for step in result.steps)
     lost = states["failed"] + states["skipped"]
@@ -143,3 +143,8 @@ def show_result(request: BuildRequest, result: BuildResult, *, json: bool) -> No
             ("impossible", f"{len(result.impossible)}; --dry-run and --report say why"),
         )
     )
+
+
+def noted(line: str) -> str:
+    """Return a remark on a build; a warning says itself that it is one."""
+    return line if line.startswith("warning: ") else f"note: {line}"

@@ -419,4 +419,6 @@ def _expanded(path: Path) -> Path:
     try:
         return path.expanduser()
     except RuntimeError as exc:
-        raise ArgumentError(f"{path}: no such user") from exc
+        raise ArgumentError(
+            f"{path}: no such user", remedy="write the path without ~, or correct the name after it"
+        ) from exc

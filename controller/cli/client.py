@@ -40,7 +40,7 @@ from controller.cli.errors import (
     UnreachableError,
 )
 from controller.cli.target import Target, find_controller
-from controller.schemas import Fault, Request, given_fields
+from controller.schemas import Fault, Health, Request, given_fields
 from wire.codec import from_json
 from wire.console.output import remark
 from wire.console.text import plain_text
@@ -61,7 +61,10 @@ def segment(text: str) -> str:
         ArgumentError: Empty, or more than one segment, or one that means a folder.
     """
     if text in {"", ".", ".."} or "/" in text:
-        raise ArgumentError(f"{text!r} is not an identifier")
+        raise ArgumentError(
+            f"{text!r} is not an identifier",
+            remedy="write it as the list of these things shows it",
+        )
     return quote(text, safe=":")
 
 
@@ -72,6 +75,21 @@ def connect(context: typer.Context) -> ApiClient:
     if api.is_overheard:
         remark("warning: CLEAR TEXT: everybody on the way can read the API token; use https://")
     return api
+
+
+def tell_cut_off(api: ApiClient) -> None:
+    """Say that the controller has no connection with the broker, if that is so.
+
+    Args:
+        api: The controller, which has answered already.
+    """
+    health = api.get("/v1/health", Health)
+    if not health.broker_connected:
+        needs = next(iter(health.needs), "a connection with the MQTT broker")
+        remark(
+            "warning: devices hear nothing, and what is shown of them may be old: the controller "
+            f"lacks {plain_text(needs)}"
+        )
 
 
 class ApiClient:
@@ -283,7 +301,9 @@ class ApiClient:
         )
 
     def _unusable(self, why: Exception) -> NoControllerError:
-        return NoControllerError(f"{self._url!r} cannot be used: {why}")
+        return NoControllerError(
+            f"{self._url!r} cannot be used: {why}", remedy="write --url https://HOST:PORT"
+        )
 
     def _fault(self, method: str, status: int, answer: bytes) -> FaultError | AnswerError:
         if status == HTTPStatus.UNAUTHORIZED:

@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 from controller.cli.transfers import phase_text, share_text
 from controller.schemas import Device, DeviceModel
-from wire.console.output import write, write_table
+from wire.console.output import remark, write, write_table
+from wire.console.text import plain_text
+
+UNLOADED: Final = "none: unloaded or parked"
 
 
 def models_of(device: Device) -> list[DeviceModel]:
@@ -27,9 +32,16 @@ def models_of(device: Device) -> list[DeviceModel]:
     ]
 
 
+def variant_text(model: DeviceModel) -> str | None:
+    """Return the variant that serves a model, or that it is meant to have none."""
+    return UNLOADED if model.unloaded else model.variant
+
+
 def policy_text(device: Device, model: DeviceModel) -> str:
     """Return the policy of a model, and whether the device has accepted it."""
-    name = "the default, as no policy matches" if model.policy is None else model.policy
+    name = (
+        "the default, as no policy of the fleet matches" if model.policy is None else model.policy
+    )
     if device.revision == 0:
         return f"{name} (comes with the first release)"
     return f"{name} ({'accepted' if model.policy_accepted else 'not accepted yet'})"
@@ -42,7 +54,7 @@ def model_fields(device: Device) -> list[tuple[str, object]]:
     model = models_of(device)[0]
     return [
         ("release", model.release),
-        ("variant", model.variant),
+        ("variant", variant_text(model)),
         ("desired release", model.desired_release),
         ("drifted", model.drifted),
         ("policy", policy_text(device, model)),
@@ -58,13 +70,29 @@ def write_models(device: Device) -> None:
         return
     write()
     write_table(
-        ("MODEL", "RELEASE", "VARIANT", "DESIRED", "PHASE", "POLICY", "WAITS FOR", "LAST ERROR"),
+        (
+            *("MODEL", "RELEASE", "VARIANT", "DESIRED", "DRIFTED", "PHASE", "POLICY", "ACCEPTED"),
+            *("WAITS FOR", "LAST ERROR"),
+        ),
         [
             (
-                m.name, m.release, m.variant, m.desired_release, share_text(m.phase, m.transfer),
-                m.policy or "default", m.waits_for or None, m.last_error or None,
+                m.name, m.release, variant_text(m), m.desired_release, m.drifted,
+                share_text(m.phase, m.transfer), m.policy or "default", m.policy_accepted,
+                m.waits_for or None, m.last_error or None,
             )
             for m in models
         ],
-        minor=("WAITS FOR", "POLICY", "PHASE"),
+        minor=("WAITS FOR", "PHASE", "ACCEPTED", "POLICY"),
     )  # fmt: skip
+
+
+def tell_unloaded(device: Device) -> None:
+    """Say where to see why no variant serves a model that the device has."""
+    for model in models_of(device):
+        if model.unloaded:
+            what, of = plain_text(model.name), f" --model {plain_text(model.name)}"
+            remark(
+                f"no variant of {what or 'the package'} serves: a client has unloaded it, or it is "
+                f"parked; `fleet why {plain_text(device.id)}{of if what else ''} --since 1d` says "
+                "which"
+            )

@@ -7,9 +7,15 @@ from typing import Annotated
 import typer
 
 from controller.cli.arguments import JsonOption, changed_labels, parse_duration
-from controller.cli.client import ApiClient, connect, segment
+from controller.cli.client import ApiClient, connect, segment, tell_cut_off
 from controller.cli.commands import Commands, add_command, add_group
-from controller.cli.device_models import model_fields, models_of, write_models
+from controller.cli.device_models import (
+    model_fields,
+    models_of,
+    tell_unloaded,
+    variant_text,
+    write_models,
+)
 from controller.cli.errors import ArgumentError
 from controller.cli.output import write_json
 from controller.cli.transfers import share_text
@@ -34,6 +40,13 @@ LimitOption = Annotated[
 KindOption = Annotated[
     list[str] | None,
     typer.Option(help="Show only this kind, such as switch or install.", metavar="KIND"),
+]
+
+ModelOption = Annotated[
+    str | None,
+    typer.Option(
+        help="Show only what is about this model, or about the device as a whole.", metavar="NAME"
+    ),
 ]
 
 
@@ -80,6 +93,7 @@ def device_list(
     """
     with connect(context) as api:
         devices = _selected(api, selector, only_drifted=drifted)
+        tell_cut_off(api)
     if as_json:
         write_json(devices)
         return
@@ -91,7 +105,7 @@ def device_list(
         ("DEVICE", "STATE", "ONLINE", "PROFILE", "RELEASE", "VARIANT", "PHASE", "SEEN", "LABELS"),
         [
             (
-                d.id, d.state, d.online, d.profile, m.release, m.variant,
+                d.id, d.state, d.online, d.profile, m.release, variant_text(m),
                 share_text(m.phase, m.transfer),
                 age_text(d.last_seen_at_s, now_s), d.labels,
             )
@@ -121,13 +135,17 @@ def _show_drifted(devices: list[Device], now_s: float) -> None:
 def device_show(
     context: typer.Context, device: DeviceArgument, as_json: JsonOption = False
 ) -> None:
-    """Show one device.
+    """Show one device, and each of its models.
+
+    The policy is the fleet's. A device whose agent.toml has a [policy] of its own goes by that one,
+    and does not tell the controller of it.
 
     Examples:
         fleet device show cam-berlin
     """
     with connect(context) as api:
         _show(_fetch(api, device), as_json=as_json)
+        tell_cut_off(api)
 
 
 def device_label(
@@ -227,6 +245,7 @@ def device_readmit(context: typer.Context, device: DeviceArgument) -> None:
 def why(
     context: typer.Context,
     device: DeviceArgument,
+    model: ModelOption = None,
     since: SinceOption = "1h",
     kind: KindOption = None,
     limit: LimitOption = 200,
@@ -238,27 +257,35 @@ def why(
 
     Examples:
         fleet why cam-berlin
+        fleet why cam-berlin --model detector
         fleet why cam-berlin --kind switch --since 1d
     """
     with connect(context) as api:
-        events = fetch_events(api, device, since=since, kinds=kind or [], limit=limit)
+        events = fetch_events(api, device, since=since, kinds=kind or [], model=model, limit=limit)
     if as_json:
         write_json(events)
         return
     for event in events:
         write_lines(reason_lines(event.at_s, event.kind, event.reason, event.data))
     if not events:
-        remark(_none_found(device, since, kind or []))
+        remark(_none_found(device, since, kind or [], model))
 
 
-def _none_found(device: str, since: str, kinds: list[str]) -> str:
+def _none_found(device: str, since: str, kinds: list[str], model: str | None) -> str:
     asked = f" of kind {' or '.join(map(plain_text, kinds))}" if kinds else ""
+    about = f" about model {plain_text(model)}" if model is not None else ""
     more = "; without --kind all kinds are shown" if kinds else ""
-    return f"no events{asked} of {plain_text(device)} within {since}{more}"
+    return f"no events{asked}{about} of {plain_text(device)} within {since}{more}"
 
 
 def fetch_events(
-    api: ApiClient, device: str, *, since: str, kinds: list[str], limit: int
+    api: ApiClient,
+    device: str,
+    *,
+    since: str,
+    kinds: list[str],
+    model: str | None = None,
+    limit: int,
 ) -> list[DeviceEvent]:
     """Ask for a device's events.
 
@@ -267,6 +294,7 @@ def fetch_events(
         device: Its identifier.
         since: How far back, as typed.
         kinds: Only these; empty means all.
+        model: Only those that are about this model, or about the device as a whole; None for all.
         limit: The greatest number.
 
     Returns:
@@ -276,11 +304,14 @@ def fetch_events(
         ArgumentError: There is no event of a kind that this version does not know.
     """
     since_s = SystemClock().now_s() - parse_duration(since, option="--since")
-    events = api.get(
-        f"/v1/devices/{segment(device)}/events",
-        list[DeviceEvent],
-        {"since_s": f"{since_s:.3f}", "kind": kinds, "limit": str(limit)},
-    )
+    asked: dict[str, str | list[str]] = {
+        "since_s": f"{since_s:.3f}",
+        "kind": kinds,
+        "limit": str(limit),
+    }
+    if model is not None:
+        asked["model"] = model
+    events = api.get(f"/v1/devices/{segment(device)}/events", list[DeviceEvent], asked)
     for kind in sorted({*kinds} - {*KINDS} - {event.kind for event in events}):
         raise ArgumentError(
             f"--kind: there is no kind of events {kind!r}",
@@ -350,3 +381,4 @@ def _show(device: Device, *, as_json: bool) -> None:
         ]
     )
     write_models(device)
+    tell_unloaded(device)

@@ -100,9 +100,13 @@ def _check(request: BuildRequest) -> None:
             "--measure-on: devices take only signed packages", remedy="add --key FILE"
         )
     if request.measurements is not None:
-        raise ArgumentError("--measure-on and --measurements are both figures; leave one out")
+        raise ArgumentError(
+            "--measure-on and --measurements both give figures", remedy="leave one out"
+        )
     if request.search is not None:
-        raise ArgumentError("--measure-on: a search asks no devices; leave one out")
+        raise ArgumentError(
+            "--measure-on: a search asks no devices", remedy="leave out --measure-on or --search"
+        )
     from packager.package.reservation import reserved
     from packager.request import package_name
 

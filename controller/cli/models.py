@@ -8,7 +8,7 @@ from urllib.parse import urlencode
 import typer
 
 from controller.cli.arguments import JsonOption
-from controller.cli.client import connect, segment
+from controller.cli.client import connect, segment, tell_cut_off
 from controller.cli.commands import Commands, add_group
 from controller.cli.output import write_json
 from controller.domain.rollout_policy import counted
@@ -29,23 +29,30 @@ def register(app: typer.Typer) -> None:
 def model_list(context: typer.Context, as_json: JsonOption = False) -> None:
     """List models: their releases, and how many devices run and should run each.
 
-    A model is what the releases of one name bring.
+    A model is what the releases of one name bring. UNLOADED counts those of the running devices
+    where no variant of it serves: a client has unloaded the model, or it is parked.
 
     Examples:
         fleet model list
     """
     with connect(context) as api:
         models = api.get("/v1/models", list[Model])
+        tell_cut_off(api)
     if as_json:
         write_json(models)
         return
     rows: list[tuple[object, ...]] = []
     for model in models:
-        rows += [(model.name, r.release, r.state, r.running, r.desired) for r in model.releases]
-        others = model.running - sum(r.running for r in model.releases)
-        if others:
-            rows.append((model.name, "not one of ours", None, others, 0))
-    write_table(("MODEL", "RELEASE", "STATE", "RUNNING", "DESIRED"), rows, minor=("STATE",))
+        rows += [
+            (model.name, r.release, r.state, r.running, r.desired, r.unloaded)
+            for r in model.releases
+        ]
+        if others := model.running - sum(r.running for r in model.releases):
+            unloaded = model.unloaded - sum(r.unloaded for r in model.releases)
+            rows.append((model.name, "not one of ours", None, others, 0, unloaded))
+    write_table(
+        ("MODEL", "RELEASE", "STATE", "RUNNING", "DESIRED", "UNLOADED"), rows, minor=("STATE",)
+    )
 
 
 def model_remove(

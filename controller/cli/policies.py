@@ -57,7 +57,9 @@ def policy_set(  # noqa: PLR0913, PLR0917 - one parameter for each option
     file: Annotated[
         Path | None,
         typer.Option(
-            help="TOML or JSON file with the keys of [policy] in agent.toml.", metavar="FILE"
+            help="TOML or JSON file with the keys of [policy] in agent.toml, and its tables "
+            "[objective] and [sharing].",
+            metavar="FILE",
         ),
     ] = None,
     selector: Annotated[
@@ -109,6 +111,9 @@ def policy_set(  # noqa: PLR0913, PLR0917 - one parameter for each option
     as_json: JsonOption = False,
 ) -> None:
     """Set a policy for devices, in place of the one of that name.
+
+    How a model shares a device with others is set in the file: [sharing] weight is what an answer
+    of it is worth beside one of theirs, and may_park lets it stop for them as the last resort.
 
     Examples:
         fleet policy set careful --deadline-ms 50

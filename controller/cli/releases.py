@@ -236,7 +236,9 @@ def package_files(directory: Path) -> list[PackageFile]:
         fault, remedy = _why_no_package(directory, exc)
         raise PackageFilesError(fault, remedy=remedy) from exc
     if len(envelope) > MAX_ENVELOPE_BYTES:
-        raise PackageFilesError(f"{envelope_path} is larger than any envelope")
+        raise PackageFilesError(
+            f"{envelope_path} is larger than any envelope", remedy="build the package again"
+        )
     files = {
         entry: PackageFile(sha256=entry, path=directory / path)
         for entry, path in _indexed(envelope, envelope_path)

@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from controller.cli.arguments import JsonOption, parse_duration, parse_stage, selected
-from controller.cli.client import ApiClient, connect, segment
+from controller.cli.client import ApiClient, connect, segment, tell_cut_off
 from controller.cli.commands import Commands, add_group
 from controller.cli.errors import ArgumentError
 from controller.cli.output import write_json
@@ -165,6 +165,7 @@ def rollout_list(context: typer.Context, as_json: JsonOption = False) -> None:
     """
     with connect(context) as api:
         rollouts = api.get("/v1/rollouts", list[Rollout])
+        tell_cut_off(api)
     if as_json:
         write_json(rollouts)
         return
@@ -191,6 +192,7 @@ def rollout_show(
     """
     with connect(context) as api:
         found = _fetch(api, rollout)
+        tell_cut_off(api)
     if as_json:
         write_json(found)
         return
@@ -207,6 +209,7 @@ def rollout_watch(context: typer.Context, rollout: RolloutArgument) -> int:
         fleet rollout watch r-7f3a
     """
     with connect(context) as api:
+        tell_cut_off(api)
         return watch(lambda: _fetch(api, rollout))
 
 
@@ -340,6 +343,7 @@ def _answer(api: ApiClient, rollout: Rollout, *, follow: bool, as_json: bool) ->
     else:
         write(rollout.id)
         remark(f"rollout of {rollout.release} {rollout.state}: {counts_text(rollout)}")
+    tell_cut_off(api)
     if not follow:
         return 0
     return watch(lambda: _fetch(api, rollout.id))
@@ -381,8 +385,9 @@ def _show(rollout: Rollout) -> None:
             ("DEVICE", "STATE", "RELEASE", "STAGE", "PHASE", "FINISHED", "ERROR", "DETAIL"),
             [
                 (
-                    d.device, state_text(d), d.release, d.stage, share_text(d.phase, d.transfer),
-                    local_time(d.finished_at_s), d.error_code, d.detail,
+                    d.device, state_text(d), d.release, d.stage or None,
+                    share_text(d.phase, d.transfer), local_time(d.finished_at_s), d.error_code,
+                    d.detail,
                 )
                 for d in rollout.deployments
             ],

@@ -71,7 +71,10 @@ def find_controller(options: ConnectionOptions, environment: Mapping[str, str]) 
     if not token:
         raise NoControllerError(f"no token for {url}", remedy=REMEDY)
     if not _is_word(token):
-        raise NoControllerError("FLEET_TOKEN holds a space or a character that no token has")
+        raise NoControllerError(
+            "FLEET_TOKEN holds a space or a character that no token has",
+            remedy="set it to the content of the controller's file api.token",
+        )
     if not _is_word(url):
         raise NoControllerError(
             f"{url!r} is not an address: it holds a space or a character that no address has",
@@ -105,5 +108,8 @@ def _read_token(path: Path) -> str:
             remedy="run as its owner, or name another with --token-file",
         ) from exc
     if not token or not token.isascii() or not token.isprintable():
-        raise NoControllerError(f"the token file {path} holds no token")
+        raise NoControllerError(
+            f"the token file {path} holds no token",
+            remedy="name the controller's file api.token with --token-file",
+        )
     return token

@@ -13,6 +13,7 @@ from controller.cli.devices import (
     DeviceArgument,
     KindOption,
     LimitOption,
+    ModelOption,
     SinceOption,
     fetch_events,
 )
@@ -113,6 +114,7 @@ def _with_times(table: TelemetryTable) -> TelemetryTable:
 def telemetry_events(
     context: typer.Context,
     device: DeviceArgument,
+    model: ModelOption = None,
     since: SinceOption = "1h",
     kind: KindOption = None,
     limit: LimitOption = 200,
@@ -127,7 +129,7 @@ def telemetry_events(
     """
     _check_format(as_json=as_json, as_csv=as_csv)
     with connect(context) as api:
-        events = fetch_events(api, device, since=since, kinds=kind or [], limit=limit)
+        events = fetch_events(api, device, since=since, kinds=kind or [], model=model, limit=limit)
     if as_json:
         write_json(events)
     elif as_csv:

@@ -98,7 +98,9 @@ def checked_spec(values: Mapping[str, Any]) -> PolicySpec:
     try:
         spec = convert(dict(values), PolicySpec)
     except WireFormatError as exc:
-        raise InvalidRequestError(exc.message) from exc
+        raise InvalidRequestError(exc.message, remedy=exc.remedy) from exc
     if faults := spec.faults():
-        raise InvalidRequestError(f"the policy is not valid: {faults[0]}")
+        raise InvalidRequestError(
+            f"the policy is not valid: {faults[0]}", remedy="correct that value"
+        )
     return spec

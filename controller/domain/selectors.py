@@ -82,7 +82,10 @@ def parse_selector(text: str) -> Selector:
         SelectorError: Too long, or not an expression.
     """
     if len(text) > MAX_SELECTOR_CHARS:
-        raise SelectorError(f"a selector of {len(text)} characters is too long")
+        raise SelectorError(
+            f"a selector of {len(text)} characters is too long",
+            remedy=f"write at most {MAX_SELECTOR_CHARS}; a label can name many devices at once",
+        )
     if not text.strip():
         return Selector()
     terms: list[Term] = []
@@ -97,7 +100,10 @@ def parse_selector(text: str) -> Selector:
         terms.append(_term(match))
         position = match.end()
     if text.rstrip().endswith(",") or len(terms) > MAX_TERMS:
-        raise SelectorError(f"a selector needs 1 to {MAX_TERMS} conditions, none of them empty")
+        raise SelectorError(
+            f"a selector needs 1 to {MAX_TERMS} conditions, none of them empty",
+            remedy="write conditions with commas between them, such as site=berlin,stage!=lab",
+        )
     return Selector(terms=tuple(terms))
 
 
@@ -119,13 +125,21 @@ def checked_labels(labels: Mapping[str, str]) -> dict[str, str]:
         InvalidRequestError: Too many, a reserved key, or characters that no selector can hold.
     """
     if len(labels) > MAX_LABELS:
-        raise InvalidRequestError(f"{len(labels)} labels are more than the limit of {MAX_LABELS}")
+        raise InvalidRequestError(
+            f"{len(labels)} labels are more than the limit of {MAX_LABELS}",
+            remedy="remove some: `fleet device label DEVICE KEY-`",
+        )
     for key, value in labels.items():
         if not is_label_key(key):
-            raise InvalidRequestError(f"{key[:64]!r} is not a valid label")
+            own = f", and none of {', '.join(OWN_KEYS)}, which each device has"
+            raise InvalidRequestError(
+                f"{key[:64]!r} is not a valid label",
+                remedy=f"use 1 to 63 of a-z 0-9 . _ / -, a letter or digit first{own}",
+            )
         if _VALUE.fullmatch(value) is None:
             raise InvalidRequestError(
-                f"the value of label {key} is not 1 to 128 of A-Z a-z 0-9 . _ : / -"
+                f"the value of label {key} is not 1 to 128 of A-Z a-z 0-9 . _ : / -",
+                remedy="write other characters, such as - in place of a space",
             )
     return dict(labels)
 
@@ -140,7 +154,10 @@ def _term(match: re.Match[str]) -> Term:
     if match["set"]:
         values = tuple(value.strip() for value in match["values"].split(","))
         if not all(_VALUE.fullmatch(value) for value in values):
-            raise SelectorError(f"the set of {key!r} contains an invalid value")
+            raise SelectorError(
+                f"the set of {key!r} contains an invalid value",
+                remedy="write values of A-Z a-z 0-9 . _ : / - with commas between them",
+            )
         operator = "in" if match["set"] == "in" else "not_in"
         return Term(key=key, operator=operator, values=values)
     return Term(key=key, operator="exists")

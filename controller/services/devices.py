@@ -196,6 +196,7 @@ def _model(record: DeviceRecord, item: ModelRecord, policy_set: PolicySet) -> De
         name=item.name,
         release=_name(item.reported) or (told.release if told is not None else None),
         variant=told.variant if told is not None else None,
+        unloaded=told is not None and told.release is not None and told.variant is None,
         desired_release=_name(item.desired),
         drifted=item.drifted,
         policy=policy.name if policy is not None else None,

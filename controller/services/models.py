@@ -9,15 +9,16 @@ Rules:
 from __future__ import annotations
 
 import logging
+from collections.abc import Mapping
 
-from controller.domain.selectors import parse_selector
+from controller.domain.selectors import Selector, parse_selector
 from controller.domain.states import ReleaseState
-from controller.errors import ConflictError
+from controller.errors import ConflictError, ControllerError, InvalidRequestError
 from controller.model_schemas import Model, ModelRelease, RemovedModel
 from controller.services import follow_ups
 from controller.services.director import Director
-from controller.store import deployment_changes, deployments, desired, models, releases
-from controller.store.database import Database
+from controller.store import deployment_changes, deployments, desired, devices, models, releases
+from controller.store.database import Database, Transaction
 from controller.store.deployment_changes import Verdict
 from wire.clock import Clock
 from wire.desired import NAMED_MODELS
@@ -49,18 +50,21 @@ class Models:
         with self._database.reading() as transaction:
             rows = releases.all_releases(transaction, limit=MAX_RELEASES)
             running, wanted = models.running(transaction), models.wanted(transaction)
+            unloaded = models.unloaded(transaction)
         names = {row.name for row in rows} | {name for name, _ in running.keys() | wanted.keys()}
         return [
             Model(
                 name=name,
-                running=sum(count for (model, _), count in running.items() if model == name),
-                desired=sum(count for (model, _), count in wanted.items() if model == name),
+                running=_of_model(running, name),
+                desired=_of_model(wanted, name),
+                unloaded=_of_model(unloaded, name),
                 releases=[
                     ModelRelease(
                         release=f"{row.name}:{row.version}",
                         state=ReleaseState(row.state),
                         running=running.get((name, row.digest), 0),
                         desired=wanted.get((name, row.digest), 0),
+                        unloaded=unloaded.get((name, row.digest), 0),
                     )
                     for row in rows
                     if row.name == name
@@ -68,6 +72,22 @@ class Models:
             )
             for name in sorted(names)
         ]
+
+    def check_known(self, *names: str) -> None:
+        """Refuse the name of a model that nobody has heard of, such as a misspelt one.
+
+        Args:
+            names: The names.
+
+        Raises:
+            UnknownModelError: No release has it, and no device.
+        """
+        with self._database.reading() as transaction:
+            known = models.known(transaction)
+        for name in names:
+            if name not in known:
+                fault = models.unknown(name, known)
+                raise fault
 
     def remove(self, model: str, selector: str) -> RemovedModel:
         """Let devices stop serving a model and free its space.
@@ -82,6 +102,7 @@ class Models:
         Raises:
             SelectorError: The selector cannot be read.
             UnknownModelError: No release and no device has it.
+            InvalidRequestError: No device matches the selector.
             ConflictError: No such device has it, or one takes part in a rollout of it.
         """
         parsed, now_s = parse_selector(selector), self._clock.now_s()
@@ -90,10 +111,8 @@ class Models:
             found = models.having(transaction, model, parsed)
             if not found:
                 models.check_released(transaction, model)
-                raise ConflictError(
-                    f"no device has model {model}, or is to run it",
-                    remedy="`fleet model list` shows how many devices have which model",
-                )
+                fault = _nobody_has(transaction, model, parsed, selector)
+                raise fault
             names = [item.device for item in found]
             desired.remove(transaction, model, names, now_s=now_s)
             verdict = Verdict(
@@ -104,3 +123,23 @@ class Models:
         kept = [item.device for item in found if item.form < NAMED_MODELS]
         _log.info("model %s is taken away from %s devices", model, len(names))
         return RemovedModel(model=model, devices=len(names), kept=kept)
+
+
+def _nobody_has(
+    transaction: Transaction, model: str, parsed: Selector, selector: str
+) -> ControllerError:
+    """Return why a model is taken away from no device."""
+    if not devices.is_any(transaction, parsed):
+        which = f" matches the selector {selector!r}" if selector else " is enrolled"
+        return InvalidRequestError(
+            f"no device{which}", remedy="`fleet device list` shows the devices and their labels"
+        )
+    which = f" that matches the selector {selector!r}" if selector else ""
+    return ConflictError(
+        f"no device{which} has model {model}, or is to run it",
+        remedy="`fleet device list` shows which device has which model",
+    )
+
+
+def _of_model(counts: Mapping[tuple[str, str | None], int], name: str) -> int:
+    return sum(count for (model, _), count in counts.items() if model == name)

@@ -313,10 +313,15 @@ def _check_unfit(request: RolloutRequest, unfit: Mapping[str, str], devices: int
 
 def _specs(stages: Sequence[Stage]) -> tuple[StageSpec, ...]:
     if not 1 <= len(stages) <= MAX_STAGES:
-        raise InvalidRequestError(f"a rollout has 1 to {MAX_STAGES} stages, not {len(stages)}")
+        raise InvalidRequestError(
+            f"a rollout has 1 to {MAX_STAGES} stages, not {len(stages)}",
+            remedy="give fewer stages" if stages else "give a stage, such as 100%",
+        )
     for number, stage in enumerate(stages, start=1):
         if (stage.count is None) == (stage.percent is None):
-            raise InvalidRequestError(f"stage {number} needs either a count or a percent")
+            raise InvalidRequestError(
+                f"stage {number} needs either a count or a percent", remedy="give one of the two"
+            )
     return tuple(StageSpec(count=stage.count, percent=stage.percent) for stage in stages)
 
 

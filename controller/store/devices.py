@@ -65,6 +65,16 @@ def selected(selector: Selector) -> list[ColumnElement[bool]]:
     return [_condition(term) for term in selector.terms]
 
 
+def is_any(session: Session, selector: Selector) -> bool:
+    """Tell whether any device that is not decommissioned matches a selector."""
+    statement = (
+        select(DeviceRow.id)
+        .where(DeviceRow.state != DeviceState.DECOMMISSIONED, *selected(selector))
+        .limit(1)
+    )
+    return session.scalar(statement) is not None
+
+
 def named_model() -> ColumnElement[bool]:
     """Return the condition that a `DesiredModelRow` is of a device and named to it."""
     return and_(DesiredModelRow.device == DeviceRow.id, DesiredModelRow.removed.is_(False))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection
 from dataclasses import dataclass
 
-from sqlalchemy import exists, func, or_, select
+from sqlalchemy import ColumnElement, exists, func, or_, select, union
 from sqlalchemy.orm import InstrumentedAttribute, Session
 
 from controller.domain.names import which_there_are
@@ -33,6 +33,13 @@ def names(session: Session) -> list[str]:
     """Return the models of which there is a release, by name."""
     statement = select(ReleaseRow.name).distinct().order_by(ReleaseRow.name).limit(MAX_NAMES)
     return list(session.scalars(statement))
+
+
+def known(session: Session) -> list[str]:
+    """Return the models of which there is a release, or that a device has or should run."""
+    columns = (ReleaseRow.name, DeviceModelRow.model, DesiredModelRow.model)
+    found = union(*(select(column) for column in columns)).subquery()
+    return [name for name in session.scalars(select(found.c[0]).order_by(found.c[0])) if name]
 
 
 def check_released(session: Session, model: str) -> None:
@@ -91,6 +98,21 @@ def running(session: Session) -> dict[tuple[str, str | None], int]:
     return _counts(session, DeviceModelRow.device, DeviceModelRow.model, DeviceModelRow.release)
 
 
+def unloaded(session: Session) -> dict[tuple[str, str | None], int]:
+    """Return how many of those that run a package let no variant of it serve.
+
+    A device that has a package in service names the variant, unless a client has unloaded the model
+    or it is parked.
+    """
+    return _counts(
+        session,
+        DeviceModelRow.device,
+        DeviceModelRow.model,
+        DeviceModelRow.release,
+        DeviceModelRow.variant.is_(None),
+    )
+
+
 def wanted(session: Session) -> dict[tuple[str, str | None], int]:
     """Return how many enrolled devices should run each package of each model."""
     return _counts(session, DesiredModelRow.device, DesiredModelRow.model, DesiredModelRow.release)
@@ -101,11 +123,12 @@ def _counts(
     device: InstrumentedAttribute[str],
     model: InstrumentedAttribute[str],
     release: InstrumentedAttribute[str | None],
+    *conditions: ColumnElement[bool],
 ) -> dict[tuple[str, str | None], int]:
     rows = session.execute(
         select(model, release, func.count())
         .join(DeviceRow, DeviceRow.id == device)
-        .where(DeviceRow.state == DeviceState.ENROLLED, release.is_not(None))
+        .where(DeviceRow.state == DeviceState.ENROLLED, release.is_not(None), *conditions)
         .group_by(model, release)
     )
     return {(name, digest): count for name, digest, count in rows}

@@ -12,12 +12,16 @@ from dataclasses import dataclass
 from sqlalchemy import case, delete, func, select
 from sqlalchemy.orm import Session
 
+from controller.domain.names import which_there_are
 from controller.domain.policy_choice import MAX_POLICIES
 from controller.domain.states import DeviceState
 from controller.errors import ConflictError, UnknownPolicyError
 from controller.store.model_tables import DesiredModelRow, DesiredStateRow
 from controller.store.policy_choices import ONE_POLICY_SET, to_policy
 from controller.store.tables import DeviceRow, PolicyRow, PolicySetRow
+
+NO_POLICY = "make one with `fleet policy set`"
+"""What to do where there is none at all."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -52,7 +56,11 @@ def get(session: Session, name: str) -> PolicyRow:
     """
     row = session.get(PolicyRow, name)
     if row is None:
-        raise UnknownPolicyError(f"there is no policy {name[:64]!r}")
+        known = session.scalars(select(PolicyRow.name).order_by(PolicyRow.name)).all()
+        raise UnknownPolicyError(
+            f"there is no policy {name[:64]!r}",
+            remedy=which_there_are(name, known, what="policies", none=NO_POLICY),
+        )
     return row
 
 

@@ -187,7 +187,8 @@ def begin(session: Session, new: NewRollout, devices: Sequence[str]) -> None:
     what = "made"
     if new.origin is not None:
         what = f"made to {'try again' if new.is_retry else 'roll back'} {new.origin}"
-    reason = f"{what} for {counted(len(devices))} in {len(new.stages)} stages"
+    stages = "1 stage" if len(new.stages) == 1 else f"{len(new.stages)} stages"
+    reason = f"{what} for {counted(len(devices))} in {stages}"
     log(session, new.id, action="create", reason=reason, now_s=new.created_at_s)
 
 

@@ -159,9 +159,10 @@ def _dropped(variant: Variant, shipped: Sequence[Variant], choice: Choice) -> Ve
         winner = min(winners, key=rank)
         return Verdict(kept=False, reason=defeat(winner, variant), instead=winner.name)
     stand_in, _ = _stand_in(variant, shipped, choice)
+    budget = "1 variant" if choice.budget == 1 else f"{choice.budget} variants"
     return Verdict(
         kept=False,
-        reason=f"{stand_in.name} stands for it, because the profile gets {choice.budget} variants: "
+        reason=f"{stand_in.name} stands for it, because the profile gets {budget}: "
         f"{beside(stand_in, variant, timed=not choice.foreign)}",
         instead=stand_in.name,
     )

@@ -238,9 +238,14 @@ def _opened(file: Path) -> Iterator[tuple[int, int]]:
     try:
         stream = open_file(file)
     except OSError as exc:
-        raise PackageError(f"{file} cannot be read: {exc.strerror}") from exc
+        raise PackageError(
+            f"{file} cannot be read: {exc.strerror}", remedy="name a file of `fleet package export`"
+        ) from exc
     with stream:
         status = os.fstat(stream.fileno())
         if not stat.S_ISREG(status.st_mode):
-            raise PackageError(f"{file} cannot be read: it is not a file")
+            raise PackageError(
+                f"{file} cannot be read: it is not a file",
+                remedy="name a file of `fleet package export`",
+            )
         yield stream.fileno(), status.st_size

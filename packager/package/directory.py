@@ -47,6 +47,7 @@ from wire.trust.envelope import seal as seal_payload
 from wire.trust.root import TrustRoot, trust_from_bytes
 
 AGAIN: Final = "copy, download or build the package again"
+ROOM: Final = "name a directory that can be written and has room"
 
 
 def check_output(output: Path, *, force: bool) -> None:
@@ -121,13 +122,17 @@ def staged(output: Path, *, force: bool) -> Iterator[Path]:
         output.parent.mkdir(parents=True, exist_ok=True)
         staging = Path(tempfile.mkdtemp(prefix=f".{output.name}-", dir=output.parent))
     except OSError as exc:
-        raise PackageError(f"{output.parent} cannot be written: {exc.strerror}") from exc
+        raise PackageError(
+            f"{output.parent} cannot be written: {exc.strerror}", remedy=ROOM
+        ) from exc
     try:
         staging.chmod(FOLDER_MODE)
         yield staging
         _replace(staging, output)
     except OSError as exc:
-        raise PackageError(f"{output} cannot be written: {exc.strerror or exc}") from exc
+        raise PackageError(
+            f"{output} cannot be written: {exc.strerror or exc}", remedy=ROOM
+        ) from exc
     finally:
         shutil.rmtree(staging, ignore_errors=True)
 
@@ -184,7 +189,7 @@ def seal(directory: Path, key: SigningKey) -> PackageIndex:
     try:
         _write_envelope(directory, index, key)
     except OSError as exc:
-        raise PackageError(f"{directory} cannot be written: {exc.strerror}") from exc
+        raise PackageError(f"{directory} cannot be written: {exc.strerror}", remedy=ROOM) from exc
     return index
 
 

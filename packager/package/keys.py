@@ -40,7 +40,9 @@ def generate_key(path: Path) -> SigningKey:
             remedy="name another file; this command never overwrites a key",
         ) from exc
     except OSError as exc:
-        raise KeyFileError(f"{path} cannot be written: {exc.strerror}") from exc
+        raise KeyFileError(
+            f"{path} cannot be written: {exc.strerror}", remedy="name a file in another directory"
+        ) from exc
     return key
 
 
@@ -65,7 +67,10 @@ def load_key(path: Path) -> SigningKey:
             f"{path} cannot be read: {exc.strerror}", remedy="name a key of `fleet key generate`"
         ) from exc
     if not stat.S_ISREG(status.st_mode) or len(seed) != SEED_BYTES:
-        raise KeyFileError(f"{path} is not a signing key of {SEED_BYTES} bytes")
+        raise KeyFileError(
+            f"{path} is not a signing key of {SEED_BYTES} bytes",
+            remedy="name a key of `fleet key generate`",
+        )
     if status.st_mode & _OTHERS:
         raise KeyFileError(
             f"{path} can be read by others (mode {stat.S_IMODE(status.st_mode):04o})",

@@ -35,7 +35,10 @@ def reserved(output: Path, *, force: bool) -> Iterator[None]:
         output.parent.mkdir(parents=True, exist_ok=True)
         descriptor = os.open(lock, flags, PRIVATE)
     except OSError as exc:
-        raise PackageError(f"{output.parent} cannot be written: {exc.strerror}") from exc
+        raise PackageError(
+            f"{output.parent} cannot be written: {exc.strerror}",
+            remedy="name another directory with --output",
+        ) from exc
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except OSError as exc:

@@ -151,7 +151,9 @@ def write_report(
         path.parent.mkdir(parents=True, exist_ok=True)
         write_atomic(path, content, mode=PUBLIC)
     except OSError as exc:
-        raise BuildError(f"{path} cannot be written: {exc.strerror}") from exc
+        raise BuildError(
+            f"{path} cannot be written: {exc.strerror}", remedy="name another file with --report"
+        ) from exc
 
 
 def _figures(

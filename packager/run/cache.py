@@ -181,7 +181,9 @@ def file_sha256(path: Path) -> str:
         with path.open("rb") as stream:
             return hashlib.file_digest(stream, "sha256").hexdigest()
     except OSError as exc:
-        raise BuildError(f"{path} cannot be read: {exc.strerror}") from exc
+        raise BuildError(
+            f"{path} cannot be read: {exc.strerror}", remedy="correct the path"
+        ) from exc
 
 
 def _intact(folder: Path, key: str) -> Entry | None:

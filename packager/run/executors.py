@@ -67,7 +67,10 @@ def _dask_client(address: str) -> Iterator[Any]:
     try:
         client = Client(f"tcp://{address}", timeout=_CONNECT_S, set_as_default=False)
     except (OSError, ValueError) as exc:
-        raise BuildError(f"no Dask scheduler answers at {address[:80]}: {exc}") from exc
+        raise BuildError(
+            f"no Dask scheduler answers at {address[:80]}: {exc}",
+            remedy="start it with `dask scheduler`, or correct --executor",
+        ) from exc
     try:
         yield client
     finally:

@@ -26,6 +26,7 @@ from telemetry.server.query_text import parse_conditions, parse_list, parse_step
 from telemetry.server.question import (
     DEFAULT_STATISTICS,
     DEVICE,
+    MODEL,
     SECONDS_PER_MINUTE,
     START,
     STATISTICS,
@@ -37,7 +38,7 @@ from telemetry.server.question import (
 from telemetry.server.rows import Series
 from telemetry.server.store import TelemetryStore
 
-__all__ = ["Query", "Table", "parse", "run"]
+__all__ = ["MODEL", "Query", "Table", "parse", "run"]
 
 
 class Table(NamedTuple):

@@ -13,6 +13,7 @@ from telemetry.server.ingest import Kind
 
 SECONDS_PER_MINUTE: Final = 60
 DEVICE: Final = "device"
+MODEL: Final = "model"
 MINUTE: Final = "minute"
 START: Final = "start_s"
 STATISTICS: Final[dict[Kind, tuple[str, ...]]] = {
@@ -107,7 +108,7 @@ def check_attributes(query: Query, attributes: Iterable[str]) -> None:
     Raises:
         QueryError: The text says which attributes it has.
     """
-    known = {DEVICE, "model", "release", "variant"}.union(attributes)
+    known = {DEVICE, MODEL, "release", "variant"}.union(attributes)
     asked = [name for name in query.group_by if name != MINUTE]
     for name in (*asked, *(name for name, _ in query.where)):
         if name not in known:

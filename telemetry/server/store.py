@@ -15,10 +15,12 @@ import logging
 import math
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from itertools import islice
 
 import sqlalchemy as sa
 from sqlalchemy.exc import SQLAlchemyError
 
+from telemetry.about import is_about
 from telemetry.errors import TelemetryStoreError
 from telemetry.server import tables
 from telemetry.server.budget import BURST_BYTES, MIB, REFILL_BYTES_PER_HOUR, Budgets
@@ -37,6 +39,7 @@ __all__ = ["TelemetryStore", "metadata"]
 MAX_SEQUENCE = 2**62
 MAX_EVENTS = 10_000
 ROWS_AT_ONCE = 20_000
+EVENTS_AT_ONCE = 500
 ATTEMPTS = 3
 """How often an ingest begins anew because a prune took one of its series."""
 
@@ -111,6 +114,8 @@ class TelemetryStore:
         kinds: tuple[str, ...] = (),
         since_s: float = 0,
         limit: int = 200,
+        *,
+        model: str | None = None,
     ) -> list[StoredEvent]:
         """Return what happened on devices.
 
@@ -119,6 +124,7 @@ class TelemetryStore:
             kinds: Only these; empty for all.
             since_s: Only from this wall time on.
             limit: Only the newest ones, at most this many.
+            model: Only those that are about this model, or about a device as a whole; None for all.
 
         Returns:
             Events, oldest first.
@@ -131,18 +137,29 @@ class TelemetryStore:
             sa.select(table.device, table.at_s, table.kind, table.reason, table.data)
             .where(table.at_s >= since_s)
             .order_by(table.at_s.desc(), table.id.desc())
-            .limit(min(max(limit, 0), MAX_EVENTS))
         )
         if device is not None:
             query = query.where(table.device == device)
         if kinds:
             query = query.where(table.kind.in_(kinds))
-        with _own_errors(), self._engine.connect() as connection:
-            rows = connection.execute(query).all()
-        return [
-            StoredEvent(name, Event(at_s=at_s, kind=kind, reason=reason, data=json.loads(data)))
-            for name, at_s, kind, reason, data in reversed(rows)
-        ]
+        most = min(max(limit, 0), MAX_EVENTS)
+        if model is None:
+            query = query.limit(most)
+        in_parts = query.execution_options(yield_per=EVENTS_AT_ONCE)
+        with (
+            _own_errors(),
+            self._engine.connect() as connection,
+            connection.execute(in_parts) as rows,
+        ):
+            # Databases differ in how they look into JSON, so what an event is about is found here.
+            stored = (
+                StoredEvent(name, Event(at_s=at_s, kind=kind, reason=reason, data=json.loads(data)))
+                for name, at_s, kind, reason, data in rows
+            )
+            found = list(
+                islice((each for each in stored if is_about(each.event.data, model)), most)
+            )
+        return found[::-1]
 
     def devices(self) -> list[DeviceLosses]:
         """Return every device that ever reported, by name.

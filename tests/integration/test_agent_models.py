@@ -233,6 +233,13 @@ def test_a_model_that_does_not_fit_beside_another_is_named(
     assert "are available beside the other models: " in failed.detail
 
 
+def _without_variant(controller: Controller) -> dict[str, str | None]:
+    """Return the models of the last greeting that have a release and no variant."""
+    hello = controller.all("hello", Hello)[-1]
+    assert isinstance(hello.models, tuple)
+    return {m.name: m.release for m in hello.models if m.release and m.variant is None}
+
+
 def test_clients_unload_and_load_where_the_operator_allows_it(
     device: Device, controller: Controller
 ) -> None:
@@ -259,6 +266,8 @@ def test_clients_unload_and_load_where_the_operator_allows_it(
     assert [m["name"] for m in client.ask("POST", "/v2/repository/index", {"ready": True})[1]] == [
         "digits"
     ]
+    told = until(lambda: _without_variant(controller), "that the controller hears of it")
+    assert told == {"speech": SPEECH.digest}, "it has the release, and no variant serves"
     for _twice in range(2):
         assert client.ask("POST", "/v2/repository/models/speech/load")[0] == 200
     assert client.infer("speech")[0] == 200

@@ -128,6 +128,21 @@ def test_staged_rollout_succeeds(
     assert stack.ok("device", "show", "cam-1", "--json").json["release"] == releases[0]
 
 
+def test_the_stages_of_a_rollout_are_counted_from_1(
+    stack: Stack, releases: list[str], puppets: dict[str, Puppet]
+) -> None:
+    created = stack.ok(
+        "rollout", "create", releases[1], "--selector", "id in (cam-1,cam-2)", "--stage", "1",
+        "--stage", "100%", "--soak", "1h",
+    ).out.strip()  # fmt: skip
+    shown = stack.ok("rollout", "show", created).out
+    assert "made for 2 devices in 2 stages" in shown
+    rows = [line.split() for line in shown.splitlines() if line.startswith("cam-")]
+    assert {row[0] for row in rows} == {"cam-1", "cam-2"}
+    assert all("0" not in row for row in rows), "a device that has not started is in no stage"
+    stack.ok("rollout", "abort", created)
+
+
 def test_failing_rollout_halts_and_is_rolled_back(
     stack: Stack, releases: list[str], puppets: dict[str, Puppet]
 ) -> None:
@@ -152,6 +167,7 @@ def test_orders(stack: Stack, releases: list[str], puppets: dict[str, Puppet]) -
     assert "paused" in stack.ok("rollout", "pause", created).out
     assert "running" in stack.ok("rollout", "resume", created).out
     assert "aborted" in stack.ok("rollout", "abort", created).out
+    assert "made for 1 device in 1 stage\n" in stack.ok("rollout", "show", created).out
     again = stack.fleet("rollout", "resume", created)
     assert again.code == 2
     assert again.err.count("\n") == 1
@@ -262,6 +278,6 @@ def test_policies(
     assert stack.ok("policy", "remove", "lab").out == "removed policy lab\n"
     stack.ok("policy", "remove", "everyone")
     assert (
-        "policy           the default, as no policy matches ("
+        "policy           the default, as no policy of the fleet matches ("
         in stack.ok("device", "show", "cam-2").out
     )

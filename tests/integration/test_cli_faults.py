@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.simulators.patience import PATIENCE_S, finished
+from tests.simulators.patience import PATIENCE_S, finished, until
 from tests.simulators.stack import (
     ROOT,
     Stack,
@@ -61,7 +61,9 @@ def stack() -> Iterator[Stack]:
         (["telemetry", "query", "--metric", "x_ms", "--json", "--csv"], "exclude each other"),
         (["release", "publish", "/nowhere"], "/nowhere does not exist; name the output"),
         (["release", "publish", "/etc"], "/etc is not a package: package.dsse.json: no such file"),
-        (["policy", "show", "nothing"], "there is no policy 'nothing'"),
+        (["policy", "show", "nothing"], "no policy 'nothing'; make one with `fleet policy set`"),
+        (["token", "create", "--label", "a=1", "--label", "a=2"], "; give one value for each"),
+        (["device", "list", "--selector", "a in (ü)"], "; write values of A-Z a-z 0-9"),
         (["policy", "remove", "nothing"], "there is no policy 'nothing'"),
         (["policy", "show", "Not A Name"], "not a name for a policy"),
         (["policy", "set", "x"], "give --file, --kind or an aim"),
@@ -192,6 +194,21 @@ def test_api_port_that_is_taken(stack: Stack) -> None:
     done = fleet("controller", "run", str(stack.home))
     assert done.code == 2
     assert done.err.splitlines()[-1].startswith("fleet: ")
+
+
+def test_without_a_broker_it_is_said_beside_what_is_shown(stack: Stack) -> None:
+    broker = stack.processes.pop(0)
+    broker.terminate()
+    assert broker.wait(PATIENCE_S) == 0
+    until(lambda: not stack.is_healthy(), "the end of the connection")
+    for command in (("device", "list"), ("model", "list"), ("rollout", "list")):
+        done = stack.ok(*command)
+        assert done.err.startswith("warning: devices hear nothing, and what is shown of them may ")
+        assert "a connection with the MQTT broker: start it, or correct [broker]" in done.err
+        assert done.err.count("\n") == 1
+    stack.run("broker", "run")
+    until(stack.is_healthy, "the connection")
+    assert stack.ok("device", "list").err == ""
 
 
 def test_last_servers_end_when_told(stack: Stack) -> None:

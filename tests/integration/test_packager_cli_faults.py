@@ -185,5 +185,5 @@ def test_a_full_disk_is_named_and_nothing_half_made_is_left(
     assert done.returncode == 2, done.stderr
     fault, left = done.stderr.splitlines()
     assert fault.startswith(f"fleet: {full}/new")
-    assert fault.endswith(" cannot be written: No space left on device")
+    assert " cannot be written: No space left on device; name " in fault
     assert left == "fill"

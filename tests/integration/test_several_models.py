@@ -245,7 +245,7 @@ def test_a_model_is_not_removed_under_its_rollout(fleet: Fleet) -> None:
 @pytest.mark.parametrize(
     ("model", "code", "text"),
     [("face", "controller.unknown.model", "did you mean faces? there are the models"),
-     ("faces", "controller.conflict", "`fleet model list`")],
+     ("faces", "controller.conflict", "`fleet device list`")],
 )  # fmt: skip
 def test_what_is_not_there_cannot_be_removed(
     fleet: Fleet, model: str, code: str, text: str

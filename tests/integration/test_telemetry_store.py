@@ -287,6 +287,22 @@ def test_events_are_kept_with_their_reasons(store: TelemetryStore) -> None:
     assert [found.event.at_s for found in store.events("pi-1", limit=1)] == [NOW_S + 2]
 
 
+def test_events_are_found_by_what_they_are_about(store: TelemetryStore) -> None:
+    about: list[dict[str, object]] = [
+        {"release": "digits:1"}, {"release": "faces:1"}, {"model": "faces"}, {},
+        {"model": "digits"},
+    ]  # fmt: skip
+    events = [
+        Event(at_s=NOW_S + number, kind="switch", reason="", data=data)
+        for number, data in enumerate(about)
+    ]
+    store.ingest(batch(events=tuple(events)))
+    found = store.events("pi-1", model="faces")
+    assert [each.event.data for each in found] == [about[1], about[2], about[3]]
+    newest = store.events("pi-1", model="digits", limit=2)
+    assert [each.event.data for each in newest] == [about[3], about[4]], "the bound counts those"
+
+
 def test_old_telemetry_is_forgotten(store: TelemetryStore) -> None:
     old = Event(at_s=MINUTE * 60.0, kind="switch", reason="")
     store.ingest(batch(latency([1.0]), events=(old,)))

@@ -206,6 +206,9 @@ class Puppet:
         self.actives: dict[str, ReleaseRef] = {}
         """The models of one that has several."""
 
+        self.unloaded: set[str] = set()
+        """Those of them that a client has unloaded."""
+
         self.runtimes = runtimes
         self.peer_url: str | msgspec.UnsetType = msgspec.UNSET
         self.outcome: InstallOutcome = outcome
@@ -276,7 +279,12 @@ class Puppet:
             )  # fmt: skip
             if self.desired_form >= NAMED_MODELS:
                 models = tuple(
-                    ServedModel(name=name, revision=0, release=ref.digest, variant="best")
+                    ServedModel(
+                        name=name,
+                        revision=0,
+                        release=ref.digest,
+                        variant=None if name in self.unloaded else "best",
+                    )
                     for name, ref in self.actives.items()
                 )
                 hello = msgspec.structs.replace(hello, models=models, desired_form=NAMED_MODELS)

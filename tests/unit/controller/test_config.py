@@ -60,6 +60,8 @@ def test_relative_paths_are_relative_to_the_file(tmp_path: Path) -> None:
         (f"{LEAST}telemetry_retention_days = 0\n", "telemetry_retention_days"),
         (f'{LEAST}access = "other"\n', "access"),
         (f"{LEAST}[api]\nport = 70000\n", "api.port"),
+        (f'{LEAST}[api]\nhost = "a\\u0000b"\n', "api.host holds the character NUL"),
+        (f'{LEAST}data_dir = "a\\u0000b"\n', "data_dir holds the character NUL"),
         (f"{LEAST}[api]\nconnections = 0\n", "api.connections"),
         (f"{LEAST}[api]\nconnections_per_client = 0\n", "api.connections_per_client"),
         (f'{LEAST}[api]\ncert_file = "c"\n', "api.cert_file"),
@@ -124,6 +126,22 @@ def test_a_file_that_the_settings_name_is_missing(tmp_path: Path) -> None:
         assert caught.value.remedy == (
             f"bring the file back, or correct {setting} in controller.toml"
         )
+
+
+def test_a_file_without_its_secret_names_its_setting(tmp_path: Path) -> None:
+    config = with_password(config_in(tmp_path))
+    for name in ("director.key", "trust.json", "api.token", "broker.password"):
+        (tmp_path / name).write_bytes(b"\xff\n\xff")
+    readers: list[tuple[str, Callable[[], object]]] = [
+        ("director_key_file", lambda: read_director_key(config)),
+        ("trust_file", lambda: read_trust(config, DIRECTOR_KEY)),
+        ("api.token_file", lambda: read_api_token(config)),
+        ("broker.password_file", lambda: connection(config)),
+    ]
+    for setting, read in readers:
+        with pytest.raises(SettingsError) as caught:
+            read()
+        assert f"correct {setting} in controller.toml" in caught.value.remedy
 
 
 def config_in(directory: Path) -> ControllerConfig:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from controller.cli.build_view import once_a_minute
+from controller.cli.build_view import noted, once_a_minute
 
 
 def test_a_log_gets_a_line_a_minute(capsys: pytest.CaptureFixture[str]) -> None:
@@ -15,3 +15,8 @@ def test_a_log_gets_a_line_a_minute(capsys: pytest.CaptureFixture[str]) -> None:
     captured = capsys.readouterr()
     assert captured.err.splitlines() == ["three", "five"]
     assert not captured.out
+
+
+def test_a_warning_is_no_note() -> None:
+    assert noted("evaluation data: the gate") == "note: evaluation data: the gate"
+    assert noted("warning: other processes") == "warning: other processes"
