@@ -20,12 +20,14 @@ Source:
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Sequence
 from typing import Final
 
 import msgspec
 
+from agent.select.asked_last import last_asked
 from agent.select.kalman import Line
 
 TIME_CONSTANTS_S: Final = (15.0, 30.0, 60.0, 120.0, 240.0, 480.0)
@@ -89,7 +91,7 @@ class Model(msgspec.Struct, frozen=True, kw_only=True):
 
     def share(self, after_s: float) -> float:
         """Return the share of the way to its steady headroom that the board goes in a time."""
-        return -math.expm1(-after_s / self.time_constant_s)
+        return _share(self.time_constant_s, after_s)
 
     def line(self, *, fan: bool) -> Line:
         """Return the line of the steady headroom with a running fan, or without one."""
@@ -139,14 +141,27 @@ class Model(msgspec.Struct, frozen=True, kw_only=True):
             unexplained=_mix(self.unexplained, max(square - expected, 0.0) / share**2, kept),
         )
 
-    def forecast(self, now: Forecast, load: float, after_s: float, *, fan: bool) -> Forecast:
-        """Return the headroom after a time under a load, from what it is now."""
-        share, line = self.share(after_s), self.line(fan=fan)
-        steady_sigma = math.sqrt(line.variance_at(load) + self.unexplained)
+    def forecast(
+        self, now: float, sigma: float, load: float, after_s: float, *, fan: bool
+    ) -> tuple[float, float]:
+        """Return the headroom after a time under a load: its mean and its standard deviation.
+
+        Args:
+            now: What it is now.
+            sigma: Its standard deviation now.
+            load: Share of the processor that is busy.
+            after_s: The time.
+            fan: Whether a fan runs.
+        """
+        share, line = _share(self.time_constant_s, after_s), self.cooled if fan else self.steady
+        variance = (
+            line.base_variance + 2.0 * load * line.covariance + load * load * line.slope_variance
+        )
+        steady_sigma = math.sqrt(max(variance, 0.0) + self.unexplained)
         # An error of the steady headroom keeps its sign all the time, so deviations add.
-        return Forecast(
-            mean=(1.0 - share) * now.mean + share * line.at(load),
-            sigma=(1.0 - share) * now.sigma + share * steady_sigma,
+        return (
+            (1.0 - share) * now + share * (line.base + line.slope * load),
+            (1.0 - share) * sigma + share * steady_sigma,
         )
 
     def reaches_s(self, headroom: float, now: float, load: float) -> float:
@@ -238,24 +253,44 @@ class HeatFit(msgspec.Struct, frozen=True, kw_only=True):
         """Return the headroom after a time under a load; None before the first reading."""
         if self.now is None:
             return None
-        each = [
-            (weight, self._by(model, self.now, load, after_s))
-            for weight, model in zip(self.weights, self.models, strict=True)
-            if weight
-        ]
-        mean = math.fsum(weight * f.mean for weight, f in each)
-        # If the models disagree, at least one is wrong.
-        variance = math.fsum(weight * (f.sigma**2 + (f.mean - mean) ** 2) for weight, f in each)
-        return Forecast(mean=mean, sigma=math.sqrt(variance))
+        known = _forecasts(self, None)
+        found = known.get((load, after_s))
+        if found is None:
+            found = known[load, after_s] = self._forecast(self.now, load, after_s)
+        return found
 
-    def _by(self, model: Model, now: Forecast, load: float, after_s: float) -> Forecast:
+    def _forecast(self, here: Forecast, load: float, after_s: float) -> Forecast:
+        now, sigma = here.mean, here.sigma
+        means, squares = 0.0, 0.0
+        for weight, model in zip(self.weights, self.models, strict=True):
+            if weight:
+                at, off = self._by(model, now, sigma, load, after_s)
+                means += weight * at
+                squares += weight * (off * off + at * at)
+        # If the models disagree, at least one is wrong.
+        return Forecast(mean=means, sigma=math.sqrt(max(squares - means * means, 0.0)))
+
+    def _by(
+        self, model: Model, now: float, sigma: float, load: float, after_s: float
+    ) -> tuple[float, float]:
         if self.fan or self.fan_from is None:
-            return model.forecast(now, load, after_s, fan=self.fan)
-        begins_s = model.reaches_s(self.fan_from, now.mean, load)
+            return model.forecast(now, sigma, load, after_s, fan=self.fan)
+        begins_s = model.reaches_s(self.fan_from, now, load)
         if begins_s >= after_s:
-            return model.forecast(now, load, after_s, fan=False)
-        there = Forecast(mean=max(self.fan_from, now.mean), sigma=now.sigma)
-        return model.forecast(there, load, after_s - begins_s, fan=True)
+            return model.forecast(now, sigma, load, after_s, fan=False)
+        there = max(self.fan_from, now)
+        return model.forecast(there, sigma, load, after_s - begins_s, fan=True)
+
+
+@last_asked
+def _forecasts(_fit: HeatFit, _what: None) -> dict[tuple[float, float], Forecast]:
+    """Return the forecasts of a fit that are known: many variants ask for the same ones."""
+    return {}
+
+
+@functools.lru_cache(256)
+def _share(time_constant_s: float, after_s: float) -> float:
+    return -math.expm1(-after_s / time_constant_s)
 
 
 def _priors(headroom: float, load: float) -> tuple[Model, ...]:

@@ -70,6 +70,7 @@ class DeviceCost:
         self._reserve = max(p.spec.low_memory_bytes for p in parties)
         self._load = _Line(lambda load: _heat_cost(known, self._base + load), most.load)
         self._batteries = self._lines_of_battery(most.usual_load)
+        self._shared = self._shared_lines()
         self._bearable: tuple[float, float] | None = None
         self._most = most
         self.most_load = math.inf
@@ -84,9 +85,8 @@ class DeviceCost:
             held_bytes: Memory that they hold.
         """
         cost = self._all_per_s * (self._load.at(load) + self._saturated(load))
-        for party, line in zip(self._parties, self._batteries, strict=True):
-            if line is not None:
-                cost += party.answers_per_s * line.at(usual_load)
+        for per_s, line in self._shared:
+            cost += per_s * line.at(usual_load)
         return cost + self._memory(held_bytes, None)
 
     def harm(self, own: int, load: float, usual_load: float, held_bytes: float) -> float:
@@ -157,6 +157,15 @@ class DeviceCost:
                 lines[need_s] = _Line(cost, most, BATTERY_POINTS) if cost(most) > 0.0 else None
             found.append(lines[need_s])
         return found
+
+    def _shared_lines(self) -> list[tuple[float, _Line]]:
+        """Return each line once, with the answers of all parties whose aim it is."""
+        found: dict[int, tuple[float, _Line]] = {}
+        for party, line in zip(self._parties, self._batteries, strict=True):
+            if line is not None:
+                before, _ = found.get(id(line), (0.0, line))
+                found[id(line)] = (before + party.answers_per_s, line)
+        return list(found.values())
 
     def _battery_cost(self, party: Party) -> Callable[[float], float]:
         def cost(usual_load: float) -> float:

@@ -147,15 +147,17 @@ class _Search:
         return Found(self._best, self._cost, min(self._cost, self._open))
 
     def _descend(self, level: int, sums: Sums, *, rises: bool) -> None:
-        rest, branches = self._rest[level + 1], []
+        # Plain numbers: this is done some hundred times for one decision.
+        rest_loss, rest_load, rest_usual_load, rest_bytes = self._rest[level + 1]
+        device, branches = self._device, []
+        self._looks += len(self._levels[level])
         for number, option in self._levels[level]:
-            self._looks += 1
             grown = sums.plus(option)
-            _, load, usual_load, held_bytes = least = grown.plus(rest)
-            risen = rises or option.rises
-            if risen and not self._device.bears(load, usual_load, held_bytes):
+            load, usual_load = grown.load + rest_load, grown.usual_load + rest_usual_load
+            held_bytes, risen = grown.held_bytes + rest_bytes, rises or option.rises
+            if risen and not device.bears(load, usual_load, held_bytes):
                 continue
-            bound = least.loss + self._device.cost(load, usual_load, held_bytes)
+            bound = grown.loss + rest_loss + device.cost(load, usual_load, held_bytes)
             if bound < self._cost:
                 branches.append((bound, number, grown, risen))
         branches.sort(key=lambda branch: branch[:2])

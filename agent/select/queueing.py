@@ -19,7 +19,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Final
+from typing import Final, NamedTuple
 
 from agent.select.recent import normal_share
 
@@ -59,13 +59,27 @@ def share_in_time(
     Returns:
         0 to 1, the mean over the requests of all rates.
     """
-    # The greater the rate, the more requests there are that see it.
-    weights = [max(rate, LEAST) for rate in rates_per_s]
-    shares = (
-        weight * _share(deadline_s, rate, max(service_s, LEAST), log_sigma, wait_factor, batch)
-        for weight, rate in zip(weights, rates_per_s, strict=True)
-    )
-    return math.fsum(shares) / math.fsum(weights)
+    service_s, batch = max(service_s, LEAST), max(batch, 1.0)
+    services = _services(deadline_s, service_s, log_sigma)
+    answered = total = share = 0.0
+    before = math.nan
+    for rate in rates_per_s:
+        # The greater the rate, the more requests there are that see it.
+        weight = max(rate, LEAST)
+        if rate != before:  # without requests, all are the same
+            share = _share(services, rate * service_s, service_s, wait_factor, batch)
+        answered, total, before = answered + weight * share, total + weight, rate
+    return answered / total
+
+
+class _Services(NamedTuple):
+    """How long requests run, whatever their rate is."""
+
+    in_time: float
+    """Share of the requests that do not run longer than the deadline, waits left out."""
+
+    rests_s: tuple[tuple[float, float], ...]
+    """Of those: how often each, and how long it may wait; empty where waits change nothing."""
 
 
 def wait_factor(dispersion: float, log_variance: float) -> float:
@@ -101,42 +115,49 @@ def most_per_s(
     return spare_s / (left_s + wait_factor * service_s) / max(service_s, LEAST)
 
 
-def _share(
-    deadline_s: float,
-    rate_per_s: float,
-    service_s: float,
-    log_sigma: float,
-    wait_factor: float,
-    batch: float,
-) -> float:
-    use = rate_per_s * service_s
-    if use >= 1.0:
-        return 0.0
+def _services(deadline_s: float, service_s: float, log_sigma: float) -> _Services:
     if math.isinf(deadline_s):
-        return 1.0
+        return _Services(1.0, ())
     if deadline_s <= 0.0:
-        return 0.0
+        return _Services(0.0, ())
     sigma = min(max(log_sigma, LEAST), MOST_LOG_SIGMA)
     # The median of a lognormal distribution is below its mean by half the variance.
     median_log = math.log(service_s) - 0.5 * sigma**2
-    alone = normal_share((math.log(deadline_s) - median_log) / sigma)
-    waits = _waits(use, wait_factor, max(batch, 1.0))
-    longest = [(share, services * service_s) for share, services in waits if services > LEAST]
-    if not longest or alone <= LEAST:
-        return alone
-    most = min((math.log(deadline_s) - median_log) / sigma, WIDEST)
-    step = (most + WIDEST) / STEPS
-    late = total = 0.0
-    for number in range(STEPS):
-        z = -WIDEST + (number + 0.5) * step
-        weight = math.exp(-0.5 * z * z)
-        rest_s = deadline_s - math.exp(median_log + sigma * z)
-        waiting = 0.0
-        for share, wait_s in longest:
-            waiting += share * math.exp(-rest_s / wait_s) if rest_s > 0.0 else share
-        late += weight * waiting
-        total += weight
-    return alone * (1.0 - late / total) if total > 0.0 else alone
+    most = (math.log(deadline_s) - median_log) / sigma
+    in_time = normal_share(most)
+    if in_time <= LEAST:
+        return _Services(in_time, ())
+    step = (min(most, WIDEST) + WIDEST) / STEPS
+    steps = [-WIDEST + (number + 0.5) * step for number in range(STEPS)]
+    weights = [math.exp(-0.5 * z * z) for z in steps]
+    total = math.fsum(weights)
+    if total <= 0.0:
+        return _Services(in_time, ())
+    rests_s = [deadline_s - math.exp(median_log + sigma * z) for z in steps]
+    return _Services(
+        in_time, tuple((w / total, rest) for w, rest in zip(weights, rests_s, strict=True))
+    )
+
+
+def _share(
+    services: _Services, use: float, service_s: float, wait_factor: float, batch: float
+) -> float:
+    if use >= 1.0:
+        return 0.0
+    if not services.rests_s:
+        return services.in_time
+    late = 0.0
+    for share, waited in _waits(use, wait_factor, batch):
+        if waited <= LEAST or share <= 0.0:
+            continue
+        per_s = 1.0 / (waited * service_s)
+        late += share * sum(
+            [
+                weight * math.exp(-rest_s * per_s) if rest_s > 0.0 else weight
+                for weight, rest_s in services.rests_s
+            ]
+        )
+    return services.in_time * (1.0 - late)
 
 
 def _waits(use: float, wait_factor: float, batch: float) -> tuple[tuple[float, float], ...]:

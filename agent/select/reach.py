@@ -9,11 +9,12 @@ Rules:
 from __future__ import annotations
 
 import math
-from typing import Final
+from typing import Final, NamedTuple
 
 import msgspec
 
 from agent.select.battery import BatteryFit
+from agent.select.asked_last import last_asked
 from agent.select.days import BIN_S
 from agent.select.recent import normal_share
 from wire.durations import DAY_S
@@ -87,6 +88,48 @@ def reaches(fit: BatteryFit, load: float, for_s: float) -> Reach | None:
     Returns:
         The judgement; None if charge or draw are unknown.
     """
+    ahead = _ahead(fit, for_s)
+    if ahead is None:
+        return None
+    left, whole, slope, idle = ahead.left, ahead.whole, ahead.slope, ahead.idle
+    worst, empty_s, at_s = math.inf, None, 0.0
+    for step_s, more, income, spread in ahead.steps:
+        net = idle + slope * min(load * more, 1.0) - income
+        after = left - net * step_s
+        if empty_s is None and after <= 0.0:
+            empty_s = at_s + max(left, 0.0) / max(net, SOME)
+        left, at_s = after if after < whole else whole, at_s + step_s
+        reached = left / spread
+        worst = reached if reached < worst else worst
+    if ahead.is_guessed:
+        # Nobody knows whether what comes in will fade; while it feeds the board, nothing is lost.
+        feeds = (fit.income - idle - slope * load) / ahead.fed_sigma
+        worst = max(worst, feeds)
+    if worst > 0.0:
+        empty_s = None
+    return Reach(probability=normal_share(min(worst, 40.0)), empty_s=empty_s)
+
+
+class _Ahead(NamedTuple):
+    """What comes until the aim, whatever the load is."""
+
+    left: float
+    """The charge that may be used."""
+
+    whole: float
+    idle: float
+    slope: float
+    steps: tuple[tuple[float, float, float, float], ...]
+    """Of each half hour: its length, the requests over those of now, what comes in, and the
+    deviation of the charge at its end."""
+
+    is_guessed: bool
+    fed_sigma: float
+
+
+@last_asked
+def _ahead(fit: BatteryFit, for_s: float) -> _Ahead | None:
+    """Return what comes until the aim; None if charge or draw are unknown."""
     amount, line, idle = fit.amount, fit.draw, fit.idle
     if amount is None or line is None:
         return None
@@ -100,29 +143,26 @@ def reaches(fit: BatteryFit, load: float, for_s: float) -> Reach | None:
         # The board runs: a gauge that shows nothing hides up to half a step.
         amount = max(amount, 0.5 * GAUGE_SIGMA * whole)
     reserve = min(RESERVE * (whole if whole < math.inf else amount), 0.5 * amount)
-    left, at_s, sigma_in = amount - reserve, 0.0, 0.0
-    worst, empty_s = math.inf, None
+    at_s, sigma_in, steps = 0.0, 0.0, []
     end_s, guessed = min(for_s, DAY_S), False
     while at_s < end_s:
         local_s = (fit.local_s + at_s) % DAY_S
         step_s = min(BIN_S, end_s - at_s)
         income, sigma, unseen = _income(fit, local_s, at_s)
         guessed = guessed or unseen
-        net = idle + line.slope * min(load * _more(fit, local_s), 1.0) - income
-        after = left - net * step_s
-        if empty_s is None and after <= 0.0:
-            empty_s = at_s + max(left, 0.0) / max(net, SOME)
-        left, at_s, sigma_in = min(after, whole), at_s + step_s, sigma_in + sigma * step_s
+        at_s, sigma_in = at_s + step_s, sigma_in + sigma * step_s
         spread = math.sqrt(gauge**2 + (draw_sigma * at_s) ** 2 + sigma_in**2)
-        worst = min(worst, left / max(spread, SOME))
-    if guessed:
-        # Nobody knows whether what comes in will fade; while it feeds the board, nothing is lost.
-        fed = math.hypot(math.sqrt(max(fit.income_variance, 0.0)), FED_SIGMA * usual)
-        feeds = (fit.income - idle - line.slope * load) / max(fed, SOME)
-        worst = max(worst, feeds)
-    if worst > 0.0:
-        empty_s = None
-    return Reach(probability=normal_share(min(worst, 40.0)), empty_s=empty_s)
+        steps.append((step_s, _more(fit, local_s), income, max(spread, SOME)))
+    fed = math.hypot(math.sqrt(max(fit.income_variance, 0.0)), FED_SIGMA * usual)
+    return _Ahead(
+        left=amount - reserve,
+        whole=whole,
+        idle=idle,
+        slope=line.slope,
+        steps=tuple(steps),
+        is_guessed=guessed,
+        fed_sigma=max(fed, SOME),
+    )
 
 
 def budget(fit: BatteryFit, for_s: float, probability: float = 0.5) -> float | None:
