@@ -6,7 +6,7 @@ Rules:
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import Final
 
 from agent.select.decisions import apart
@@ -80,14 +80,25 @@ def better(best: Prediction, serving: Prediction) -> str:
     name = serving.candidate.name
     if best.candidate.name == PARKED:
         return "parked, as the last resort for the other models"
-    if serving.faults:
-        return leaves(serving, serving.faults[0], best)
+    relieved = _relieved(serving, best)
+    if relieved is not None:
+        return leaves(serving, relieved, best)
     gain = best.retention - serving.retention
     if gain > AS_ACCURATE:
         return f"keeps {gain:.2%} more of the quality than {name}"
     if best.in_time > serving.in_time + AS_ACCURATE:
         return f"{best.in_time:.1%} in time, {serving.in_time:.1%} with {name}"
-    return f"as accurate as {name} with less work"
+    if best.load < serving.load:
+        return f"as accurate as {name} with less work"
+    return f"loses less than {name}"
+
+
+def _relieved(serving: Prediction, best: Prediction) -> Fault | None:
+    """Return the fault of which a switch takes most away; None if it takes nothing away."""
+    left = {fault.kind: fault.cost for fault in best.faults}
+    gains = [(fault.cost - left.get(fault.kind, 0.0), fault) for fault in serving.faults]
+    gain, fault = max(gains, key=lambda each: each[0], default=(0.0, None))
+    return fault if gain > 0.0 else None
 
 
 def verdict(
@@ -121,7 +132,7 @@ def _compared(o: Prediction, winner: Prediction) -> str:
         return f"{less} % would be in time, {more} % with {winner.candidate.name}"
     ours, theirs = f"{o.load:.3g}", f"{winner.load:.3g}"
     if ours == theirs:
-        return "about as accurate, with about as much work"
+        return f"no better than {winner.candidate.name}: as accurate, and as much work"
     if o.load > winner.load:
         return f"more work: {ours} of the processor against {theirs}"
     return "not worth a switch yet"
@@ -132,17 +143,14 @@ def _listed(faults: list[str]) -> str:
     return text if len(text) <= LONGEST_TEXT else f"{faults[0]}; and {len(faults) - 1} more"
 
 
-def shared(faults: Iterable[Fault], others: Sequence[str]) -> str:
-    """Return what several models together do to the device; empty if it is nothing.
+def shared(fault: Fault, others: int) -> str:
+    """Return what several models together do to the device.
 
     Args:
-        faults: The faults of a variant beside the others.
-        others: The names of the other models that serve, the most important first.
+        fault: Of a variant beside the others.
+        others: How many other models serve.
     """
-    found = next((fault.text for fault in faults if fault.kind in DEVICE), "")
-    if not found or not others:
-        return ""
-    return f"{found} with {'both' if len(others) == 1 else 'all of them'}"
+    return f"{fault.text} with {'both' if others == 1 else 'all of them'}"
 
 
 def yields(fault: str, others: Sequence[str]) -> str:
@@ -150,7 +158,7 @@ def yields(fault: str, others: Sequence[str]) -> str:
 
     Args:
         fault: What they do to the device together.
-        others: The names of those it yields to, the most important first.
+        others: The names of those it yields to, the one that takes most first.
     """
     more = f" and {len(others) - 1} more" if len(others) > 1 else ""
     return f"yields to {others[0]}{more}: {fault}"

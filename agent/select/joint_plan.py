@@ -43,7 +43,16 @@ SURE: Final = 0.01
 """Share of the answers that several models must lose less if they change together: what is
 predicted of several variants that do not serve is less sure than of one."""
 
-TOGETHER: Final = "together they take more than the device gives without loss"
+
+class Cause(NamedTuple):
+    """What several models together do to the device."""
+
+    text: str
+    kind: str
+    """Of the fault."""
+
+
+TOGETHER: Final = Cause("together they take more than the device gives without loss", "heat")
 
 
 class Plan(NamedTuple):
@@ -326,44 +335,52 @@ class Together:
         if before is None or after is None or after.load >= self._owns[m][before].load:
             return decision.reason
         own, model = self._owns[m][before], self._models[m]
-        text = self._caused(m, own, view.others)
+        cause = self._caused(m, own, view.others)
         costs = view.harm(own) > view.harm(after) if view.harm else False
-        if not text and costs and self._loss_alone(own, model) <= self._loss_alone(after, model):
-            text = self._caused(m, own, view.others, whole=True) or TOGETHER
-        if not text:
+        if not cause and costs and self._loss_alone(own, model) <= self._loss_alone(after, model):
+            cause = self._caused(m, own, view.others, whole=True) or TOGETHER
+        if not cause:
             return decision.reason
-        return self._yields(m, text, is_parked=decision.parked)
+        return self._yields(m, cause, is_parked=decision.parked)
 
     def _loss_alone(self, own: Own, model: Model) -> float:
         if own.candidate.name == PARKED:
             return parked(own, model.known, Others()).loss
         return beside(own, model.known, model.asked.spec).loss
 
-    def _caused(self, m: int, own: Own, others: Others, *, whole: bool = False) -> str:
+    def _caused(self, m: int, own: Own, others: Others, *, whole: bool = False) -> Cause | None:
         """Return what a variant does to the device beside the others, if not by itself."""
         if own.candidate.name == PARKED:
-            return ""
+            return None
         model = self._models[m]
         alone = beside(own, model.known, model.asked.spec)
         by_itself = {f.kind for f in alone.faults if f.kind in DEVICE}
         there = beside(own, model.known, model.asked.spec, others)
         faults = [f for f in there.faults if whole or f.kind not in by_itself]
-        return shared(faults, self._others(m))
+        fault = next((f for f in faults if f.kind in DEVICE), None)
+        others_there = len(self._others(m, "heat"))
+        if fault is None or not others_there:
+            return None
+        return Cause(shared(fault, others_there), fault.kind)
 
-    def _others(self, m: int) -> list[str]:
-        """Return the names of the other models that serve, the most important first."""
-        serving = [
-            (-self._models[k].asked.spec.shared.weight, self._models[k].name)
+    def _others(self, m: int, kind: str) -> list[str]:
+        """Return the names of the other models that serve, that first which takes most."""
+        taken = {
+            self._models[k].name: (option.held_bytes if kind == "memory" else option.load)
             for k, pick in self._now.items()
-            if k != m and self._owns[k][pick].candidate.name != PARKED
-        ]
-        return [name for _, name in sorted(serving)] + sorted(self._given)
+            if k != m and (option := self._options[k][pick]).name != PARKED
+        }
+        taken |= {
+            name: float(o.held_bytes) if kind == "memory" else o.load
+            for name, o in self._given.items()
+        }
+        return sorted(taken, key=lambda name: (-taken[name], name))
 
-    def _yields(self, m: int, text: str, *, is_parked: bool) -> str:
-        others = self._others(m)
+    def _yields(self, m: int, cause: Cause, *, is_parked: bool) -> str:
+        others = self._others(m, cause.kind)
         if not others:
-            return text
-        reason = yields(text, others)
+            return cause.text
+        reason = yields(cause.text, others)
         return f"parked, as the last resort; it {reason}" if is_parked else reason
 
     def _why(self, m: int, pick: int, plan: Plan) -> str:
@@ -376,12 +393,12 @@ class Together:
             return self._yields(m, TOGETHER, is_parked=True)
         serving = self._owns[m][before]
         if plan.fault is not None and (own.load < serving.load or is_parked):
-            text = self._caused(m, serving, self._view(m))
-            if text:
-                return self._yields(m, text, is_parked=is_parked)
+            cause = self._caused(m, serving, self._view(m))
+            if cause is not None:
+                return self._yields(m, cause, is_parked=is_parked)
             return leaves(self._predicted(m, serving), plan.fault, self._predicted(m, own))
         names = [self._models[k].name for k in sorted(plan.picks) if k != m]
-        return f"changes together with {', '.join(names)}: all models lose less"
+        return f"changes together with {', '.join(names)}: together all models lose less"
 
     def _predicted(self, m: int, own: Own) -> Prediction:
         model, others = self._models[m], self._view(m)

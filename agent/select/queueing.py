@@ -152,10 +152,8 @@ def _share(
             continue
         per_s = 1.0 / (waited * service_s)
         late += share * sum(
-            [
-                weight * math.exp(-rest_s * per_s) if rest_s > 0.0 else weight
-                for weight, rest_s in services.rests_s
-            ]
+            weight * math.exp(-rest_s * per_s) if rest_s > 0.0 else weight
+            for weight, rest_s in services.rests_s
         )
     return services.in_time * (1.0 - late)
 

@@ -13,8 +13,8 @@ from typing import Final, NamedTuple
 
 import msgspec
 
-from agent.select.battery import BatteryFit
 from agent.select.asked_last import last_asked
+from agent.select.battery import BatteryFit
 from agent.select.days import BIN_S
 from agent.select.recent import normal_share
 from wire.durations import DAY_S
@@ -98,9 +98,9 @@ def reaches(fit: BatteryFit, load: float, for_s: float) -> Reach | None:
         after = left - net * step_s
         if empty_s is None and after <= 0.0:
             empty_s = at_s + max(left, 0.0) / max(net, SOME)
-        left, at_s = after if after < whole else whole, at_s + step_s
+        left, at_s = min(whole, after), at_s + step_s
         reached = left / spread
-        worst = reached if reached < worst else worst
+        worst = min(worst, reached)
     if ahead.is_guessed:
         # Nobody knows whether what comes in will fade; while it feeds the board, nothing is lost.
         feeds = (fit.income - idle - slope * load) / ahead.fed_sigma

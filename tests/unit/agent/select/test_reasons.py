@@ -47,7 +47,7 @@ MORE: Final = (
 FOR_ALL: Final = ("pinned to ", "held: ", "no variant may serve")
 """Reasons that are the verdict on the others too."""
 
-NO_FAULT: Final = ("less accurate", "more work: ", "about as accurate", "not worth a switch")
+NO_FAULT: Final = ("less accurate", "more work: ", "no better than ", "not worth a switch")
 """Verdicts on a variant that keeps the objective."""
 
 
