@@ -71,6 +71,10 @@ WARM: Final = 0.8
 """A headroom from which the first variant is the one with the least work: as warm as where most
 boards start their throttling, or a few degrees below."""
 
+PARKED_S: Final = 120.0
+"""A model that comes back as soon as the board is a little cooler heats it up again: as long as
+little memory is remembered."""
+
 NOBODY: Final = "-"
 """No variant has this name."""
 
@@ -300,10 +304,21 @@ def _winner(
     best = _better(able, serving) if is_new_policy else _paid(able, serving, work, cost)
     if best is None:
         return serving, stays(serving)
-    if context.since_switch_s < spec.dwell_s and not is_new_policy:
-        waited, _ = apart(context.since_switch_s, spec.dwell_s, 1)
-        return serving, f"held: {waited} of {spec.dwell_s:g} s since the last switch"
+    least_s = rest_s(spec, is_parked=serving.candidate.name == PARKED)
+    if context.since_switch_s < least_s and not is_new_policy:
+        waited, _ = apart(context.since_switch_s, least_s, 1)
+        return serving, f"held: {waited} of {least_s:g} s since the last switch"
     return best, better(best, serving)
+
+
+def rest_s(spec: PolicySpec, *, is_parked: bool) -> float:
+    """Return for how long at least nothing changes after a switch.
+
+    Args:
+        spec: The policy.
+        is_parked: Whether the switch parked the model.
+    """
+    return max(spec.dwell_s, PARKED_S) if is_parked else spec.dwell_s
 
 
 def begins_warm(known: Estimates) -> bool:

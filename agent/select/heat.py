@@ -249,6 +249,14 @@ class HeatFit(msgspec.Struct, frozen=True, kw_only=True):
             learnt=self.learnt or start is not None,
         )
 
+    @property
+    def slope(self) -> float:
+        """How much a fully busy processor adds to the headroom in the end."""
+        return math.fsum(
+            weight * model.line(fan=self.fan).slope
+            for weight, model in zip(self.weights, self.models, strict=True)
+        )
+
     def forecast(self, load: float, after_s: float) -> Forecast | None:
         """Return the headroom after a time under a load; None before the first reading."""
         if self.now is None:

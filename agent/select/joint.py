@@ -17,7 +17,8 @@ Rules:
 - `rules` models decide for themselves; what they take is given. So is a pinned variant.
 - Models that decide later see what those before them chose, so two never take the same room.
 - A model may be parked only if its policy allows it. That counts as a variant without work whose
-  answers are all late, so it is the last resort; and it comes back only into room that lasts.
+  answers are all late, so it is the last resort. It stays parked for two minutes at least, and
+  comes back only into room that lasts. For heat only a model is parked that the heat can show.
 - Not foreseen: how much slower one variant gets by others before the processor is full. What has
   become slower shows in the measured latencies.
 
@@ -61,7 +62,9 @@ def choose_jointly(health: HealthSnapshot, models: Mapping[str, Asked]) -> dict[
         if asked.spec.kind == "rules"
     }
     adaptives = {name: asked for name, asked in models.items() if name not in decisions}
-    if len(models) == len(adaptives) == 1:
+    # One that is parked still has others beside it, even if nobody asks about them now.
+    is_parked = any(asked.context.state.parked for asked in adaptives.values())
+    if len(models) == len(adaptives) == 1 and not is_parked:
         return {name: adaptive.choose(health, *asked) for name, asked in adaptives.items()}
     if adaptives:
         given = _given(models, decisions)

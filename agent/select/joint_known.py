@@ -10,14 +10,17 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
-from agent.select.adaptive import recorded
+from agent.select.adaptive import recorded, rest_s
 from agent.select.decisions import Asked, Candidate, by_accuracy
 from agent.select.estimates import Estimates, Observed
 from agent.select.others import Others
 from agent.select.outlook import PARKED, Own, by_itself, conditions, no_variant
 from wire.health import HealthSnapshot
+
+FELT_S: Final = 10.0
+"""Over this time the heat of a load shows, if it is more than what no forecast knows."""
 
 
 class Model(NamedTuple):
@@ -42,6 +45,24 @@ class Model(NamedTuple):
         if pinned is not None:
             return [pinned]
         return [*self.owns.values(), *([self.parked] if self.parked else [])]
+
+    @property
+    def is_resting(self) -> bool:
+        """Whether it has been parked for so short a time that it stays so."""
+        context = self.asked.context
+        return (
+            context.state.parked
+            and not context.is_new_policy
+            and context.since_switch_s < rest_s(self.asked.spec, is_parked=True)
+        )
+
+    @property
+    def is_felt(self) -> bool:
+        """Whether the heat would show that it is parked."""
+        heat = self.known.heat
+        now = heat.forecast(self.known.other_load, FELT_S)
+        least = min((own.load for own in self.owns.values()), default=0.0)
+        return now is not None and heat.slope * least > now.sigma
 
     @property
     def serving(self) -> int | None:
@@ -99,7 +120,8 @@ def _model(name: str, asked: Asked, known: Estimates, *, held_bytes: int, is_alo
         if not c.benched
     }
     now, parked = known.heat.now, None
-    if owns and asked.spec.shared.may_park and not is_alone:
+    may_park = asked.spec.shared.may_park and not is_alone
+    if owns and (may_park or asked.context.state.parked):
         is_void = now is not None and now.mean >= 1.0
         parked = no_variant(list(owns.values()), asked.spec, void=is_void)
     return Model(name, asked, everyone, known, owns, parked)

@@ -25,6 +25,7 @@ from agent.select.adaptive import (
     View,
     begins_warm,
     decide,
+    rest_s,
     switch_answers,
 )
 from agent.select.decisions import Decision, by_latency
@@ -195,13 +196,7 @@ class Together:
     def _rescue(self, fault: Fault) -> Plan:
         """Return where to go from a combination that has to go."""
         allowed = [
-            [
-                number
-                for number, option in enumerate(options)
-                if m not in self._now
-                or fault.kind != "heat"
-                or option.load <= options[self._now[m]].load
-            ]
+            [number for number in range(len(options)) if self._may_leave_for(m, number, fault)]
             for m, options in enumerate(self._options)
         ]
         found = self._best(allowed, rises=True)
@@ -216,6 +211,18 @@ class Together:
         if found.cost >= before - margin and len(self._now) == len(self._models):
             return Plan(fault=fault, found=found)
         return Plan(picks=self._changes(found), fault=fault, found=found)
+
+    def _may_leave_for(self, m: int, number: int, fault: Fault) -> bool:
+        """Tell whether an option is a way from a combination that has to go."""
+        model, options, now = self._models[m], self._options[m], self._now.get(m)
+        if now is None or number == now:
+            return True
+        if model.is_resting:
+            return False
+        if fault.kind != "heat":
+            return True
+        is_way = options[number].load <= options[now].load
+        return is_way and (options[number].name != PARKED or model.is_felt)
 
     def _begun(self) -> Plan:
         """Return what begins where nothing serves yet."""
@@ -253,10 +260,14 @@ class Together:
         contexts = [m.asked.context for m in self._models]
         before = min(context.state.regret for context in contexts)
         regret = before + gain * max(context.period_s for context in contexts)
-        waits = any(contexts[m].since_switch_s < self._models[m].asked.spec.dwell_s for m in picks)
+        waits = any(contexts[m].since_switch_s < self._rest_s(m) for m in picks)
         if waits or regret < PAID * math.fsum(self._switch(m, pick) for m, pick in picks.items()):
             return Plan(regret=regret, found=found)
         return Plan(picks=picks, found=found)
+
+    def _rest_s(self, m: int) -> float:
+        asked = self._models[m].asked
+        return rest_s(asked.spec, is_parked=asked.context.state.parked)
 
     def _switch(self, m: int, pick: int) -> float:
         """Return what a switch of a model costs, in weighted answers."""

@@ -11,6 +11,7 @@ from msgspec.structs import replace
 from agent.cli.replay import EXAMPLE, VariantList
 from agent.replay.run import replay
 from agent.replay.trace_file import load_trace, shipped_names
+from agent.select.adaptive import PARKED_S
 from agent.select.decisions import Candidate, Decision, PolicyContext, PolicyState
 from agent.select.estimates import Estimates, Observed
 from agent.select.joint import Asked, choose_jointly
@@ -76,7 +77,8 @@ class Device:
         there = [by_name.get(self.serving(n) or "") for n in names or self.models]
         return sum((c.peak_memory_bytes or 0) for c in there if c is not None)
 
-    def live(self, seconds: int) -> None:
+    def live(self, seconds: int, *, only: str | None = None) -> None:
+        """Let seconds pass; with `only` nobody asks about the other models meanwhile."""
         by_name = {c.name: c for c in self.candidates}
         for _ in range(seconds):
             observed = {
@@ -100,6 +102,7 @@ class Device:
                     replace(context, observed=observed[name], period_s=1.0),
                 )
                 for name, context in self.contexts.items()
+                if only in {None, name}
             }
             self.decisions = choose_jointly(health, asked)
             for name, decision in self.decisions.items():
@@ -212,6 +215,46 @@ def test_a_model_is_parked_only_if_it_may_be_and_comes_back_into_room_that_lasts
     assert device.serving("b") == "big"
     assert device.began[-1][2] == "the other models leave room for it again"
     assert len(device.began) == 4
+
+
+def test_a_parked_model_takes_no_room_of_one_that_is_being_installed() -> None:
+    one = (replace(BIG, peak_memory_bytes=200 * MIB),)
+    device = Device({"a": spec(4.0), "b": spec(1.0, may_park=True)}, one)
+    device.live(60)
+    device.free_mib = 300
+    device.live(60)
+    assert device.decisions["b"].parked
+    device.live(300, only="b")
+    assert device.decisions["b"].parked
+    assert device.held() <= 300 * MIB
+
+
+def test_a_model_stays_parked_for_two_minutes_at_least() -> None:
+    parks = {"a": spec(4.0), "b": spec(1.0, may_park=True)}
+    device = Device(parks, (BIG,), idle=0.1, slope=0.6)
+    device.live(120)
+    assert device.serving("b") == "big"
+    came: list[int] = []
+    for second in range(3600):
+        # A board at its limit, which the sun warms and clouds cool, again and again.
+        device.idle = 0.62 if second % 100 < 60 else 0.3
+        before = device.serving("b")
+        device.live(1)
+        if before != device.serving("b"):
+            came.append(second)
+    gone = [later - earlier for earlier, later in zip(came[::2], came[1::2], strict=False)]
+    assert gone, "it was parked"
+    assert min(gone) >= PARKED_S
+
+
+def test_a_model_that_the_heat_does_not_show_is_not_parked_for_heat() -> None:
+    light = replace(SMALL, name="light", latency_p50_ms=0.5)
+    parks = {"a": spec(4.0), "b": spec(1.0, may_park=True)}
+    device = Device(parks, (light,), idle=0.97, slope=0.5, programs=0.2)
+    device.live(600)
+    assert device.headroom is not None
+    assert device.headroom >= 1.0, "the board is too hot whatever it does"
+    assert [variant for _, variant, _ in device.began] == ["light", "light"]
 
 
 def test_a_model_that_may_not_be_parked_goes_on() -> None:
