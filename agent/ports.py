@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Protocol
 
@@ -85,8 +85,18 @@ class ModelServerPort(Protocol):
         """Run the golden test in the worker that answers requests now."""
         ...
 
-    def withdraw(self, why: str = ...) -> None:
-        """Stop serving and end the worker; requests are told why."""
+    def withdraw(self, why: str = ..., *, keeps_previous: bool = ...) -> None:
+        """Stop serving and end the worker; requests are told why.
+
+        The version before ends too, unless it is to be kept.
+        """
+        ...
+
+    def keep_only(self, digests: Collection[str | None]) -> int:
+        """End the version before, unless its package is one of these.
+
+        Returns the memory that it held, in bytes; 0 if it goes on or there is none.
+        """
         ...
 
     def run_requests(

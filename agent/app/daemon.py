@@ -32,7 +32,7 @@ from wire.errors import FleetError
 from wire.stop_signals import on_stop_signal
 from wire.version import VERSION
 
-HEAR_S: Final = 1.0
+HEAR_S: Final = 0.5
 """Longest wait for a message: a stop and the watchdog must not wait longer."""
 
 JOIN_S: Final = 2.0

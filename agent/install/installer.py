@@ -206,7 +206,15 @@ class Installer:
         directory = self._slots.directory(target.digest)
         package = self._bringer.describe(target, directory, self._errand())
         variants = self._fitting(package)
-        check_memory(package.release, variants, self._adaptation.health, self._neighbours())
+        # The version before the present one gives way to the next one.
+        freed_bytes = self._adaptation.keep_only({package.digest, self._slot.current()})
+        check_memory(
+            package.release,
+            variants,
+            self._adaptation.health,
+            self._neighbours(),
+            freed_bytes=freed_bytes,
+        )
         if self._store.is_alone:  # else another install needs its own
             self._slots.keep_parts({entry.sha256 for entry in package.index.files})
         lacking = self._lacking(package, variants)
@@ -357,13 +365,14 @@ class Installer:
         )
 
     def _clean(self, keep: set[str | None]) -> None:
+        kept = {*keep, self._slot.current()}
+        self._adaptation.keep_only(kept)
         # A package that cannot be removed now is removed after the next install; it is no failure.
         with contextlib.suppress(StorageError):
             self._slots.collect(
                 {*keep, *self._store.kept_elsewhere, self._slots.preloaded()},
                 keep_parts=not self._store.is_alone,
             )
-        kept = {*keep, self._slot.current()}
         record = self._store.state
         with contextlib.suppress(StorageError):
             self._store.update(

@@ -51,6 +51,8 @@ def check_memory(
     variants: Collection[Variant],
     health: HealthSnapshot,
     neighbours: Mapping[str, int],
+    *,
+    freed_bytes: int = 0,
 ) -> None:
     """Refuse a package if even its smallest variant needs more memory than is available now.
 
@@ -59,11 +61,13 @@ def check_memory(
         variants: The variants that fit this kind of device.
         health: The newest readings; without a reading of the memory no package is refused.
         neighbours: The memory that other models of the device hold, in bytes, by name.
+        freed_bytes: Memory that has become free since these readings.
 
     Raises:
         NoVariantError: There is too little memory.
     """
-    available = health.memory_available_bytes
+    known = health.memory_available_bytes
+    available = None if known is None else known + freed_bytes
     least = min(v.info.requirements.memory_bytes for v in variants)
     if available is not None and least > available:
         held = ", ".join(f"{name} holds {size}" for name, size in sorted(neighbours.items()))

@@ -14,7 +14,7 @@ Rules:
 from __future__ import annotations
 
 import threading
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Any, Final
 
 from agent.errors import NoVariantError
@@ -266,6 +266,17 @@ class Adaptation:
             self._loaded = None
             self._model_server.withdraw()
 
+    def keep_only(self, digests: Collection[str | None]) -> int:
+        """End the version before, if it is loaded, unless its package is one of these.
+
+        Args:
+            digests: Digests of packages.
+
+        Returns:
+            The memory that it held, in bytes; 0 if it goes on or there is none.
+        """
+        return self._model_server.keep_only(digests)
+
     def probe(self, package: Package, variant: Variant) -> Probed:
         """Run the golden test of a variant in a new worker.
 
@@ -406,7 +417,7 @@ class Adaptation:
         if wanted is None or wanted == present:
             self._log.stayed(decision, loaded.package.release)
             if wanted is None and present is None:
-                self._model_server.withdraw(NONE_CAN_SERVE)
+                self._model_server.withdraw(NONE_CAN_SERVE, keeps_previous=True)
             return True
         try:
             self._bring(loaded, decision, present)

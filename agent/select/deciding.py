@@ -150,8 +150,11 @@ class Deciding:
         self.last = decision
         self._decided_by = self.policy
         levers = decision.levers
-        shared = self.policy.shared
-        is_short = decision.stream or "memory" in decision.state.pressures
+        shared, free_bytes = self.policy.shared, self.health.memory_available_bytes
+        # A policy counts what the version before holds as free, because that can end.
+        is_short = decision.stream or (
+            free_bytes is not None and free_bytes < self.policy.low_memory_bytes
+        )
         self._model_server.run_requests(
             stream=decision.stream,
             joins=levers.joins,

@@ -6,8 +6,8 @@ Rules:
 - If there is no memory for both, the old worker ends first, requests wait, and an event records
   the gap.
 - The model server replaces a worker that crashes or hangs.
-- Further workers of the variant that serves start and end one after another, while it serves; one
-  that cannot start is not tried again until another variant serves, or the policy asks anew.
+- Further workers of the variant that serves start and end one after another, while it serves, in a
+  thread of their own; one that cannot start is tried again after a minute.
 - The version before is kept only as long as the policy allows it, and ends before anything else
   that needs memory has to.
 - Nothing here imports NumPy or a runtime.
@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import math
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from pathlib import Path
 from typing import Final
 
@@ -29,12 +29,15 @@ from agent.serve.errors import NotServingError, WorkerCrashedError
 from agent.serve.frames import ProbeResult
 from agent.serve.pool import Prepared, WorkerPool
 from agent.serve.router import Router
-from agent.serve.routes import Handover, Route
+from agent.serve.routes import Handover, Lane, Route
 from agent.serve.routing import NOT_LOADED
 from agent.serve.settings import ServingSettings, Workers, workers_for
 from wire.clock import Clock
 from wire.errors import FleetError
 from wire.package.manifest import Variant
+
+AGAIN_S: Final = 60.0
+"""After this time a further worker that could not start is tried again."""
 
 STOP_DRAIN_S: Final = 1.0
 """Short, because the endpoint has waited for its requests before the model server stops."""
@@ -76,6 +79,7 @@ class ModelServer:
         self._routes = self.router.routes
         self._wanted = Workers(1, self._settings.limits.threads)
         self._keeps = False
+        self._tending = threading.Lock()
         self._idle: set[Prepared] = set()
         self._stopped = False
 
@@ -91,8 +95,9 @@ class ModelServer:
 
     @property
     def waiting(self) -> int:
-        """Requests that wait for their turn."""
-        return self._routes.waiting
+        """Requests that wait for their turn with the variant that serves."""
+        route = self._routes.route
+        return sum(lane.target.waiting for lane in route.lanes) if route is not None else 0
 
     def most_workers(self, asked: int) -> int:
         """Return how many workers a variant gets.
@@ -131,8 +136,6 @@ class ModelServer:
             route.most_lanes = math.inf
         self._wanted, self._pool.threads = wanted, wanted.threads
         self._keeps = keeps_previous
-        if not keeps_previous:
-            self._retire(self._routes.keep(None))
         wait_s = math.inf if longest_wait_s is None else longest_wait_s
         self.router.mode = msgspec.structs.replace(
             self.router.mode, stream=stream, joins=joins, longest_wait_s=wait_s
@@ -223,9 +226,10 @@ class ModelServer:
             NotServingError: The model server has been stopped.
         """
         model = self._pool.identify(package, variant)
-        kept = self._take_kept(package, digest, variant)
+        kept = self._kept(package, digest, variant)
         if stop_first:
-            self._retire(self._routes.keep(None))
+            if kept is None:
+                self._retire(self._routes.forget_kept())
             self._retire(self._routes.begin_handover())
         try:
             prepared = kept or self._pool.start(package, digest, variant, model)
@@ -261,43 +265,65 @@ class ModelServer:
                 raise WorkerCrashedError("the worker ended before it was activated")
             self._idle.discard(prepared)
             self.benches.forgive(prepared.digest, prepared.variant.name)
-            old, handover = self._routes.put(prepared)
+            old, handover = self._routes.put(prepared, keeps=self._keeps)
         if handover is not None:
             self._tell_of(handover, prepared)
-        self._retire(self._put_aside(old, prepared))
+        self._retire(old)
+        self._routes.lighten_kept(self._settings.drain_s)
 
     def discard(self, prepared: Prepared) -> None:
         """End a worker that was not activated.
 
         Args:
-            prepared: The result of `prepare`; if it is the active one, nothing is done.
+            prepared: The result of `prepare`; if it answers requests already, nothing is done.
         """
         with self._lock:
-            if self.active is prepared:
-                return
             self._idle.discard(prepared)
+            if prepared in {self.active, self._routes.kept}:
+                return
         prepared.stop()
         handover = self._routes.handover
         if handover is not None and handover.follower is prepared:
             self._restore()
 
-    def withdraw(self, why: str = NOT_LOADED) -> None:
+    def withdraw(self, why: str = NOT_LOADED, *, keeps_previous: bool = False) -> None:
         """Stop serving: finish the requests that have begun and end the worker.
 
         Args:
             why: What requests are told that come from now on.
+            keeps_previous: Whether the version before goes on, if it is kept.
         """
         old, _ = self._routes.put(None, why)
-        self._retire(self._routes.keep(None))
         self._retire(old)
+        if not keeps_previous:
+            self._retire(self._routes.forget_kept())
+
+    def keep_only(self, digests: Collection[str | None]) -> int:
+        """End the version before, unless its package is one of these.
+
+        Args:
+            digests: Digests of the packages whose files stay on the device.
+
+        Returns:
+            The memory that it held, in bytes; 0 if it goes on or there is none.
+        """
+        kept = self._routes.kept
+        if kept is None or kept.digest in digests:
+            return 0
+        held_bytes = kept.memory_bytes
+        self._retire(self._routes.forget_kept())
+        return held_bytes
 
     def supervise(self) -> None:
-        """Replace a worker that died while it had no request; start or end one that is too few.
+        """Replace a worker that died while it had no request; called about once a second.
 
-        Called about once a second.
+        What starts or ends further workers goes on in a thread of its own: that takes seconds, and
+        the other models must not wait.
         """
         self._routes.supervise()
-        self._keep_workers()
+        if self._is_tended or not self._tending.acquire(blocking=False):
+            return
+        threading.Thread(target=self._tend, name="workers", daemon=True).start()
 
     def stop(self) -> None:
         """Finish the requests that have begun and end all workers; `prepare` fails from now on."""
@@ -306,8 +332,11 @@ class ModelServer:
             idle = tuple(self._idle)
             self._idle.clear()
             old, _ = self._routes.put(None)
-        for route in (old, self._routes.keep(None)):
-            self._routes.retire(route, min(self._settings.drain_s, STOP_DRAIN_S))
+        kept = self._routes.forget_kept()
+        self._routes.retire_all(
+            [route for route in (old, kept) if route is not None],
+            min(self._settings.drain_s, STOP_DRAIN_S),
+        )
         for prepared in idle:
             prepared.stop()
 
@@ -318,25 +347,50 @@ class ModelServer:
         settings = self._settings
         return workers_for(workers, threads=settings.limits.threads, processors=settings.processors)
 
-    def _keep_workers(self) -> None:
-        """Start one worker more, or end one, if the variant that serves has not what it should."""
-        wanted, route = self._wanted, self._routes.route
+    @property
+    def is_settled(self) -> bool:
+        """Whether as many workers serve as should, as far as they can, and nothing changes that."""
+        return self._is_tended and not self._tending.locked()
+
+    @property
+    def _is_tended(self) -> bool:
+        """Whether there are as many workers as there should be, and nothing else is kept."""
+        route, wanted = self._routes.route, self._wanted
+        if self._routes.kept is not None and not self._keeps:
+            return False
         if route is None or self._pool.is_benched(route.target):
-            return
-        stale = [lane for lane in route.lanes if lane.target.worker.threads != wanted.threads]
-        if len(route.lanes) > wanted.count:
-            self._routes.take_away(route, (stale or route.lanes)[-1], self._settings.drain_s)
-        elif len(route.lanes) < min(wanted.count, route.most_lanes):
-            self._start_further(route)
-        elif stale and route.most_lanes > len(route.lanes) and self._start_further(route):
-            self._routes.take_away(route, stale[0], self._settings.drain_s)
+            return True
+        if route.most_lanes < math.inf and self._clock.monotonic_s() >= route.failed_s + AGAIN_S:
+            route.most_lanes = math.inf
+        count = len(route.lanes)
+        is_complete = count == wanted.count or route.most_lanes <= count < wanted.count
+        return is_complete and (not _stale(route, wanted) or route.most_lanes <= count)
+
+    def _tend(self) -> None:
+        """End what is kept without need, and start one worker more or end one; then give up."""
+        try:
+            if not self._keeps:
+                self._retire(self._routes.forget_kept())
+            wanted, route = self._wanted, self._routes.route
+            if route is None or self._pool.is_benched(route.target):
+                return
+            stale = _stale(route, wanted)
+            if len(route.lanes) > wanted.count:
+                idlest = min(stale or route.lanes[::-1], key=lambda lane: lane.in_flight)
+                self._routes.take_away(route, idlest, self._settings.drain_s)
+            elif len(route.lanes) < min(wanted.count, route.most_lanes):
+                self._start_further(route)
+            elif stale and route.most_lanes > len(route.lanes) and self._start_further(route):
+                self._routes.take_away(route, stale[0], self._settings.drain_s)
+        finally:
+            self._tending.release()
 
     def _start_further(self, route: Route) -> bool:
         """Start one worker more for what serves; tell whether it has the requests now."""
         try:
             further = self._pool.start_again(route.target)
         except FleetError as exc:
-            route.most_lanes = len(route.lanes)
+            route.most_lanes, route.failed_s = len(route.lanes), self._clock.monotonic_s()
             number = f"{len(route.lanes)} of {self._wanted.count}"
             why = f"no further worker could start, so {number} serve: {exc.message}"
             self._pool.tell("worker", why, route.target)
@@ -346,22 +400,13 @@ class ModelServer:
             return False
         return True
 
-    def _take_kept(self, package: Path, digest: str, variant: Variant) -> Prepared | None:
+    def _kept(self, package: Path, digest: str, variant: Variant) -> Prepared | None:
         """Return a variant of the version before that is still loaded; None if it is not."""
         kept = self._routes.kept
         if kept is None or not kept.worker.is_alive or kept.package_dir != package:
             return None
         is_it = (kept.digest, kept.variant.name) == (digest, variant.name)
-        return self._routes.take_kept() if is_it else None
-
-    def _put_aside(self, old: Route | None, prepared: Prepared) -> Route | None:
-        """Keep the version before if it may stay; return the route that has to end instead."""
-        if old is None or not self._keeps or old.target.model.version == prepared.model.version:
-            return old
-        before = self._routes.keep(old)
-        for lane in old.lanes[1:]:  # one worker is enough for the few who ask for it
-            self._routes.take_away(old, lane, self._settings.drain_s)
-        return before
+        return kept if is_it else None
 
     def _restore(self) -> None:
         """End a handover by starting again the variant that served before it."""
@@ -399,3 +444,8 @@ class ModelServer:
             gap_ms=round(gap_ms, 1),
             waited=handover.waited,
         )
+
+
+def _stale(route: Route, wanted: Workers) -> list[Lane]:
+    """Return the workers that have another number of threads than they should."""
+    return [lane for lane in route.lanes if lane.target.worker.threads != wanted.threads]

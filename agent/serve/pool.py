@@ -52,6 +52,11 @@ class Prepared(msgspec.Struct, frozen=True, kw_only=True, eq=False):
         """Name and version of the package."""
         return f"{self.model.name}:{self.model.version}"
 
+    def hang_up(self) -> None:
+        """Let the worker end by itself, without waiting for it; `stop` must follow."""
+        self.scheduler.close(self.worker.why_ended)
+        self.worker.hang_up()
+
     def stop(self, *, grace_s: float = END_GRACE_S) -> None:
         """End the worker; a request that it is working on fails. Calling it twice is safe.
 

@@ -44,9 +44,10 @@ from agent.serve.settings import Mode, ServingSettings, Turn
 from wire.clock import Clock
 from wire.errors import FleetError
 from wire.package.manifest import Variant
+from wire.policy import MAX_WORKERS
 
-MAX_TRIES: Final = CRASHES_TO_BENCH + 2
-"""A bench or a switch normally ends the crashes before this limit."""
+MAX_TRIES: Final = CRASHES_TO_BENCH + 2 + MAX_WORKERS
+"""A bench or a switch normally ends the crashes before this limit; every worker may be dead."""
 
 OK: Final = 200
 INTERNAL_ERROR: Final = 500
@@ -248,7 +249,7 @@ class Router:
                 if is_bounded:
                     raise
                 raise WorkerBusyError(TOO_LATE) from exc
-            except (WorkerCrashedError, WorkerTimeoutError) as exc:
+            except (WorkerCrashedError, WorkerGoneError, WorkerTimeoutError) as exc:
                 self.routes.replace(place.route, target, exc.message)
                 raise
         finally:

@@ -50,6 +50,9 @@ class Route(msgspec.Struct, kw_only=True, eq=False):
     most_lanes: float = math.inf
     """How many there can be, as far as is known: no more could start."""
 
+    failed_s: float = 0.0
+    """When that was seen."""
+
     in_flight: int = 0
     is_closed: bool = False
     replacing: threading.Lock = msgspec.field(default_factory=threading.Lock)

@@ -18,16 +18,26 @@ import contextlib
 import math
 import threading
 from collections import Counter
-from collections.abc import Iterator
-from typing import Final
+from collections.abc import Iterator, Sequence
+from typing import Final, NamedTuple
 
 from agent.serve.errors import DeadlineError, NotServingError
 from agent.serve.pool import Prepared, WorkerPool
 from agent.serve.routes import Handover, Lane, Place, Route
 from agent.serve.settings import ServingSettings
+from agent.serve.worker_process import END_GRACE_S
 from wire.clock import Clock
 
 NOT_LOADED: Final = "no model is loaded"
+
+
+class Put(NamedTuple):
+    """What ended when requests were sent to something else."""
+
+    ended: Route | None
+    """The route that has to be retired; None if there is none."""
+
+    handover: Handover | None
 
 
 class Routes:
@@ -79,15 +89,14 @@ class Routes:
     @property
     def in_flight(self) -> int:
         """Requests that have come and have no answer yet, those in a handover included."""
-        routes = [route for route in (self._route, self._kept) if route is not None]
-        return self._waiting + sum(route.in_flight for route in routes)
+        return self._waiting + sum(route.in_flight for route in self._all)
 
     @property
     def waiting(self) -> int:
         """Those of them that wait for their turn, or for the end of a handover."""
-        route = self._route
-        lanes = route.lanes if route is not None else ()
-        return self._waiting + sum(lane.target.waiting for lane in lanes)
+        return self._waiting + sum(
+            lane.target.waiting for route in self._all for lane in route.lanes
+        )
 
     @property
     def is_ready(self) -> bool:
@@ -97,10 +106,11 @@ class Routes:
 
     @property
     def is_idle(self) -> bool:
-        """Whether a variant serves and has no request."""
-        route = self._route
-        return route is not None and all(
-            lane.target.worker.is_alive and lane.target.scheduler.is_idle for lane in route.lanes
+        """Whether a variant serves, and no worker has a request."""
+        return self._route is not None and all(
+            lane.target.worker.is_alive and lane.target.scheduler.is_idle
+            for route in self._all
+            for lane in route.lanes
         )
 
     @property
@@ -112,51 +122,52 @@ class Routes:
     @property
     def memory_bytes(self) -> int:
         """Resident size of all workers together, in bytes."""
-        routes = [route for route in (self._route, self._kept) if route is not None]
-        return sum(lane.target.memory_bytes for route in routes for lane in route.lanes)
+        return sum(lane.target.memory_bytes for route in self._all for lane in route.lanes)
+
+    @property
+    def _all(self) -> list[Route]:
+        """The routes that requests may take."""
+        return [route for route in (self._route, self._kept) if route is not None]
 
     def put(
-        self, target: Prepared | None, why_none: str = NOT_LOADED
-    ) -> tuple[Route | None, Handover | None]:
+        self, target: Prepared | None, why_none: str = NOT_LOADED, *, keeps: bool = False
+    ) -> Put:
         """Send new requests to a variant, or refuse them, and end a handover.
 
         Args:
-            target: The variant, or None.
+            target: The variant, or None. It may be the version before, if that is kept.
             why_none: What refused requests are told.
+            keeps: Whether what served stays for requests that name it, if it is another version.
 
         Returns:
-            The route and the handover until now; None for each that there was not.
+            What ended by it.
         """
-        route = Route(lanes=(Lane(target=target),)) if target is not None else None
         with self._changed:
-            old, self._route = self._route, route
+            old, kept = self._route, self._kept
+            if target is None:
+                self._route = None
+            elif kept is not None and kept.target is target:
+                self._route, self._kept = kept, None
+            else:
+                self._route = Route(lanes=(Lane(target=target),))
+            is_other = (
+                old is not None
+                and target is not None
+                and (old.target.model.version != target.model.version)
+            )
+            if keeps and is_other:
+                old, self._kept = self._kept, old
             handover, self._handover = self._handover, None
             self._why_none = why_none
             self.switches.update([target.model.name] if target is not None else [])
             self._changed.notify_all()
-        return old, handover
+        return Put(old, handover)
 
-    def keep(self, old: Route | None) -> Route | None:
-        """Keep the version before for requests that name it.
-
-        Args:
-            old: Its route; None to keep none.
-
-        Returns:
-            The route that was kept until now; None if there was none.
-        """
-        with self._changed:
-            before, self._kept = self._kept, old
-        return before
-
-    def take_kept(self) -> Prepared | None:
-        """Keep the version before no more, but leave it running, to be put in place again."""
+    def forget_kept(self) -> Route | None:
+        """Keep the version before no more; return its route, which the caller has to retire."""
         with self._changed:
             kept, self._kept = self._kept, None
-            if kept is None:
-                return None
-            kept.is_closed = True
-        return kept.target
+        return kept
 
     def begin_handover(self) -> Route | None:
         """Make new requests wait; return the route that was active."""
@@ -178,13 +189,25 @@ class Routes:
             route: The route, which gets no new requests; None to do nothing.
             drain_s: How long its requests may take.
         """
-        if route is None:
-            return
+        if route is not None:
+            self.retire_all([route], drain_s)
+
+    def retire_all(self, routes: Sequence[Route], drain_s: float) -> None:
+        """Close routes, let the requests on them finish, and end their workers, all at once.
+
+        Args:
+            routes: The routes, which get no new requests.
+            drain_s: How long their requests may take.
+        """
         with self._changed:
-            route.is_closed = True
-            self._changed.wait_for(lambda: route.in_flight == 0, drain_s)
-        for lane in route.lanes:
-            lane.target.stop()
+            for route in routes:
+                route.is_closed = True
+            self._changed.wait_for(lambda: not any(r.in_flight for r in routes), drain_s)
+        ending = [lane.target for route in routes for lane in route.lanes]
+        for target in ending:  # so that they end at the same time
+            target.hang_up()
+        for number, target in enumerate(ending):
+            target.stop(grace_s=0.0 if number else END_GRACE_S)
 
     def add(self, route: Route, further: Prepared) -> bool:
         """Send requests to one more worker.
@@ -194,10 +217,10 @@ class Routes:
             further: The same variant in another worker.
 
         Returns:
-            Whether the route is still open; else the caller has to end the worker.
+            Whether it is still the route of new requests; else the caller has to end the worker.
         """
         with self._lock:
-            if route.is_closed:
+            if route.is_closed or route is not self._route:
                 return False
             route.lanes = (*route.lanes, Lane(target=further))
             return True
@@ -215,6 +238,17 @@ class Routes:
                 return
             self._changed.wait_for(lambda: lane.in_flight == 0, drain_s)
         lane.target.stop()
+
+    def lighten_kept(self, drain_s: float) -> None:
+        """Leave one worker to the version before: that is enough for the few who ask for it.
+
+        Args:
+            drain_s: How long the requests of the others may take.
+        """
+        kept = self._kept
+        for lane in kept.lanes[1:] if kept is not None else ():
+            if kept is not None:
+                self.take_away(kept, lane, drain_s)
 
     def replace(self, route: Route, dead: Prepared, reason: str) -> None:
         """Replace a dead worker, unless another thread has done so.
@@ -246,11 +280,11 @@ class Routes:
 
     def supervise(self) -> None:
         """End a worker that hangs, and replace one that died; called about once a second."""
-        for route in (self._route, self._kept):
-            for lane in route.lanes if route is not None else ():
+        for route in self._all:
+            for lane in route.lanes:
                 target = lane.target
                 target.worker.end_if_hung(target.scheduler.usual_s)
-                if route is not None and not target.worker.is_alive:
+                if not target.worker.is_alive:
                     self.replace(route, target, target.worker.how_it_died)
 
     @contextlib.contextmanager

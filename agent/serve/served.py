@@ -42,6 +42,11 @@ class InferencePort(Protocol):
         """Whether a request would be answered now."""
         ...
 
+    @property
+    def is_idle(self) -> bool:
+        """Whether a variant serves and has no request."""
+        ...
+
     def listen(self, listener: Listener) -> None:
         """Call a listener for each request from now on."""
         ...
@@ -178,11 +183,8 @@ class ServedModels:
     @property
     def is_idle(self) -> bool:
         """Whether a model serves, and none has a request."""
-        found = [model.router.active for model in self.all()]
-        serving = [active for active in found if active is not None]
-        return bool(serving) and all(
-            each.worker.is_alive and each.scheduler.is_idle for each in serving
-        )
+        serving = [model.router for model in self.all() if model.router.active is not None]
+        return bool(serving) and all(router.is_idle for router in serving)
 
     def handle(self, call: InferenceCall) -> Reply:
         """Answer a request for any model."""

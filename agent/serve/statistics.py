@@ -57,7 +57,7 @@ class Statistics:
         self._clock = clock
         self._lock = threading.Lock()
         self._versions: dict[tuple[str, str], _Figures] = {}
-        """The one that began last stands last."""
+        """As many as may be loaded; the one that was asked least recently gives way."""
 
     def count(self, answered: Answered) -> None:
         """Count a request, if it is for a version that serves.
@@ -104,7 +104,7 @@ class Statistics:
         key = (model.name, model.version)
         figures = self._versions.get(key)
         if figures is None:
+            if len(self._versions) >= KEPT:
+                del self._versions[min(self._versions, key=lambda k: self._versions[k].last_ms)]
             figures = self._versions[key] = _Figures()
-            if len(self._versions) > KEPT:
-                del self._versions[next(iter(self._versions))]
         return figures

@@ -260,13 +260,18 @@ class WorkerProcess:
             turn: How requests are run and how long the worker may take to read them.
 
         Raises:
-            WorkerCrashedError: The process ended.
+            WorkerGoneError: The process had ended before.
             WorkerTimeoutError: It did not read them in time and was ended.
         """
         frame = Infer(requests=tuple(requests), most_rows=turn.max_batch, stream=turn.stream)
         self._left.append(set(range(len(requests))))
         try:
             self._channel.send(frame, timeout_s=turn.timeout_s)
+        except (BrokenPipeError, ConnectionResetError) as exc:
+            # It had ended before these requests came: they are not to blame.
+            self._end(grace_s=END_GRACE_S)
+            self.why_ended = self._obituary()
+            raise WorkerGoneError(self.why_ended) from exc
         except BaseException as exc:  # noqa: BLE001 - `_fail` raises it
             self._fail(exc, turn.timeout_s)
 
@@ -317,6 +322,11 @@ class WorkerProcess:
             WorkerTimeoutError: It did not answer in time and was ended.
         """
         return self._ask(Probe(measure=measure), ProbeResult, timeout_s)
+
+    def hang_up(self) -> None:
+        """Let the process end by itself, without waiting for it; `stop` must follow."""
+        self._ended = True
+        self._channel.hang_up()
 
     def stop(self, *, grace_s: float = END_GRACE_S) -> None:
         """End the process; a request that it is working on fails. Calling it twice is safe.
@@ -375,8 +385,7 @@ class WorkerProcess:
 
     def _end(self, *, grace_s: float) -> None:
         """Wake the threads that wait for the process and end it."""
-        self._ended = True
-        self._channel.hang_up()
+        self.hang_up()
         with self._end_lock:
             if self._lifeline.closed:
                 return

@@ -33,6 +33,8 @@ def test_an_unloaded_model_is_explained_wherever_somebody_looks(
     )
     bring_both(device, controller)
     client = Client(device)
+    page = client.ask("POST", "/v2/repository/models/speech/unload", Origin="http://elsewhere")
+    assert page == (403, {"error": "a page in a browser may not load or unload models"})
     assert client.ask("POST", "/v2/repository/models/speech/unload")[0] == 200
     why = (
         "model speech was unloaded by a client: POST /v2/repository/models/speech/load loads it "

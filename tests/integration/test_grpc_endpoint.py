@@ -49,6 +49,7 @@ class Noting:
 
     active: Prepared | None = None
     kept: Prepared | None = None
+    is_idle = True
     is_ready = True
 
     def __init__(self, reply: Reply) -> None:

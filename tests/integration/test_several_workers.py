@@ -13,11 +13,12 @@ import pytest
 
 from agent.errors import StorageError
 from agent.serve.routes import Route
+from agent.serve.served import ServedModels
 from agent.serve.settings import ServingSettings, WorkerLimits
 from tests.simulators.crowd import Crowd
 from tests.simulators.packages import package, variant
 from tests.simulators.patience import PATIENCE_S, finished, until
-from tests.simulators.rig import DIGEST, SEEDS, Rig, infer
+from tests.simulators.rig import CLOCK, DIGEST, SEEDS, Rig, infer
 from wire.package.manifest import Variant
 
 DAMAGED = "the file is not what was signed"
@@ -53,8 +54,12 @@ class Workers(Rig):
     def ask_for(self, workers: int) -> None:
         """Ask for workers, and let the agent do it."""
         self.asked = workers
-        for _ in range(8):
-            self.tick()
+        self.tick()
+        until(self.settles, "the workers")
+
+    def settles(self) -> bool:
+        self.tick()
+        return self.server.is_settled
 
     def kill_last(self) -> None:
         """End the worker that came last, while it has no request."""
@@ -152,7 +157,7 @@ def test_the_others_go_on_when_one_worker_ends(rig: Workers, place: int) -> None
         os.kill(killed, signal.SIGKILL)
         until(lambda: rig.pids == [other], "the dead one to be taken away")
         clients.wait_for(8)
-        rig.tick()
+        until(rig.settles, "another worker")
         assert len(rig.pids) == 2
         clients.wait_for(8)
     assert clients.faults == []
@@ -162,9 +167,20 @@ def test_the_others_go_on_when_one_worker_ends(rig: Workers, place: int) -> None
 def test_one_that_died_without_a_request_is_replaced(rig: Workers) -> None:
     rig.ask_for(2)
     rig.kill_last()
-    rig.tick()
+    until(rig.settles, "another worker")
     assert len(rig.pids) == 2
     assert all(lane.target.worker.is_alive for lane in rig.route.lanes)
+
+
+def test_workers_that_died_while_they_were_idle_are_no_fault_of_the_next_request(
+    rig: Workers,
+) -> None:
+    rig.ask_for(4)
+    for lane in rig.route.lanes[:3]:
+        os.kill(lane.target.worker.pid, signal.SIGKILL)
+    for lane in rig.route.lanes[:3]:
+        until(lambda lane=lane: not lane.target.worker.is_alive, "its end")  # type: ignore[misc]
+    assert rig.ask() == (200, "first")
 
 
 def test_what_cannot_start_a_further_worker_serves_with_those_that_there_are(rig: Workers) -> None:
@@ -180,12 +196,23 @@ def test_what_cannot_start_a_further_worker_serves_with_those_that_there_are(rig
     assert rig.server.router.workers == 2
 
 
+def test_the_least_busy_worker_ends_when_fewer_are_asked_for(rig: Workers) -> None:
+    rig.ask_for(4)
+    held = [rig.server.router.routes.enter() for _ in range(4)]
+    for place in held[:3]:
+        rig.server.router.routes.leave(place)
+    busy = held[3].lane.target.worker.pid
+    rig.ask_for(3)
+    assert busy in rig.pids
+    rig.server.router.routes.leave(held[3])
+
+
 def test_crashes_of_all_workers_count_and_what_is_left_serves(rig: Workers) -> None:
     rig.ask_for(2)
     for crashes in range(3):
         assert rig.server.benches.of(DIGEST) == {}, crashes
         rig.kill_last()
-        rig.tick()
+        until(rig.settles, "another worker")
     assert rig.server.benches.of(DIGEST).keys() == {"first"}
     rig.tick()
     assert len(rig.pids) == 1, "a variant that rests gets no worker"
@@ -197,6 +224,21 @@ def test_the_memory_of_all_workers_counts(rig: Workers) -> None:
     assert alone > 0
     rig.ask_for(2)
     assert rig.server.held_bytes > 1.5 * alone
+
+
+def test_a_device_with_a_request_in_any_worker_is_not_idle(rig: Workers) -> None:
+    models = ServedModels(CLOCK)
+    models.add("digits", rig.server.router)
+    rig.use(variant("second", options={"delay_ms": "1500"}))
+    rig.ask_for(2)
+    assert models.is_idle
+    with rig.server.router.routes.entered():  # it holds the first worker, and has no turn there
+        asking = threading.Thread(target=rig.ask)
+        asking.start()
+        until(lambda: rig.route.lanes[1].in_flight == 1, "a request in the second worker")
+        until(lambda: not models.is_idle, "its turn")
+    finished(asking)
+    assert models.is_idle
 
 
 def test_all_workers_end_with_the_server(rig: Workers) -> None:
@@ -214,5 +256,5 @@ def test_a_switch_brings_one_worker_and_then_the_others(rig: Workers) -> None:
     rig.use(second)
     assert len(rig.pids) == 1
     assert all(map(is_gone, old))
-    rig.tick()
+    until(rig.settles, "another worker")
     assert len(rig.pids) == 2

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import http.client
 import json
 import os
 import signal
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -13,7 +15,7 @@ import pytest
 
 from agent.select.meter import Meter
 from tests.simulators.packages import package, variant
-from tests.simulators.patience import until
+from tests.simulators.patience import finished, until
 from tests.simulators.rig import CLOCK, SEEDS, Rig, body_of
 from wire.package.manifest import Variant
 
@@ -49,19 +51,24 @@ class Versions(Rig):
         signed.write_to(place)
         self.server.switch_to(place, signed.digest, chosen, stop_first=stop_first)
 
-    def ask(self, path: str = "/infer") -> tuple[int, str]:
+    def ask(
+        self, path: str = "/infer", client: http.client.HTTPConnection | None = None
+    ) -> tuple[int, str]:
         """Ask for an inference; return the status, and the release or the error."""
+        client = client or self.connection
         body, headers = body_of()
-        self.connection.request("POST", f"{MODEL}{path}", body=body, headers=headers)
-        response = self.connection.getresponse()
+        client.request("POST", f"{MODEL}{path}", body=body, headers=headers)
+        response = client.getresponse()
         content = response.read()
         if response.status != 200:
             return response.status, json.loads(content)["error"]
         length = int(response.headers["Inference-Header-Content-Length"])
         return 200, json.loads(content[:length])["parameters"]["release"]
 
-    def ask_for(self, version: str) -> tuple[int, str]:
-        return self.ask(f"/versions/{version}/infer")
+    def ask_for(
+        self, version: str, client: http.client.HTTPConnection | None = None
+    ) -> tuple[int, str]:
+        return self.ask(f"/versions/{version}/infer", client)
 
     def read(self, path: str, method: str = "GET") -> Any:
         self.connection.request(method, path, headers={"Content-Length": "0"})
@@ -143,6 +150,73 @@ def test_a_way_back_to_it_needs_no_new_worker(rig: Versions) -> None:
     assert rig.ask() == (200, "digits:1.0")
 
 
+def test_a_client_that_names_a_loaded_version_is_answered_through_every_switch(
+    rig: Versions,
+) -> None:
+    rig.bring(NEW)
+    stopping, answers = threading.Event(), list[tuple[int, str]]()
+
+    def ask() -> None:
+        client = rig.client()
+        while not stopping.is_set():
+            answers.append(rig.ask_for(OLD, client))
+        client.close()
+
+    asking = threading.Thread(target=ask)
+    asking.start()
+    for _ in range(4):
+        rig.bring(OLD)
+        rig.bring(NEW)
+    stopping.set()
+    finished(asking)
+    assert answers
+    assert set(answers) == {(200, "digits:1.0")}
+
+
+def test_requests_of_before_a_way_back_are_answered_before_their_worker_ends(
+    rig: Versions,
+) -> None:
+    rig.bring("1.5", chosen=variant("first", options={"delay_ms": "800"}))
+    rig.bring(NEW)
+    answers: list[tuple[int, str]] = []
+    client = rig.client()
+    asking = threading.Thread(target=lambda: answers.append(rig.ask_for("1.5", client)))
+    asking.start()
+    until(lambda: rig.server.router.in_flight == 1, "the request")
+    rig.bring("1.5", chosen=variant("first", options={"delay_ms": "800"}))
+    assert rig.server.router.in_flight == 1
+    rig.server.withdraw("unloaded")
+    finished(asking)
+    client.close()
+    assert answers == [(200, "digits:1.5")]
+
+
+def test_it_goes_on_when_nothing_of_the_new_version_can_serve(rig: Versions) -> None:
+    rig.bring(NEW)
+    rig.server.withdraw("nothing can serve", keeps_previous=True)
+    assert rig.ask() == (503, "nothing can serve")
+    assert rig.ask_for(OLD) == (200, "digits:1.0")
+
+
+def test_it_ends_with_the_files_of_its_package(rig: Versions) -> None:
+    before = rig.server.active
+    assert before is not None
+    rig.bring(NEW)
+    rig.server.keep_only({before.digest})
+    assert rig.ask_for(OLD) == (200, "digits:1.0")
+    rig.server.keep_only({None})
+    assert is_gone(before.worker.pid)
+    assert rig.ask_for(OLD)[0] == 404
+
+
+def test_it_gets_no_further_workers(rig: Versions) -> None:
+    serving = rig.server.router.routes.route
+    assert serving is not None
+    rig.bring(NEW)
+    assert not rig.server.router.routes.add(serving, serving.target)
+    assert len(serving.lanes) == 1
+
+
 @pytest.mark.parametrize("how", ["little memory", "another release", "unload", "no room", "stop"])
 def test_it_ends_when_it_has_to(rig: Versions, how: str) -> None:
     before = rig.pid
@@ -150,6 +224,7 @@ def test_it_ends_when_it_has_to(rig: Versions, how: str) -> None:
     if how == "little memory":
         rig.keeps = False
         rig.tick()
+        until(lambda: rig.server.is_settled, "its end")
         assert rig.ask_for(OLD)[0] == 404
     elif how == "another release":
         rig.bring("3.0")

@@ -18,11 +18,13 @@ class Client:
         host, _, port = device.ask("status")["endpoint"].rpartition(":")
         self.address = (host, int(port))
 
-    def ask(self, method: str, path: str, document: object = None) -> tuple[int, Any]:
+    def ask(
+        self, method: str, path: str, document: object = None, **headers: str
+    ) -> tuple[int, Any]:
         body = None if document is None else json.dumps(document)
         connection = http.client.HTTPConnection(*self.address, timeout=PATIENCE_S)
         with contextlib.closing(connection):
-            connection.request(method, path, body)
+            connection.request(method, path, body, headers)
             response = connection.getresponse()
             content = response.read()
         return response.status, json.loads(content) if content else None

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -64,6 +64,10 @@ class FakeModelServer:
     """How many workers can start."""
 
     keeps_previous: bool = False
+    kept_bytes: int = 0
+    """What the version before holds."""
+
+    kept_only: set[str | None] = field(default_factory=set)
     why_none: str = ""
     stopped_first: list[str] = field(default_factory=list)
     """Variants for which the worker before had to end first."""
@@ -131,8 +135,12 @@ class FakeModelServer:
             raise AgentError("nothing serves")
         return self._probe(self.active)
 
-    def withdraw(self, why: str = "") -> None:
-        self.why_none = why
+    def keep_only(self, digests: Collection[str | None]) -> int:
+        self.kept_only = set(digests)
+        return self.kept_bytes
+
+    def withdraw(self, why: str = "", *, keeps_previous: bool = False) -> None:
+        self.why_none, self.keeps_previous = why, keeps_previous
         self._call("withdraw")
         self.running -= 1 if self.active else 0
         self.active = None

@@ -200,7 +200,8 @@ class InferenceApi:
     ) -> Reply:
         if path == "/v2":
             return _reading(method, self._about)
-        if (reply := self._repository.answer(method, path, body)) is not None:
+        reply = self._repository.answer(method, path, body, is_page="origin" in headers)
+        if reply is not None:
             return reply
         if path == _ALL_STATISTICS:
             return self._all_statistics(method)

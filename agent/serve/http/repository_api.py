@@ -4,6 +4,7 @@ Rules:
 - A client may unload and load a model only where the operator allows it. What is on the device
   stays: an unloaded model frees its memory, and answers 503 until it is loaded again, until a
   release of it is installed, or until the agent starts again.
+- A page in a browser may not: the browser sends its request from wherever the page is.
 - Clients cannot bring other models or versions: a rollout does that.
 
 Source:
@@ -35,6 +36,7 @@ ONLY_WHAT_IS_HERE: Final = (
     "a client loads what is on the device, as its policy runs it: a configuration or files with "
     "the request are not taken"
 )
+NOT_FOR_PAGES: Final = "a page in a browser may not load or unload models"
 _LOADING: Final = re.compile(r"/v2/repository/models/([^/]{1,200})/(load|unload)")
 _READY: Final = {"state": "READY", "reason": ""}
 
@@ -62,13 +64,16 @@ class RepositoryApi:
         self._models = models
         self._allow_load = allow_load
 
-    def answer(self, method: str, path: str, body: memoryview) -> Reply | None:
+    def answer(
+        self, method: str, path: str, body: memoryview, *, is_page: bool = False
+    ) -> Reply | None:
         """Answer a request.
 
         Args:
             method: HTTP method.
             path: Path of the request.
             body: As received.
+            is_page: Whether a page in a browser asks.
 
         Returns:
             The answer; None if there is no such path.
@@ -83,7 +88,7 @@ class RepositoryApi:
         try:
             if loading is None:
                 return self._index(body)
-            return self._load(loading[1], body, is_load=loading[2] == "load")
+            return self._load(loading[1], body, is_load=loading[2] == "load", is_page=is_page)
         except WireFormatError as exc:
             return Reply.refusal(400, exc.message)
 
@@ -102,7 +107,7 @@ class RepositoryApi:
             body=memoryview(to_json(shown)),
         )
 
-    def _load(self, name: str, body: memoryview, *, is_load: bool) -> Reply:
+    def _load(self, name: str, body: memoryview, *, is_load: bool, is_page: bool) -> Reply:
         """Load or unload a model.
 
         Raises:
@@ -110,6 +115,8 @@ class RepositoryApi:
         """
         if not self._allow_load:
             return Reply.refusal(501, NOT_ALLOWED)
+        if is_page:
+            return Reply.refusal(403, NOT_FOR_PAGES)
         asked = from_json(bytes(body), _LoadRequest) if body else _LoadRequest()
         if is_load and asked.parameters:
             return Reply.refusal(400, ONLY_WHAT_IS_HERE)

@@ -30,6 +30,7 @@ class Named:
 
     active: Prepared | None = None
     kept: Prepared | None = None
+    is_idle = True
 
     def __init__(self, name: str) -> None:
         self.name = name

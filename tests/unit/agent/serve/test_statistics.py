@@ -57,3 +57,14 @@ def test_a_request_counts_only_for_the_active_model() -> None:
     model = statistics.document(OLD)
     counts = {kind: figure["count"] for kind, figure in model["inference_stats"].items()}
     assert counts == {"success": 0, "fail": 1, "queue": 0, "compute_infer": 0}
+
+
+def test_the_version_that_was_asked_last_is_not_forgotten_for_a_new_one() -> None:
+    clock = FakeClock()
+    statistics = Statistics(clock)
+    third = ModelIdentity(name="digits", version="3")
+    for model in (OLD, NEW, OLD, third):  # a way back, and the next release
+        clock.advance(1.0)
+        statistics.count(answered(active=model))
+    counts = [statistics.document(m)["inference_count"] for m in (OLD, third)]
+    assert counts == [2, 1]

@@ -24,6 +24,7 @@ class Echo:
 
     active: Prepared | None = None
     kept: Prepared | None = None
+    is_idle = True
     is_ready = True
 
     def __init__(self) -> None:
