@@ -29,6 +29,7 @@ from typing import Final
 import msgspec
 from msgspec.structs import replace
 
+from agent.select.asked_last import last_asked
 from agent.select.batches import Batches, Together
 
 CHANGES_S: Final = 60.0
@@ -112,7 +113,7 @@ class Rate(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def mean_per_s(self) -> float:
         """The expected rate; 0 before anything was observed."""
-        return math.fsum(run.weight * run.mean_per_s for run in self.runs)
+        return _mean_per_s(self, None)
 
     @property
     def variance(self) -> float:
@@ -198,3 +199,8 @@ def _log_likelihood(run: Run, count: float, period_s: float) -> float:
         + run.shape * math.log(run.seconds / together_s)
         + count * math.log(period_s / together_s)
     )
+
+
+@last_asked
+def _mean_per_s(rate: Rate, _what: None) -> float:
+    return math.fsum(run.weight * run.shape / run.seconds for run in rate.runs)
