@@ -349,9 +349,25 @@ class Adaptation:
         """
         self.note(health)
         self.supervise()
+        self.decide(health)
+
+    def decide(self, health: HealthSnapshot) -> None:
+        """Choose a variant, and switch to it if another one serves.
+
+        Args:
+            health: The newest readings.
+        """
+        self.note(health)
         with self._lock:
             if self._loaded is not None and not self._is_unloaded:
                 self._adapt(self._loaded)
+
+    @property
+    def is_calm(self) -> bool:
+        """Whether nothing was asked since the last decision, which is done and still holds."""
+        if self._loaded is None or self._is_unloaded:
+            return True
+        return self._deciding.is_calm(self.active()[1])
 
     def supervise(self) -> None:
         """Replace a worker that died."""

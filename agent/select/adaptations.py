@@ -3,12 +3,14 @@
 Rules:
 - Readings are of the device, and they are the same for every model. One decision is made for all
   models: they share one heat sink, one battery, one memory and one processor.
+- While nobody asks and the readings stay as they were, a decision is made every few seconds.
 - What needs less memory than before changes first, so that there is room for the others.
 - What holds for the device is the strictest of what its models ask for.
 """
 
 from __future__ import annotations
 
+import math
 import threading
 from collections.abc import Mapping
 from typing import Final
@@ -20,6 +22,7 @@ from agent.select.deciding import Asking
 from agent.select.decisions import Decision, PolicyContext
 from agent.select.learnt import Learnt
 from agent.select.levers import Levers
+from agent.select.pace import REST_S, may_rest
 from agent.select.readings import possible
 from agent.select.strain import levers_of
 from agent.serve.advice import Advice
@@ -29,20 +32,28 @@ from wire.policy import PolicySpec
 
 NOTHING_YET: Final = "no package is in service yet"
 SEVERAL: Final = 2
+TICK_S: Final = 0.5
+"""Half the time between two readings: a decision that is nearly due is not put off to the next."""
 
 
 class Adaptations:
     """The adaptation of each model of this device. For any thread.
 
     Args:
-        clock: For the time of the first readings.
+        clock: For the time of the first readings, and of the last decision.
     """
 
     def __init__(self, clock: Clock) -> None:
+        self._clock = clock
         self._lock = threading.Lock()
         self._models: dict[str, Adaptation] = {}
         self._learnt = Learnt()
         self._health = HealthSnapshot(at_s=clock.now_s())
+        self._decided: tuple[float, HealthSnapshot] = (-math.inf, self._health)
+        """When the last decision was made, and by which readings."""
+
+        self._busy: list[float] = []
+        """How busy the processor was in each period since then."""
 
     def add(self, name: str, adaptation: Adaptation) -> None:
         """Let a model adapt from now on."""
@@ -121,23 +132,47 @@ class Adaptations:
         Args:
             health: The newest readings.
         """
-        self._health = possible(health)
-        models = self._models
+        self._health, models = possible(health), self._models
+        for each in models.values():
+            each.note(health)
+            each.supervise()
+        if self._may_rest():
+            return
+        self._health = health = self._over_the_rest(self._health)
         if len(models) < SEVERAL:  # a decision for one model is that of its policy
             for each in models.values():
-                each.tick(health)
+                each.decide(health)
             return
         # Devices with one model, which are most, have no need of it in memory.
         from agent.select.joint import choose_jointly
 
         for each in models.values():
             each.note(health)
-            each.supervise()
         asking = {name: found for name, each in models.items() if (found := each.asked())}
         decisions = choose_jointly(self._health, {n: each.asked for n, each in asking.items()})
         free_bytes = self._health.memory_available_bytes
         for name, decision in in_turn(asking, decisions, free_bytes):
             models[name].follow(asking[name], decision)
+
+    def _may_rest(self) -> bool:
+        """Tell whether this period needs no decision, and note it if so."""
+        decided_s, by = self._decided
+        is_due = self._clock.monotonic_s() - decided_s >= REST_S - TICK_S
+        if is_due or not all(each.is_calm for each in self._models.values()):
+            return False
+        if not may_rest(by, self._health, self.policy):
+            return False
+        self._busy.append(self._health.cpu_busy_ratio or 0.0)
+        return True
+
+    def _over_the_rest(self, health: HealthSnapshot) -> HealthSnapshot:
+        """Return readings that hold for the whole time since the last decision."""
+        self._decided = (self._clock.monotonic_s(), health)
+        seen, self._busy = self._busy, []
+        if not seen or health.cpu_busy_ratio is None:
+            return health
+        mean = (math.fsum(seen) + health.cpu_busy_ratio) / (len(seen) + 1)
+        return msgspec.structs.replace(health, cpu_busy_ratio=mean)
 
 
 def in_turn(

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from typing import Final
 
 import msgspec
 
@@ -26,6 +27,9 @@ from wire.clock import Clock
 from wire.health import HealthSnapshot
 from wire.package.manifest import Variant
 from wire.policy import PolicySpec
+
+CALM_AFTER_S: Final = 60.0
+"""After a switch it takes some time until all that was put off by it is decided."""
 
 
 class Loaded(msgspec.Struct, frozen=True, kw_only=True):
@@ -85,6 +89,7 @@ class Deciding:
         self.policy = PolicySpec()
         self._decided_by = self.policy
         self.pinned: str | None = None
+        self._decided_pin: str | None = None
 
     @property
     def learnt(self) -> Learnt:
@@ -104,6 +109,25 @@ class Deciding:
     def switched(self) -> None:
         """Note that another variant serves from now on, or none."""
         self._switched_s = self._clock.monotonic_s()
+
+    def is_calm(self, serving: str | None) -> bool:
+        """Tell whether nothing was asked since the last decision, which is done and still holds.
+
+        Args:
+            serving: The variant that serves now.
+        """
+        last = self.last
+        return (
+            last is not None
+            and serving is not None
+            and last.variant == serving
+            and last.levers == Levers()
+            and self.policy == self._decided_by
+            and self.pinned == self._decided_pin
+            and self._model_server.waiting == 0
+            and self._meter.is_quiet
+            and self._clock.monotonic_s() - self._switched_s >= CALM_AFTER_S
+        )
 
     def advice(self, serving: str | None) -> Advice:
         """Return what applications should do now.
@@ -148,7 +172,7 @@ class Deciding:
         """Remember a decision, and run requests as it says."""
         self._state = decision.state
         self.last = decision
-        self._decided_by = self.policy
+        self._decided_by, self._decided_pin = self.policy, self.pinned
         levers = decision.levers
         shared, free_bytes = self.policy.shared, self.health.memory_available_bytes
         # A policy counts what the version before holds as free, because that can end.

@@ -131,6 +131,12 @@ class Meter:
                 served.logs += log
                 served.log_squares += log * log
 
+    @property
+    def is_quiet(self) -> bool:
+        """Whether nothing was counted since the last look."""
+        since, variants = self._since
+        return not variants and since == Served()
+
     def take(self) -> tuple[Served, frozenset[str]]:
         """Return the counts since the last call and the variants that answered, and reset them."""
         with self._lock:

@@ -40,11 +40,12 @@ class Rig:
         self.all = Adaptations(self.clock)
         self.servers: dict[str, FakeModelServer] = {}
         self.models: dict[str, Adaptation] = {}
+        self.meters: dict[str, Meter] = {}
 
     def add(self, name: str, policy: PolicySpec = RULES) -> Adaptation:
-        self.servers[name] = FakeModelServer()
+        self.servers[name], self.meters[name] = FakeModelServer(), Meter(self.clock)
         adaptation = Adaptation(
-            self.servers[name], PROFILE, Meter(self.clock), self.heard, self.clock
+            self.servers[name], PROFILE, self.meters[name], self.heard, self.clock
         )
         adaptation.policy = policy
         self.models[name] = adaptation
@@ -295,3 +296,61 @@ def test_two_that_grow_in_one_second_never_load_into_the_same_room(rig: Rig) -> 
     rig.tick(msgspec.structs.replace(COOL, memory_available_bytes=750 * MIB))
     assert {name: rig.models[name].active()[1] for name in names} == dict.fromkeys(names, "best")
     assert [name for name in names if rig.servers[name].stopped_first] == ["video"]
+
+
+def settled(rig: Rig) -> None:
+    """Serve two models that nobody asks, until nothing is left to decide."""
+    rig.all.note(COOL)
+    for name in ("digits", "speech"):
+        rig.add(name)
+        rig.serve(name)
+    for _ in range(70):
+        rig.tick(COOL)
+
+
+def decisions(rig: Rig, ticks: int, health: HealthSnapshot = COOL) -> int:
+    """Return how often was decided in some seconds."""
+    found = []
+    for _ in range(ticks):
+        rig.tick(health)
+        found.append(rig.models["digits"].decision)  # kept, so that no other has its identity
+    return len({id(decision) for decision in found})
+
+
+def test_where_nobody_asks_a_decision_is_made_every_few_seconds(rig: Rig) -> None:
+    settled(rig)
+    assert decisions(rig, 50) == pytest.approx(10, abs=1)
+
+
+def test_a_request_is_decided_for_in_the_same_second(rig: Rig) -> None:
+    settled(rig)
+    for _ in range(10):
+        before = rig.models["digits"].decision
+        rig.meters["speech"].came()
+        rig.tick(COOL)
+        assert rig.models["digits"].decision is not before
+
+
+@pytest.mark.parametrize("how", ["heat", "memory", "policy", "pin", "busy"])
+def test_what_changes_is_decided_for_in_the_same_second(rig: Rig, how: str) -> None:
+    settled(rig)
+    health = COOL
+    if how == "heat":
+        health = HOT
+    elif how == "memory":
+        health = msgspec.structs.replace(COOL, memory_available_bytes=100 * MIB)
+    elif how == "busy":
+        health = msgspec.structs.replace(COOL, cpu_busy_ratio=0.9)
+    elif how == "policy":
+        rig.models["digits"].policy = msgspec.structs.replace(RULES, dwell_s=1.0)
+    else:
+        rig.models["digits"].pinned = "small"
+    before = rig.models["digits"].decision
+    rig.tick(health)
+    assert rig.models["digits"].decision is not before
+
+
+def test_a_warm_device_decides_every_second(rig: Rig) -> None:
+    settled(rig)
+    warm = msgspec.structs.replace(COOL, headroom=0.65)
+    assert decisions(rig, 20, warm) == 20
