@@ -162,9 +162,18 @@ class Models:
         return tuple(pending for model in self for pending in _pending(model))
 
     def stop(self) -> None:
-        """Finish the requests that have begun and end all workers. Calling it twice is safe."""
-        for model in self:
-            model.model_server.stop()
+        """Finish the requests that have begun and end all workers. Calling it twice is safe.
+
+        All models end at once: one whose worker hangs must not take the time of the others.
+        """
+        ending = [
+            threading.Thread(target=model.model_server.stop, name="stop", daemon=True)
+            for model in self
+        ]
+        for thread in ending:
+            thread.start()
+        for thread in ending:
+            thread.join()
 
     def join(self, timeout_s: float) -> None:
         """Wait for the ends of the installs, after the stop of the agent."""

@@ -39,7 +39,7 @@ from wire.package.manifest import Variant
 AGAIN_S: Final = 60.0
 """After this time a further worker that could not start is tried again."""
 
-STOP_DRAIN_S: Final = 1.0
+STOP_DRAIN_S: Final = 0.5
 """Short, because the endpoint has waited for its requests before the model server stops."""
 
 
