@@ -44,7 +44,7 @@ from controller.schemas import Fault, Health, Request, given_fields
 from wire.codec import from_json
 from wire.console.output import remark
 from wire.console.text import plain_text
-from wire.errors import WireFormatError
+from wire.errors import FleetError, WireFormatError
 from wire.files import open_file
 from wire.hosts import is_loopback
 
@@ -80,10 +80,15 @@ def connect(context: typer.Context) -> ApiClient:
 def tell_cut_off(api: ApiClient) -> None:
     """Say that the controller has no connection with the broker, if that is so.
 
+    What was asked has been answered: if this cannot be asked any more, nothing is said.
+
     Args:
-        api: The controller, which has answered already.
+        api: The controller.
     """
-    health = api.get("/v1/health", Health)
+    try:
+        health = api.get("/v1/health", Health)
+    except FleetError:
+        return
     if not health.broker_connected:
         needs = next(iter(health.needs), "a connection with the MQTT broker")
         remark(
