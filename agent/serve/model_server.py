@@ -6,8 +6,7 @@ Rules:
 - If there is no memory for both, the old worker ends first, requests wait, and an event records
   the gap.
 - The model server replaces a worker that crashes or hangs.
-- Further workers of the variant that serves start and end one after another, while it serves, in a
-  thread of their own; one that cannot start is tried again after a minute.
+- `agent.serve.further_workers` starts and ends all workers of the variant that serves but one.
 - The version before is kept only as long as the policy allows it, and ends before anything else
   that needs memory has to.
 - Nothing here imports NumPy or a runtime.
@@ -27,17 +26,15 @@ from agent.ports import RecorderPort
 from agent.serve.benches import Benches
 from agent.serve.errors import NotServingError, WorkerCrashedError
 from agent.serve.frames import ProbeResult
+from agent.serve.further_workers import FurtherWorkers
 from agent.serve.pool import Prepared, WorkerPool
 from agent.serve.router import Router
-from agent.serve.routes import Handover, Lane, Route
+from agent.serve.routes import Handover, Route
 from agent.serve.routing import NOT_LOADED
-from agent.serve.settings import ServingSettings, Workers, workers_for
+from agent.serve.settings import ServingSettings
 from wire.clock import Clock
 from wire.errors import FleetError
 from wire.package.manifest import Variant
-
-AGAIN_S: Final = 60.0
-"""After this time a further worker that could not start is tried again."""
 
 STOP_DRAIN_S: Final = 0.5
 """Short, because the endpoint has waited for its requests before the model server stops."""
@@ -77,9 +74,7 @@ class ModelServer:
         )
         self.router = Router(self._pool, recorder, clock, self._settings)
         self._routes = self.router.routes
-        self._wanted = Workers(1, self._settings.limits.threads)
-        self._keeps = False
-        self._tending = threading.Lock()
+        self._further = FurtherWorkers(self._pool, self._routes, clock, self._settings)
         self._idle: set[Prepared] = set()
         self._stopped = False
 
@@ -99,6 +94,11 @@ class ModelServer:
         route = self._routes.route
         return sum(lane.target.waiting for lane in route.lanes) if route is not None else 0
 
+    @property
+    def is_settled(self) -> bool:
+        """Whether as many workers serve as should, as far as they can, and nothing changes that."""
+        return self._further.is_settled
+
     def most_workers(self, asked: int) -> int:
         """Return how many workers a variant gets.
 
@@ -108,9 +108,7 @@ class ModelServer:
         Returns:
             As many as the device has processors for, or as could start.
         """
-        route = self._routes.route
-        most = math.inf if route is None else route.most_lanes
-        return int(min(self._shared(asked).count, most))
+        return self._further.most(asked)
 
     def run_requests(
         self,
@@ -131,11 +129,7 @@ class ModelServer:
             workers: How many workers the variant should have; `supervise` starts and ends them.
             keeps_previous: Whether the version before may stay beside the one that serves.
         """
-        wanted, route = self._shared(workers), self._routes.route
-        if wanted != self._wanted and route is not None:
-            route.most_lanes = math.inf
-        self._wanted, self._pool.threads = wanted, wanted.threads
-        self._keeps = keeps_previous
+        self._further.want(workers, keeps_previous=keeps_previous)
         wait_s = math.inf if longest_wait_s is None else longest_wait_s
         self.router.mode = msgspec.structs.replace(
             self.router.mode, stream=stream, joins=joins, longest_wait_s=wait_s
@@ -265,7 +259,7 @@ class ModelServer:
                 raise WorkerCrashedError("the worker ended before it was activated")
             self._idle.discard(prepared)
             self.benches.forgive(prepared.digest, prepared.variant.name)
-            old, handover = self._routes.put(prepared, keeps=self._keeps)
+            old, handover = self._routes.put(prepared, keeps=self._further.keeps_previous)
         if handover is not None:
             self._tell_of(handover, prepared)
         self._retire(old)
@@ -315,15 +309,12 @@ class ModelServer:
         return held_bytes
 
     def supervise(self) -> None:
-        """Replace a worker that died while it had no request; called about once a second.
+        """Replace a worker that died while it had no request, and see to the further ones.
 
-        What starts or ends further workers goes on in a thread of its own: that takes seconds, and
-        the other models must not wait.
+        Called about once a second.
         """
         self._routes.supervise()
-        if self._is_tended or not self._tending.acquire(blocking=False):
-            return
-        threading.Thread(target=self._tend, name="workers", daemon=True).start()
+        self._further.supervise()
 
     def stop(self) -> None:
         """Finish the requests that have begun and end all workers; `prepare` fails from now on."""
@@ -342,63 +333,6 @@ class ModelServer:
 
     def _retire(self, old: Route | None) -> None:
         self._routes.retire(old, self._settings.drain_s)
-
-    def _shared(self, workers: int) -> Workers:
-        settings = self._settings
-        return workers_for(workers, threads=settings.limits.threads, processors=settings.processors)
-
-    @property
-    def is_settled(self) -> bool:
-        """Whether as many workers serve as should, as far as they can, and nothing changes that."""
-        return self._is_tended and not self._tending.locked()
-
-    @property
-    def _is_tended(self) -> bool:
-        """Whether there are as many workers as there should be, and nothing else is kept."""
-        route, wanted = self._routes.route, self._wanted
-        if self._routes.kept is not None and not self._keeps:
-            return False
-        if route is None or self._pool.is_benched(route.target):
-            return True
-        if route.most_lanes < math.inf and self._clock.monotonic_s() >= route.failed_s + AGAIN_S:
-            route.most_lanes = math.inf
-        count = len(route.lanes)
-        is_complete = count == wanted.count or route.most_lanes <= count < wanted.count
-        return is_complete and (not _stale(route, wanted) or route.most_lanes <= count)
-
-    def _tend(self) -> None:
-        """End what is kept without need, and start one worker more or end one; then give up."""
-        try:
-            if not self._keeps:
-                self._retire(self._routes.forget_kept())
-            wanted, route = self._wanted, self._routes.route
-            if route is None or self._pool.is_benched(route.target):
-                return
-            stale = _stale(route, wanted)
-            if len(route.lanes) > wanted.count:
-                idlest = min(stale or route.lanes[::-1], key=lambda lane: lane.in_flight)
-                self._routes.take_away(route, idlest, self._settings.drain_s)
-            elif len(route.lanes) < min(wanted.count, route.most_lanes):
-                self._start_further(route)
-            elif stale and route.most_lanes > len(route.lanes) and self._start_further(route):
-                self._routes.take_away(route, stale[0], self._settings.drain_s)
-        finally:
-            self._tending.release()
-
-    def _start_further(self, route: Route) -> bool:
-        """Start one worker more for what serves; tell whether it has the requests now."""
-        try:
-            further = self._pool.start_again(route.target)
-        except FleetError as exc:
-            route.most_lanes, route.failed_s = len(route.lanes), self._clock.monotonic_s()
-            number = f"{len(route.lanes)} of {self._wanted.count}"
-            why = f"no further worker could start, so {number} serve: {exc.message}"
-            self._pool.tell("worker", why, route.target)
-            return False
-        if not self._routes.add(route, further):
-            further.stop()
-            return False
-        return True
 
     def _kept(self, package: Path, digest: str, variant: Variant) -> Prepared | None:
         """Return a variant of the version before that is still loaded; None if it is not."""
@@ -444,8 +378,3 @@ class ModelServer:
             gap_ms=round(gap_ms, 1),
             waited=handover.waited,
         )
-
-
-def _stale(route: Route, wanted: Workers) -> list[Lane]:
-    """Return the workers that have another number of threads than they should."""
-    return [lane for lane in route.lanes if lane.target.worker.threads != wanted.threads]
