@@ -1,25 +1,24 @@
 """Chooses every second which variant of the package serves, and gives a reason for a change.
 
 Rules:
-- A variant's files are hashed again before each start of its worker.
-- The new worker is ready before the old one loses its requests. A variant that cannot start is
-  benched for a while and the next best is tried.
+- The new worker is ready before the old one loses its requests.
 - One change at a time: an install and the selector wait for each other.
 - Where a device has several models, one decision is made for all (`agent.select.adaptations`). A
   model that comes into service, or whose choice cannot start, is decided for alone at that moment.
 - If memory cannot hold both workers, the old worker ends first; an event records how long no worker
   answered.
+- `agent.select.bringing` does what was decided.
 """
 
 from __future__ import annotations
 
 import threading
 from collections.abc import Collection, Mapping
-from typing import Any, Final
+from typing import Final
 
-from agent.errors import NoVariantError
 from agent.packages import Damage, Package
 from agent.ports import ModelServerPort, Probed, RecorderPort
+from agent.select.bringing import Bringing
 from agent.select.deciding import Asking, Deciding, Loaded
 from agent.select.decision_log import DecisionLog
 from agent.select.decisions import Candidate, Decision
@@ -29,21 +28,14 @@ from agent.select.readings import possible
 from agent.serve.advice import Advice
 from agent.serve.benches import Benches
 from wire.clock import Clock
-from wire.codec import to_builtins
-from wire.errors import FleetError
 from wire.health import HealthSnapshot
 from wire.package.manifest import Variant
 from wire.policy import PolicySpec
 from wire.profile import DeviceProfile
 
-PARKED: Final = "the model is parked: the other models of the device need what it takes"
 UNLOADED: Final = (
     "model {0} was unloaded by a client: POST /v2/repository/models/{0}/load loads it again, and "
     "so does a new release of it or a restart of the agent"
-)
-NONE_CAN_SERVE: Final = (
-    "no variant of the model can serve now: each crashed too often or could not start; "
-    "the agent tries again in some seconds"
 )
 
 
@@ -82,8 +74,15 @@ class Adaptation:
         self._is_unloaded = False
         self._benches = benches or Benches(clock)
         self._damage = damage or Damage()
-        self._log = DecisionLog(recorder, clock)
         self._deciding = Deciding(model_server, meter, self._benches, clock, cpu_share=cpu_share)
+        self._bringing = Bringing(
+            model_server,
+            self._deciding,
+            self._benches,
+            self._damage,
+            recorder,
+            DecisionLog(recorder, clock),
+        )
 
     @property
     def policy(self) -> PolicySpec:
@@ -175,7 +174,7 @@ class Adaptation:
             if not self._is_unloaded or self._loaded is None:
                 return
             self._is_unloaded = False
-            self._enter(self._loaded, "load")
+            self._bringing.enter(self._loaded, "load")
 
     @property
     def held_bytes(self) -> int:
@@ -249,7 +248,7 @@ class Adaptation:
             was_damaged = self._damage.of(package.digest) is not None
             self._damage.forget(package.digest)
             if self.active()[0] != package.digest or self._has_moved(package):
-                self._enter(loaded, why)
+                self._bringing.enter(loaded, why)
             elif was_damaged:
                 self._benches.clear()  # the variants whose files were damaged may be tried
             self._loaded = loaded
@@ -360,7 +359,7 @@ class Adaptation:
         self.note(health)
         with self._lock:
             if self._loaded is not None and not self._is_unloaded:
-                self._adapt(self._loaded)
+                self._bringing.adapt(self._loaded)
 
     @property
     def is_calm(self) -> bool:
@@ -407,9 +406,9 @@ class Adaptation:
             self._deciding.take(decision)
             if decision.parked:
                 if self.active()[1] is not None:
-                    self._park(asking.loaded, decision)
-            elif not self._tried(asking.loaded, decision):
-                self._adapt(asking.loaded)
+                    self._bringing.park(asking.loaded, decision)
+            elif not self._bringing.tried(asking.loaded, decision):
+                self._bringing.adapt(asking.loaded)
         finally:
             self._lock.release()
 
@@ -421,87 +420,3 @@ class Adaptation:
     def _has_moved(self, package: Package) -> bool:
         """Tell whether the workers read the files of a package at another place."""
         return self._loaded is None or self._loaded.package.directory != package.directory
-
-    def _adapt(self, loaded: Loaded) -> None:
-        """Switch if another variant is chosen; while none serves, try one after another."""
-        while not self._tried(loaded, self._deciding.decide(loaded)):
-            pass
-
-    def _tried(self, loaded: Loaded, decision: Decision) -> bool:
-        """Switch if another variant is chosen; tell whether something serves, or nothing can."""
-        wanted, (_, present) = decision.variant, self.active()
-        if wanted is None or wanted == present:
-            self._log.stayed(decision, loaded.package.release)
-            if wanted is None and present is None:
-                self._model_server.withdraw(NONE_CAN_SERVE, keeps_previous=True)
-            return True
-        try:
-            self._bring(loaded, decision, present)
-        except FleetError as exc:
-            self._bench(loaded, wanted, exc)
-        return self.active()[1] is not None
-
-    def _park(self, loaded: Loaded, decision: Decision) -> None:
-        """End the worker, because the other models of the device need what it takes."""
-        before = self.active()[1]
-        self._model_server.withdraw(PARKED)
-        self._deciding.switched()
-        data: dict[str, Any] = {
-            "from": before,
-            "to": None,
-            "release": loaded.package.release,
-            "inputs": to_builtins(decision.inputs),
-            "verdicts": decision.verdicts,
-        }
-        self._recorder.event("switch", decision.reason, data)
-        self._log.switched(decision)
-
-    def _enter(self, loaded: Loaded, why: str) -> None:
-        """Try the variants of a package, best first, until one serves.
-
-        Raises:
-            NoVariantError: None did.
-        """
-        faults: list[str] = []
-        self._benches.clear()
-        self._deciding.begin()
-        while (decision := self._deciding.decide(loaded, entering=True)).variant is not None:
-            try:
-                self._bring(loaded, decision, None, why=why)
-            except FleetError as exc:
-                self._bench(loaded, decision.variant, exc)
-                faults.append(f"{decision.variant}: {exc.message}")
-            else:
-                return
-        raise NoVariantError(
-            f"no variant of {loaded.package.release} can serve: {'; '.join(faults) or 'none fits'}"
-        )
-
-    def _bring(
-        self, loaded: Loaded, decision: Decision, before: str | None, *, why: str = ""
-    ) -> None:
-        package = loaded.package
-        variant = next(v for v in loaded.variants if v.name == decision.variant)
-        self._damage.verify(package, (variant,))
-        gap = decision.switch is not None and decision.switch.gap
-        self._model_server.switch_to(package.directory, package.digest, variant, stop_first=gap)
-        self._deciding.switched()
-        self._recorder.add("variant_switches_total", 1.0, {"release": package.release})
-        data: dict[str, Any] = {
-            "from": before,
-            "to": variant.name,
-            "release": package.release,
-            "inputs": to_builtins(decision.inputs),
-            "verdicts": decision.verdicts,
-            "levers": decision.levers.reasons,
-            "cost": to_builtins(decision.switch),
-        }
-        self._recorder.event(
-            "switch", f"{why}: {decision.reason}" if why else decision.reason, data
-        )
-        self._log.switched(decision)
-
-    def _bench(self, loaded: Loaded, name: str, exc: FleetError) -> None:
-        self._benches.rest(loaded.package.digest, name, exc.message)
-        data = {"variant": name, "release": loaded.package.release, "code": exc.code}
-        self._recorder.event("worker", f"variant {name} cannot serve: {exc.message}", data)
