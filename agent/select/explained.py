@@ -132,7 +132,8 @@ def _compared(o: Prediction, winner: Prediction) -> str:
         return f"{less} % would be in time, {more} % with {winner.candidate.name}"
     ours, theirs = f"{o.load:.3g}", f"{winner.load:.3g}"
     if ours == theirs:
-        return f"no better than {winner.candidate.name}: as accurate, and as much work"
+        gains = "and nothing is gained at this load"
+        return f"no better than {winner.candidate.name}: as accurate, {gains}"
     if o.load > winner.load:
         return f"more work: {ours} of the processor against {theirs}"
     return "not worth a switch yet"

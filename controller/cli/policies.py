@@ -113,7 +113,9 @@ def policy_set(  # noqa: PLR0913, PLR0917 - one parameter for each option
     """Set a policy for devices, in place of the one of that name.
 
     How a model shares a device with others is set in the file: [sharing] weight is what an answer
-    of it is worth beside one of theirs, and may_park lets it stop for them as the last resort.
+    of it is worth beside one of theirs, and may_park lets it stop for them as the last resort;
+    workers lets it run in several processes at once, and keep_previous leaves the version before
+    loaded beside a new one.
 
     Examples:
         fleet policy set careful --deadline-ms 50

@@ -58,7 +58,7 @@ def get(session: Session, ref: str) -> ReleaseRow:
 
 def _which_there_are(session: Session, ref: str) -> str:
     """Return what to do about a reference that names no release: those near to it come first."""
-    name, colon, _version = ref.partition(":")
+    name, colon, version = ref.partition(":")
     if is_digest(name) and not colon:
         return "name it as name:version or by its digest"
     rows = session.execute(
@@ -69,7 +69,8 @@ def _which_there_are(session: Session, ref: str) -> str:
     ).all()
     same = [f"{row.name}:{row.version}" for row in rows if row.name == name]
     newest = {row.name: f"{row.name}:{row.version}" for row in reversed(rows)}
-    known = same or sorted(newest.values())
+    alike = {f"{row.name}:{row.version}" for row in rows if row.version == version}
+    known = same or sorted({*newest.values(), *alike})
     none = "publish one with `fleet release publish`"
     return which_there_are(ref, known, what="releases", none=none)
 

@@ -398,9 +398,9 @@ def test_a_policy_for_a_model_that_is_not_there_is_refused(fleet: Fleet) -> None
 @pytest.mark.parametrize(
     ("release", "remedy"),
     [
-        ("digts:1", "did you mean digits:2? there are the releases digits:2 and faces:2"),
+        ("digts:1", "did you mean digits:1 or digits:2? there are the releases"),
         ("faces:9", "did you mean faces:"),
-        ("other:1", "there are the releases digits:2 and faces:2"),
+        ("other:3", "there are the releases digits:2 and faces:2"),
     ],
 )
 def test_a_rollout_of_what_is_not_there_says_what_is(

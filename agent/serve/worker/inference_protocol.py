@@ -48,6 +48,9 @@ MAX_JSON_BYTES: Final = 16 * 1024 * 1024
 433 MiB), which `serving.memory_bytes` bounds where it is set. Send larger tensors raw."""
 
 MAX_ID_CHARACTERS: Final = 1024
+MOST_NAMED: Final = 8
+"""Inputs that an error names."""
+
 HEADER_LENGTH: Final = "Inference-Header-Content-Length"
 EXAMPLE: Final = (
     'send {"inputs": [{"name": ..., "datatype": ..., "shape": [...], "data": [...]}]}; '
@@ -208,6 +211,12 @@ class InferenceProtocol:
             raise InputError(f"the request id is over {MAX_ID_CHARACTERS} characters")
         return header
 
+    def _which_there_are(self) -> str:
+        """Return the inputs that there are, as a remedy; a long list is cut."""
+        names = list(self._inputs)
+        more = f" and {len(names) - MOST_NAMED} more" if len(names) > MOST_NAMED else ""
+        return f"the model has {', '.join(names[:MOST_NAMED])}{more}"
+
     def _decode_inputs(
         self, described: tuple[InputTensor, ...], raw: memoryview, regions: Sequence[Region]
     ) -> Tensors:
@@ -218,7 +227,7 @@ class InferenceProtocol:
                 raise InputError(
                     f"input {tensor.name[:80]!r} occurs twice"
                     if spec
-                    else f"there is no input {tensor.name[:80]!r}"
+                    else f"there is no input {tensor.name[:80]!r}: {self._which_there_are()}"
                 )
             is_raw_sample = _flag(tensor.parameters, "raw", default=False)
             if is_raw_sample:

@@ -111,7 +111,7 @@ def test_with_nothing_against_it_the_most_accurate_serves() -> None:
 def test_of_two_that_are_alike_none_is_said_to_be_worse() -> None:
     decision = decide(candidates=(BEST, msgspec.structs.replace(BEST, name="twin")))
     assert (decision.variant, decision.verdicts) == (
-        "best", {"twin": "no better than best: as accurate, and as much work"},
+        "best", {"twin": "no better than best: as accurate, and nothing is gained at this load"},
     )  # fmt: skip
 
 

@@ -226,6 +226,11 @@ def test_an_input_must_not_come_twice() -> None:
         decoded(json.dumps({"inputs": [tensor, tensor]}).encode())
 
 
+def test_an_input_that_is_not_there_is_told_which_there_are() -> None:
+    with pytest.raises(InputError, match="there is no input 'image': the model has x"):
+        decoded(body(name="image"))
+
+
 @pytest.mark.parametrize("length", [-1, 10**6])
 def test_the_json_part_lies_within_the_body(length: int) -> None:
     with pytest.raises(InputError):
