@@ -18,6 +18,7 @@ from agent.serve.http.exposition import Family, Sample, reading
 from agent.serve.http.metrics import Metrics
 from agent.serve.http.request_metrics import NONE
 from agent.serve.router import Router
+from agent.serve.routing import Share
 from agent.serve.served import ModelsPort, Served, ServedModels, is_ready
 from wire.health import HealthSnapshot
 from wire.version import VERSION
@@ -101,8 +102,7 @@ def serving(models: ModelsPort) -> Iterator[Family]:
     """
     found = [(m.name, m.router) for m in models.all() if isinstance(m.router, Router)]
     by_model = [(router, {"model": name}) for name, router in found]
-    active = [(router, router.active) for _, router in found]
-    serving = [(router, variant) for router, variant in active if variant is not None]
+    shares = [share for _, router in found for share in router.routes.shares]
     about = "Whether every model that has been put into service would be answered now."
     yield reading("edgefleet_ready", about, is_ready(models))
     yield _gauges(
@@ -122,18 +122,22 @@ def serving(models: ModelsPort) -> Iterator[Family]:
     )
     yield _gauges(
         "worker_resident_memory_bytes",
-        "Memory of the workers that serve.",
-        ((router.memory_bytes, {"model": active.model.name}) for router, active in serving),
+        "Memory of the workers of a version.",
+        ((share.memory_bytes, _version(share)) for share in shares),
     )
     yield _gauges(
         "workers",
-        "In how many workers the variant runs.",
-        ((router.workers, {"model": active.model.name}) for router, active in serving),
+        "In how many workers a version runs.",
+        ((share.workers, _version(share)) for share in shares),
     )
     switches = sum((router.switches for _, router in found), Counter[str]())
     samples = tuple(Sample(count, {"model": name}) for name, count in switches.items())
     about = "How often another worker took the requests."
     yield Family("edgefleet_switches", "counter", about, samples)
+
+
+def _version(share: Share) -> dict[str, str]:
+    return {"model": share.target.model.name, "version": share.target.model.version}
 
 
 def _readiness(model: Served) -> tuple[bool, Mapping[str, str]] | None:

@@ -110,11 +110,6 @@ class Router:
         return self.routes.waiting
 
     @property
-    def memory_bytes(self) -> int:
-        """Resident size of all workers together, in bytes."""
-        return self.routes.memory_bytes
-
-    @property
     def workers(self) -> int:
         """In how many workers the variant runs that serves."""
         return self.routes.workers

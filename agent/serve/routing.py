@@ -40,6 +40,14 @@ class Put(NamedTuple):
     handover: Handover | None
 
 
+class Share(NamedTuple):
+    """What a version takes."""
+
+    target: Prepared
+    workers: int
+    memory_bytes: int
+
+
 class Routes:
     """The workers that get the requests of a model. For any thread.
 
@@ -123,6 +131,18 @@ class Routes:
     def memory_bytes(self) -> int:
         """Resident size of all workers together, in bytes."""
         return sum(lane.target.memory_bytes for route in self._all for lane in route.lanes)
+
+    @property
+    def shares(self) -> list[Share]:
+        """What each version takes that answers requests, the one that serves first."""
+        return [
+            Share(
+                route.target,
+                len(route.lanes),
+                sum(lane.target.memory_bytes for lane in route.lanes),
+            )
+            for route in self._all
+        ]
 
     @property
     def _all(self) -> list[Route]:
