@@ -28,7 +28,8 @@ def test_whatever_was_lost_what_is_known_is_finite_and_within_a_switch(
     for losses in periods:
         work = work.update(losses, cost)
         assert set(work.lost) == set(losses)
-        assert all(0.0 <= lost <= 2.0 or len(losses) < 2 for lost in work.lost.values())
+        # Sums of losses of up to 1e12 are exact to some ten thousandths.
+        assert all(0.0 <= lost <= 2.001 or len(losses) < 2 for lost in work.lost.values())
         assert all(math.isfinite(lost) for lost in work.lost.values())
 
 
