@@ -123,12 +123,16 @@ class Installer:
         return self._adaptation.loss(digest)
 
     def why_silent(self, digest: str) -> str | None:
-        """Return why a package does not answer rightly now, or None; runs its golden test."""
+        """Return why a package does not answer rightly now, or None; runs its golden test.
+
+        One that a client has unloaded is loaded: who orders it wants it to serve.
+        """
         if (loss := self._adaptation.loss(digest)) is not None:
             return loss
-        if self._adaptation.is_resting(digest):
-            return None
         try:
+            self._adaptation.load()
+            if self._adaptation.is_resting(digest):  # it is parked
+                return None
             probed = self._adaptation.probe_active()
         except FleetError as exc:
             return exc.message

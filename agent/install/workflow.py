@@ -80,7 +80,10 @@ class Effects(Protocol):
         ...
 
     def why_silent(self, digest: str) -> str | None:
-        """Return why a package does not answer rightly now, or None; runs its golden test."""
+        """Return why a package does not answer rightly now, or None; runs its golden test.
+
+        One that a client has unloaded is loaded: who orders it wants it to serve.
+        """
         ...
 
     def tidy(self) -> None:

@@ -259,10 +259,10 @@ class ModelServer:
                 raise WorkerCrashedError("the worker ended before it was activated")
             self._idle.discard(prepared)
             self.benches.forgive(prepared.digest, prepared.variant.name)
-            old, handover = self._routes.put(prepared, keeps=self._further.keeps_previous)
+            ended, handover = self._routes.put(prepared, keeps=self._further.keeps_previous)
         if handover is not None:
             self._tell_of(handover, prepared)
-        self._retire(old)
+        self._routes.retire_all(ended, self._settings.drain_s)
         self._routes.lighten_kept(self._settings.drain_s)
 
     def discard(self, prepared: Prepared) -> None:
@@ -287,8 +287,8 @@ class ModelServer:
             why: What requests are told that come from now on.
             keeps_previous: Whether the version before goes on, if it is kept.
         """
-        old, _ = self._routes.put(None, why)
-        self._retire(old)
+        ended, _ = self._routes.put(None, why)
+        self._routes.retire_all(ended, self._settings.drain_s)
         if not keeps_previous:
             self._retire(self._routes.forget_kept())
 
@@ -322,10 +322,10 @@ class ModelServer:
             self._stopped = True
             idle = tuple(self._idle)
             self._idle.clear()
-            old, _ = self._routes.put(None)
+            ended, _ = self._routes.put(None)
         kept = self._routes.forget_kept()
         self._routes.retire_all(
-            [route for route in (old, kept) if route is not None],
+            [*ended, *([kept] if kept is not None else [])],
             min(self._settings.drain_s, STOP_DRAIN_S),
         )
         for prepared in idle:

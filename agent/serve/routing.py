@@ -34,8 +34,8 @@ NOT_LOADED: Final = "no model is loaded"
 class Put(NamedTuple):
     """What ended when requests were sent to something else."""
 
-    ended: Route | None
-    """The route that has to be retired; None if there is none."""
+    ended: tuple[Route, ...]
+    """The routes that have to be retired."""
 
     handover: Handover | None
 
@@ -162,26 +162,32 @@ class Routes:
         Returns:
             What ended by it.
         """
+        ended: list[Route | None] = []
         with self._changed:
             old, kept = self._route, self._kept
+            version = target.model.version if target is not None else None
+            is_back = kept is not None and kept.target.model.version == version
             if target is None:
                 self._route = None
             elif kept is not None and kept.target is target:
                 self._route, self._kept = kept, None
             else:
                 self._route = Route(lanes=(Lane(target=target),))
-            is_other = (
-                old is not None
-                and target is not None
-                and (old.target.model.version != target.model.version)
-            )
-            if keeps and is_other:
-                old, self._kept = self._kept, old
+                if is_back:
+                    ended.append(kept)
+                    self._kept = None
+            is_other = old is not None and old.target.model.version != version
+            # What a way back leaves is not kept: it was left for a reason.
+            if keeps and target is not None and is_other and not is_back:
+                ended.append(self._kept)
+                self._kept = old
+            else:
+                ended.append(old)
             handover, self._handover = self._handover, None
             self._why_none = why_none
             self.switches.update([target.model.name] if target is not None else [])
             self._changed.notify_all()
-        return Put(old, handover)
+        return Put(tuple(route for route in ended if route is not None), handover)
 
     def forget_kept(self) -> Route | None:
         """Keep the version before no more; return its route, which the caller has to retire."""

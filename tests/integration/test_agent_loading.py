@@ -13,7 +13,14 @@ from typing import Any, Final
 import pytest
 from tritonclient import http as triton
 
-from tests.integration.test_agent_models import bring_both
+from tests.integration.test_agent_models import (
+    DIGITS,
+    SPEECH,
+    bring_both,
+    desire,
+    outcome,
+    state,
+)
 from tests.simulators.agent_process import Controller, Device
 from tests.simulators.endpoint_client import Client
 from tests.simulators.patience import PATIENCE_S, until
@@ -59,6 +66,11 @@ def test_an_unloaded_model_is_explained_wherever_somebody_looks(
     assert f'edgefleet_requests_total{{{none},outcome="refused",status="503"}} 1' in metrics
     gauge = 'edgefleet_variant_ready{model="speech",version="4.0.0",variant="none"} 0'
     assert gauge in metrics
+
+    desire(controller, 2, state(1, DIGITS), state(2, SPEECH))
+    assert outcome(controller, "speech", 2).outcome == "succeeded"
+    assert client.infer("speech")[0] == 200, "who orders it wants it to serve"
+    assert client.ask("POST", "/v2/repository/models/speech/unload")[0] == 200
 
     assert client.ask("POST", "/v2/repository/models/digits/unload")[0] == 200
     code, answer = client.ask("GET", "/v2/health/ready")

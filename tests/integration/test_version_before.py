@@ -146,8 +146,18 @@ def test_a_way_back_to_it_needs_no_new_worker(rig: Versions) -> None:
     newer = rig.pid
     rig.bring(OLD)
     assert rig.pid == before
-    assert rig.kept_pid == newer
     assert rig.ask() == (200, "digits:1.0")
+    assert is_gone(newer), "it was left for a reason"
+    assert rig.ask_for(NEW)[0] == 404
+
+
+def test_a_way_back_to_another_variant_of_it_leaves_one_of_that_version(rig: Versions) -> None:
+    before = rig.pid
+    rig.bring(NEW)
+    rig.bring(OLD, chosen=variant("second"))
+    assert is_gone(before)
+    assert rig.server.router.kept is None
+    assert rig.ask_for(OLD) == (200, "digits:1.0")
 
 
 def test_a_client_that_names_a_loaded_version_is_answered_through_every_switch(
