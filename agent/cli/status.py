@@ -89,7 +89,9 @@ def _origin(status: dict[str, Any]) -> str:
 def _workers(status: dict[str, Any]) -> list[tuple[str, Any]]:
     """Return how many workers there are, if more than one are asked for, and what is kept."""
     asked = (status["policy"].get("sharing") or {}).get("workers", 1)
-    fields = [("workers", f"{status.get('workers')} of {asked} asked for")] if asked > 1 else []
+    there, most = status.get("workers"), status.get("processors")
+    limit = f": the device has {most} processors" if there == most and there != asked else ""
+    fields = [("workers", f"{there} of {asked} asked for{limit}")] if asked > 1 else []
     kept = status.get("kept")
     return fields + ([("kept", f"{kept}, for requests that name it")] if kept else [])
 

@@ -304,28 +304,35 @@ def _winner(
     best = _better(able, serving) if is_new_policy else _paid(able, serving, work, cost)
     if best is None:
         return serving, stays(serving)
-    least_s = rest_s(spec, is_parked=serving.candidate.name == PARKED)
+    least_s = rest_s(spec, known, is_parked=serving.candidate.name == PARKED)
     if context.since_switch_s < least_s and not is_new_policy:
         waited, _ = apart(context.since_switch_s, least_s, 1)
         return serving, f"held: {waited} of {least_s:g} s since the last switch"
     return best, better(best, serving)
 
 
-def rest_s(spec: PolicySpec, *, is_parked: bool) -> float:
+def rest_s(spec: PolicySpec, known: Estimates, *, is_parked: bool) -> float:
     """Return for how long at least nothing changes after a switch.
 
     Args:
         spec: The policy.
+        known: What is known now. Memory remembers by itself for how long it was short; heat does
+            not.
         is_parked: Whether the switch parked the model.
     """
-    return max(spec.dwell_s, PARKED_S) if is_parked else spec.dwell_s
+    return max(spec.dwell_s, PARKED_S) if is_parked and is_warm(known) else spec.dwell_s
+
+
+def is_warm(known: Estimates) -> bool:
+    """Tell whether a board is about as warm as where most start their throttling."""
+    now = known.heat.now
+    return now is not None and now.mean >= WARM
 
 
 def begins_warm(known: Estimates) -> bool:
     """Tell whether a board is warm on which nobody knows yet how many requests will come."""
-    now = known.heat.now
     # The least work is the coolest.
-    return known.demand_per_s <= 0.0 and now is not None and now.mean >= WARM
+    return known.demand_per_s <= 0.0 and is_warm(known)
 
 
 def _rescue(able: list[Prediction], serving: Prediction, urgent: Fault) -> Prediction | None:

@@ -17,8 +17,9 @@ Rules:
 - `rules` models decide for themselves; what they take is given. So is a pinned variant.
 - Models that decide later see what those before them chose, so two never take the same room.
 - A model may be parked only if its policy allows it. That counts as a variant without work whose
-  answers are all late, so it is the last resort. It stays parked for two minutes at least, and
-  comes back only into room that lasts. For heat only a model is parked that the heat can show.
+  answers are all late, so it is the last resort. On a warm board it stays parked for two minutes
+  at least, and it comes back only into room that lasts. For heat only a model is parked that the
+  heat can show.
 - Not foreseen: how much slower one variant gets by others before the processor is full. What has
   become slower shows in the measured latencies.
 

@@ -53,7 +53,7 @@ class Model(NamedTuple):
         return (
             context.state.parked
             and not context.is_new_policy
-            and context.since_switch_s < rest_s(self.asked.spec, is_parked=True)
+            and context.since_switch_s < rest_s(self.asked.spec, self.known, is_parked=True)
         )
 
     @property

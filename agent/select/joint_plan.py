@@ -266,8 +266,9 @@ class Together:
         return Plan(picks=picks, found=found)
 
     def _rest_s(self, m: int) -> float:
-        asked = self._models[m].asked
-        return rest_s(asked.spec, is_parked=asked.context.state.parked)
+        model = self._models[m]
+        is_parked = model.asked.context.state.parked
+        return rest_s(model.asked.spec, model.known, is_parked=is_parked)
 
     def _switch(self, m: int, pick: int) -> float:
         """Return what a switch of a model costs, in weighted answers."""

@@ -147,7 +147,11 @@ def policy_set(  # noqa: PLR0913, PLR0917 - one parameter for each option
     write(f"policy {policy.name}: {policy.policy.kind} for {of}{whom}")
     if before is not None and (changed := _changed(before, policy)):
         write(f"changed: {changed}")
-    remark("devices that are online get it within seconds, the others when they connect")
+    remark(
+        "devices that are online get it within seconds, the others when they connect"
+        if policy.devices
+        else "no device that it is for has a release now; it comes with the first one"
+    )
 
 
 def policy_list(context: typer.Context, as_json: JsonOption = False) -> None:
