@@ -130,7 +130,7 @@ class Routes:
     @property
     def memory_bytes(self) -> int:
         """Resident size of all workers together, in bytes."""
-        return sum(lane.target.memory_bytes for route in self._all for lane in route.lanes)
+        return sum(share.memory_bytes for share in self.shares)
 
     @property
     def shares(self) -> list[Share]:
@@ -162,32 +162,30 @@ class Routes:
         Returns:
             What ended by it.
         """
-        ended: list[Route | None] = []
         with self._changed:
             old, kept = self._route, self._kept
             version = target.model.version if target is not None else None
             is_back = kept is not None and kept.target.model.version == version
-            if target is None:
-                self._route = None
-            elif kept is not None and kept.target is target:
-                self._route, self._kept = kept, None
+            if kept is not None and kept.target is target:
+                self._route = kept
             else:
-                self._route = Route(lanes=(Lane(target=target),))
-                if is_back:
-                    ended.append(kept)
-                    self._kept = None
-            is_other = old is not None and old.target.model.version != version
+                self._route = Route(lanes=(Lane(target=target),)) if target is not None else None
             # What a way back leaves is not kept: it was left for a reason.
-            if keeps and target is not None and is_other and not is_back:
-                ended.append(self._kept)
+            is_before = old is not None and old.target.model.version != version
+            if is_back:
+                self._kept = None
+            elif keeps and is_before and target is not None:
                 self._kept = old
-            else:
-                ended.append(old)
             handover, self._handover = self._handover, None
             self._why_none = why_none
             self.switches.update([target.model.name] if target is not None else [])
             self._changed.notify_all()
-        return Put(tuple(route for route in ended if route is not None), handover)
+            ended = [
+                route
+                for route in (old, kept)
+                if route is not None and route is not self._route and route is not self._kept
+            ]
+        return Put(tuple(ended), handover)
 
     def forget_kept(self) -> Route | None:
         """Keep the version before no more; return its route, which the caller has to retire."""
@@ -272,8 +270,8 @@ class Routes:
             drain_s: How long the requests of the others may take.
         """
         kept = self._kept
-        for lane in kept.lanes[1:] if kept is not None else ():
-            if kept is not None:
+        if kept is not None:
+            for lane in kept.lanes[1:]:
                 self.take_away(kept, lane, drain_s)
 
     def replace(self, route: Route, dead: Prepared, reason: str) -> None:
