@@ -122,10 +122,10 @@ class Installer:
         """Return why a package that should serve does not serve whole, or None."""
         return self._adaptation.loss(digest)
 
-    def why_silent(self, digest: str) -> str | None:
-        """Return why a package does not answer rightly now, or None; runs its golden test.
+    def serve_again(self, digest: str) -> str | None:
+        """Let an installed package serve that is ordered again, also one that a client unloaded.
 
-        One that a client has unloaded is loaded: who orders it wants it to serve.
+        Returns why it does not answer rightly, or None; runs its golden test.
         """
         if (loss := self._adaptation.loss(digest)) is not None:
             return loss

@@ -79,10 +79,10 @@ class Effects(Protocol):
         """Return why a package that should serve does not serve whole, or None."""
         ...
 
-    def why_silent(self, digest: str) -> str | None:
-        """Return why a package does not answer rightly now, or None; runs its golden test.
+    def serve_again(self, digest: str) -> str | None:
+        """Let an installed package serve that is ordered again, also one that a client unloaded.
 
-        One that a client has unloaded is loaded: who orders it wants it to serve.
+        Returns why it does not answer rightly, or None; runs its golden test.
         """
         ...
 
@@ -186,7 +186,7 @@ class Machine:
         self.arrivals.begin(self._store.name)
         self._known = target is not None and target.digest in {current, *record.dropped}
         if target is None or (
-            target.digest == current and self._effects.why_silent(target.digest) is None
+            target.digest == current and self._effects.serve_again(target.digest) is None
         ):
             self._store.update(**changes)
             if target is None:  # what an install has left that was ended for it

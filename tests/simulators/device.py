@@ -144,8 +144,8 @@ class FragileEffects:
     def loss(self, digest: str) -> str | None:
         return self._inner.loss(digest)
 
-    def why_silent(self, digest: str) -> str | None:
-        return self._inner.why_silent(digest)
+    def serve_again(self, digest: str) -> str | None:
+        return self._inner.serve_again(digest)
 
     def tidy(self) -> None:
         self._inner.tidy()

@@ -110,9 +110,9 @@ class HookedEffects:
         """Return why a package that should serve does not serve whole, or None."""
         return self._effects.loss(digest)
 
-    def why_silent(self, digest: str) -> str | None:
-        """Return why a package does not answer rightly now, or None; runs its golden test."""
-        return self._effects.why_silent(digest)
+    def serve_again(self, digest: str) -> str | None:
+        """Let an installed package serve again; return why it does not answer rightly, or None."""
+        return self._effects.serve_again(digest)
 
     def tidy(self) -> None:
         """Remove what no model needs any more, if it can be removed now."""
