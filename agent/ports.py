@@ -9,6 +9,8 @@ from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Protocol
 
+import msgspec
+
 from wire.package.manifest import Variant
 
 
@@ -43,6 +45,25 @@ class ActiveVariant(Protocol):
     def variant(self) -> Variant:
         """The variant of that package."""
         ...
+
+
+class Running(msgspec.Struct, frozen=True, kw_only=True):
+    """How the requests for a model are run."""
+
+    stream: bool = False
+    """Whether one sample at a time, which saves memory."""
+
+    joins: bool = True
+    """Whether several requests may be joined into one run."""
+
+    longest_wait_s: float | None = None
+    """How long a request may wait that has no deadline of its own; None for no limit."""
+
+    workers: int = 1
+    """In how many workers, if the device has the processors."""
+
+    keeps_previous: bool = False
+    """Whether the version before may stay beside the one that serves."""
 
 
 class ModelServerPort(Protocol):
@@ -99,21 +120,8 @@ class ModelServerPort(Protocol):
         """
         ...
 
-    def run_requests(
-        self,
-        *,
-        stream: bool,
-        joins: bool,
-        longest_wait_s: float | None,
-        workers: int,
-        keeps_previous: bool,
-    ) -> None:
-        """Say how requests are run from now on.
-
-        Whether one sample at a time, whether joined, and how long a request may wait that has no
-        deadline of its own; None for no limit. In how many workers, and whether the version before
-        may stay beside the one that serves.
-        """
+    def run_requests(self, running: Running) -> None:
+        """Say how requests are run from now on."""
         ...
 
     def supervise(self) -> None:

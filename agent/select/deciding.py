@@ -15,7 +15,7 @@ from typing import Final
 import msgspec
 
 from agent.packages import Package
-from agent.ports import ModelServerPort
+from agent.ports import ModelServerPort, Running
 from agent.select.decisions import Asked, Candidate, Decision, PolicyContext, PolicyState, candidate
 from agent.select.learnt import Learnt
 from agent.select.levers import Levers
@@ -180,11 +180,13 @@ class Deciding:
             free_bytes is not None and free_bytes < self.policy.low_memory_bytes
         )
         self._model_server.run_requests(
-            stream=decision.stream,
-            joins=levers.joins,
-            longest_wait_s=levers.longest_wait_s,
-            workers=shared.workers,
-            keeps_previous=shared.keep_previous and not is_short,
+            Running(
+                stream=decision.stream,
+                joins=levers.joins,
+                longest_wait_s=levers.longest_wait_s,
+                workers=shared.workers,
+                keeps_previous=shared.keep_previous and not is_short,
+            )
         )
 
     def candidates(self, loaded: Loaded) -> tuple[Candidate, ...]:

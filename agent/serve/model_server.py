@@ -22,7 +22,7 @@ from typing import Final
 
 import msgspec
 
-from agent.ports import RecorderPort
+from agent.ports import RecorderPort, Running
 from agent.serve.benches import Benches
 from agent.serve.errors import NotServingError, WorkerCrashedError
 from agent.serve.frames import ProbeResult
@@ -110,29 +110,12 @@ class ModelServer:
         """
         return self._further.most(asked)
 
-    def run_requests(
-        self,
-        *,
-        stream: bool,
-        joins: bool,
-        longest_wait_s: float | None,
-        workers: int,
-        keeps_previous: bool,
-    ) -> None:
-        """Say how requests are run from now on.
-
-        Args:
-            stream: Whether one sample at a time, which saves memory.
-            joins: Whether several requests may be joined into one run.
-            longest_wait_s: How long a request may wait that has no deadline of its own; None for
-                no limit.
-            workers: How many workers the variant should have; `supervise` starts and ends them.
-            keeps_previous: Whether the version before may stay beside the one that serves.
-        """
-        self._further.want(workers, keeps_previous=keeps_previous)
-        wait_s = math.inf if longest_wait_s is None else longest_wait_s
+    def run_requests(self, running: Running) -> None:
+        """Say how requests are run from now on; `supervise` starts and ends workers for it."""
+        self._further.want(running.workers, keeps_previous=running.keeps_previous)
+        wait_s = math.inf if running.longest_wait_s is None else running.longest_wait_s
         self.router.mode = msgspec.structs.replace(
-            self.router.mode, stream=stream, joins=joins, longest_wait_s=wait_s
+            self.router.mode, stream=running.stream, joins=running.joins, longest_wait_s=wait_s
         )
 
     def switch_to(

@@ -8,6 +8,7 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
+from agent.ports import Running
 from agent.serve.http.endpoint import Endpoint
 from agent.serve.model_server import ModelServer
 from agent.serve.served import Alone
@@ -24,9 +25,7 @@ def main(package: Path, max_batch: int, workers: int) -> None:
     server = ModelServer(Recorder(clock), clock, settings=settings)
     variant = manifest_from_bytes((package / "manifest.json").read_bytes()).variants[0]
     server.switch_to(package, "d" * 64, variant)
-    server.run_requests(
-        stream=False, joins=True, longest_wait_s=None, workers=workers, keeps_previous=False
-    )
+    server.run_requests(Running(workers=workers))
     for _ in range(workers):
         server.supervise()
     endpoint = Endpoint(Alone(server.router))

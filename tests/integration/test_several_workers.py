@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from agent.errors import StorageError
+from agent.ports import Running
 from agent.serve.routes import Route
 from agent.serve.served import ServedModels
 from agent.serve.settings import ServingSettings, WorkerLimits
@@ -42,13 +43,7 @@ class Workers(Rig):
 
     def tick(self) -> None:
         """Do what the agent does each second."""
-        self.server.run_requests(
-            stream=False,
-            joins=False,
-            longest_wait_s=None,
-            workers=self.asked,
-            keeps_previous=False,
-        )
+        self.server.run_requests(Running(joins=False, workers=self.asked))
         self.server.supervise()
 
     def ask_for(self, workers: int) -> None:

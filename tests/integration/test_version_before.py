@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 
+from agent.ports import Running
 from agent.select.meter import Meter
 from tests.simulators.packages import package, variant
 from tests.simulators.patience import finished, until
@@ -36,9 +37,7 @@ class Versions(Rig):
 
     def tick(self) -> None:
         """Do what the agent does each second."""
-        self.server.run_requests(
-            stream=False, joins=True, longest_wait_s=None, workers=1, keeps_previous=self.keeps
-        )
+        self.server.run_requests(Running(keeps_previous=self.keeps))
         self.server.supervise()
 
     def bring(

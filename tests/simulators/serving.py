@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from agent.errors import AgentError
+from agent.ports import Running
 from agent.serve.errors import WorkerCrashedError, WorkerLoadError
 from wire.package.manifest import Variant
 
@@ -55,15 +56,14 @@ class FakeModelServer:
     """Content of all that ever was active."""
 
     running: int = 0
-    streams: bool = False
-    joins: bool = True
-    longest_wait_s: float | None = None
+    running_as: Running = field(default_factory=Running)
     waiting: int = 0
-    workers: int = 1
     most: int = 64
     """How many workers can start."""
 
-    keeps_previous: bool = False
+    kept_previous: bool = False
+    """Whether the version before went on when the model was withdrawn."""
+
     kept_bytes: int = 0
     """What the version before holds."""
 
@@ -79,17 +79,8 @@ class FakeModelServer:
     def most_workers(self, asked: int) -> int:
         return min(asked, self.most)
 
-    def run_requests(
-        self,
-        *,
-        stream: bool,
-        joins: bool,
-        longest_wait_s: float | None,
-        workers: int,
-        keeps_previous: bool,
-    ) -> None:
-        self.streams, self.joins, self.longest_wait_s = stream, joins, longest_wait_s
-        self.workers, self.keeps_previous = workers, keeps_previous
+    def run_requests(self, running: Running) -> None:
+        self.running_as = running
 
     def switch_to(
         self, package: Path, digest: str, variant: Variant, *, stop_first: bool = False
@@ -140,7 +131,7 @@ class FakeModelServer:
         return self.kept_bytes
 
     def withdraw(self, why: str = "", *, keeps_previous: bool = False) -> None:
-        self.why_none, self.keeps_previous = why, keeps_previous
+        self.why_none, self.kept_previous = why, keeps_previous
         self._call("withdraw")
         self.running -= 1 if self.active else 0
         self.active = None

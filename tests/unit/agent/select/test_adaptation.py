@@ -90,7 +90,7 @@ def test_without_memory_for_any_one_sample_runs_at_a_time(tmp_path: Path) -> Non
     streams = []
     for free_bytes in (2000 * MIB, 10 * MIB, 2000 * MIB):
         rig.tick(free_bytes)
-        streams.append(rig.server.streams)
+        streams.append(rig.server.running_as.stream)
     assert streams == [False, True, False]
 
 
@@ -152,7 +152,7 @@ def test_levers_reach_what_runs_requests_and_applications(tmp_path: Path) -> Non
     for headroom in (0.95, None, 0.2):
         rig.clock.advance(1.0)
         rig.adaptation.tick(msgspec.structs.replace(hot, headroom=headroom))
-        joins.append(rig.server.joins)
+        joins.append(rig.server.running_as.joins)
         told.append(rig.adaptation.advice())
     assert joins == [False, False, True], "what was hot is not cool because nobody knows"
     assert [advice.defer for advice in told] == [True, True, False]
@@ -189,7 +189,7 @@ def test_the_memory_of_all_workers_decides(tmp_path: Path) -> None:
     rig = Rig(tmp_path, several)
     rig.enter(900 * MIB)  # three of the best, and the reserve
     assert rig.adaptation.active()[1] == "small"
-    assert rig.server.workers == 4
+    assert rig.server.running_as.workers == 4
     rig.server.most = 2
     took = [rig.tick(900 * MIB, requests=1, compute_s=0.005) for _ in range(60)]
     assert took[-1] == "best"
@@ -199,6 +199,6 @@ def test_the_version_before_is_the_first_to_go_when_memory_is_short(tmp_path: Pa
     keeping = msgspec.structs.replace(ADAPTIVE, sharing=Sharing(keep_previous=True))
     rig = Rig(tmp_path, keeping)
     rig.enter(900 * MIB)
-    assert rig.server.keeps_previous
+    assert rig.server.running_as.keeps_previous
     rig.tick(20 * MIB)
-    assert not rig.server.keeps_previous
+    assert not rig.server.running_as.keeps_previous
