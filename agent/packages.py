@@ -29,7 +29,7 @@ from wire.package.index import (
 )
 from wire.package.manifest import MANIFEST_FILE, Manifest, Variant, manifest_from_bytes
 from wire.trust.envelope import MAX_ENVELOPE_BYTES
-from wire.trust.root import TrustRoot
+from wire.trust.root import Trust
 
 READ_BYTES = 1024 * 1024
 
@@ -101,7 +101,7 @@ class Damage:
         self._found.pop(digest, None)
 
 
-def read_index(directory: Path, digest: str, trust: TrustRoot) -> PackageIndex:
+def read_index(directory: Path, digest: str, trust: Trust) -> PackageIndex:
     """Read and check the signed index of a package.
 
     Args:
@@ -125,7 +125,7 @@ def read_index(directory: Path, digest: str, trust: TrustRoot) -> PackageIndex:
     return index
 
 
-def open_package(directory: Path, digest: str, trust: TrustRoot) -> Package:
+def open_package(directory: Path, digest: str, trust: Trust) -> Package:
     """Read and check the index and the manifest of a package.
 
     Args:

@@ -36,6 +36,7 @@ KINDS: Final = (
     "start",
     "storage",
     "switch",
+    "trust",
     "unload",
     "worker",
 )

@@ -74,6 +74,14 @@ class DesiredModels(Message, frozen=True, kw_only=True):
     has_sources: bool | msgspec.UnsetType = msgspec.UNSET
     """Whether the controller answers a `SourceRequest`; unset by one that has only messages."""
 
+    expires_at_s: float | msgspec.UnsetType = msgspec.UNSET
+    """When it expires, seconds since 1970: a device follows it no more then, and goes on with what
+    it has. Unset by controllers without trusted metadata."""
+
+    timestamp: int | msgspec.UnsetType = msgspec.UNSET
+    """The version of the timestamp that the controller had signed when it signed this. A device
+    that trusts an older one waits for that."""
+
     @property
     def is_unnamed(self) -> bool:
         """Whether it came in form 1 without a release: nothing is ordered of what there is."""

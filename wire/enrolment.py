@@ -4,9 +4,9 @@ Rules:
 - An enrolment account may only send a request to enrol and receive the answer. The controller makes
   one for each token, and removes it when the token is used up or has expired.
 - One more is for devices that are enrolled already and lost their own account. Its password follows
-  from the director's public key: it keeps out those who know nothing of the fleet, and gives no
-  right to the others. The controller admits a device there only by its own key, which it proves
-  over a fresh challenge: a recorded request admits nobody.
+  from the director's public key or the name of the fleet: it keeps out those who know nothing of
+  the fleet, and gives no right to the others. The controller admits a device there only by its
+  own key, which it proves over a fresh challenge: a recorded request admits nobody.
 - A device's client identifier cannot be guessed: a second connection with the same identifier would
   end the device's own.
 """
@@ -26,16 +26,17 @@ def enrol_username(token: str) -> str:
     return f"enrol-{sha256_hex(token.encode())[:8]}"
 
 
-def return_password(director_key: str) -> str:
+def return_password(fleet_name: str) -> str:
     """Return the password of the account for enrolled devices that lost their own.
 
     Args:
-        director_key: A public key of the `director` role in base64, as the trust root has it.
+        fleet_name: A public key of the `director` role in base64, as the trust file has it; where
+            the device has a root of trusted metadata, the name of the fleet in it.
 
     Returns:
         The password; its user name follows from it as from a token, by `enrol_username`.
     """
-    return sha256_hex(f"edgefleet-enrol-again-v1\n{director_key}".encode())
+    return sha256_hex(f"edgefleet-enrol-again-v1\n{fleet_name}".encode())
 
 
 def enrol_proof(device: str, token: str, password: str) -> bytes:

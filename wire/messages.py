@@ -83,6 +83,16 @@ class EnrolRequest(Message, frozen=True, kw_only=True):
     """The challenge of the controller's answer; unset in a request that nobody has answered."""
 
 
+class MetadataFile(msgspec.Struct, frozen=True, kw_only=True):
+    """One file of metadata."""
+
+    name: str
+    """As TUF names it with consistent snapshots, without `.json`: `timestamp`, `3.snapshot`."""
+
+    content: str
+    """JSON, as it was signed."""
+
+
 class EnrolReply(Message, frozen=True, kw_only=True):
     """The controller's answer to an enrolment. It holds no secret: others may read it."""
 
@@ -91,6 +101,9 @@ class EnrolReply(Message, frozen=True, kw_only=True):
     reason: str = ""
     signed: str | msgspec.UnsetType = msgspec.UNSET
     """The envelope around an `EnrolAnswer`. Only it counts; older agents read the fields above."""
+
+    metadata: tuple[MetadataFile, ...] | msgspec.UnsetType = msgspec.UNSET
+    """What a device needs to know whose signature that must be; it checks it first."""
 
 
 class EnrolAnswer(Message, frozen=True, kw_only=True):
@@ -131,6 +144,20 @@ class ServedModel(msgspec.Struct, frozen=True, kw_only=True):
     """Name of the variant that serves."""
 
 
+class MetadataVersions(msgspec.Struct, frozen=True, kw_only=True):
+    """The versions of the metadata that a device trusts; 0 for none."""
+
+    root: int
+    timestamp: int = 0
+    snapshot: int = 0
+    targets: int = 0
+    roles: dict[str, int] = {}
+    """Of lists of releases, by role."""
+
+    models: tuple[str, ...] = ()
+    """The models whose lists the device needs, beside those that it is to run."""
+
+
 class Hello(Message, frozen=True, kw_only=True):
     """A device reports what it is and has, on every connect; it gets a desired state if it lags."""
 
@@ -161,6 +188,10 @@ class Hello(Message, frozen=True, kw_only=True):
 
     desired_form: int | msgspec.UnsetType = msgspec.UNSET
     """The newest form of a desired state that the device reads (`wire.desired`); unset for 1."""
+
+    metadata: MetadataVersions | msgspec.UnsetType = msgspec.UNSET
+    """The trusted metadata that the device has; it is sent what is newer. Unset where a trust file
+    takes its place."""
 
 
 class Presence(Message, frozen=True, kw_only=True):

@@ -31,7 +31,7 @@ UpKind = Literal[
     "measured",
 ]
 UP_KINDS: tuple[UpKind, ...] = get_args(UpKind)
-DownKind = Literal["desired", "chunk", "sources", "telemetry_ack", "measure"]
+DownKind = Literal["desired", "chunk", "sources", "telemetry_ack", "measure", "metadata"]
 
 ENROL = f"{PREFIX}/enrol/"
 """What all topics of enrolments begin with."""

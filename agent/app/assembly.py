@@ -48,6 +48,7 @@ from agent.select.adaptations import Adaptations
 from agent.serve.deferred.runner import DeferredRunner
 from agent.serve.http.endpoint import Endpoint
 from agent.serve.served import ServedModels
+from agent.trust.keeper import MetadataTrust
 from telemetry.device.recorder import OnEvent, Recorder
 from telemetry.device.sensors import Sensors
 from wire.clock import Clock
@@ -56,7 +57,7 @@ from wire.errors import FleetError
 from wire.files import Lock, lock
 from wire.messages import Hello
 from wire.profile import DeviceProfile
-from wire.trust.root import TrustRoot
+from wire.trust.root import Trust
 from wire.version import VERSION
 
 if TYPE_CHECKING:
@@ -112,12 +113,17 @@ class _Device(msgspec.Struct, frozen=True, kw_only=True):
     profile: DeviceProfile
     """The same, with the runtimes that are installed here."""
 
-    trust: TrustRoot
+    trust: Trust
     boot_id: str
     clock: Clock
     log: Log
     recorder: Recorder
     interrupts: Interrupts
+
+    @property
+    def metadata(self) -> MetadataTrust | None:
+        """The trusted metadata; None where a trust file takes its place."""
+        return self.trust if isinstance(self.trust, MetadataTrust) else None
 
 
 def assemble(config: AgentConfig, clock: Clock) -> Parts:
@@ -135,11 +141,12 @@ def assemble(config: AgentConfig, clock: Clock) -> Parts:
             used, or another agent uses the state directory.
     """
     log = Log(clock)
-    declared, trust = load_profile(config), load_trust(config)
+    declared = load_profile(config)
     with storage_faults("cannot make the state directory"):
         config.state_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
     locked = _locked(config.state_dir)
     recorder = Recorder(clock, _logging(log))
+    trust = load_trust(config, recorder, clock)
     profile = usable_profile(declared, recorder)
     device = _Device(
         config=config,
@@ -218,6 +225,7 @@ def assemble(config: AgentConfig, clock: Clock) -> Parts:
     messages = Messages(
         link,
         lambda: _hello(device, store, models, sharing),
+        trust=device.metadata,
         desired_states=desired_states,
         fetching=fetching,
         sharing=sharing,
@@ -242,6 +250,7 @@ def assemble(config: AgentConfig, clock: Clock) -> Parts:
         endpoint=lambda: endpoint.address,
         deferred=lambda: deferral.queue.waiting,
         own_policy=config.policy is not None,
+        metadata=device.metadata,
     )
     sensors = Sensors(profile, clock, sysfs_root=config.sysfs_root, procfs_root=config.procfs_root)
     return Parts(
@@ -362,6 +371,7 @@ def _hello(
         variant=first.variant if first else None,
         models=served,
         desired_form=NAMED_MODELS,
+        metadata=msgspec.UNSET if device.metadata is None else device.metadata.versions,
     )
 
 

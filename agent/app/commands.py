@@ -22,6 +22,7 @@ from agent.install.store import StateStore
 from agent.link.connection import Link
 from agent.link.telemetry import TelemetryPump
 from agent.select.adaptations import Adaptations
+from agent.trust.keeper import MetadataTrust
 from telemetry.about import is_about
 from telemetry.device.spool import EVENTS_KEPT
 from wire.clock import Clock
@@ -80,6 +81,7 @@ class Commands:
         endpoint: Returns the address for applications.
         deferred: Returns how many deferrable requests wait.
         own_policy: Whether the policy is the device's own, of its `agent.toml`.
+        metadata: Knows what is trusted; None where a trust file takes its place.
     """
 
     def __init__(  # noqa: PLR0913 - one parameter for each part that it asks
@@ -98,6 +100,7 @@ class Commands:
         endpoint: Callable[[], str],
         deferred: Callable[[], int],
         own_policy: bool = False,
+        metadata: MetadataTrust | None = None,
     ) -> None:
         self._device = device
         self._store = store
@@ -112,6 +115,7 @@ class Commands:
         self._endpoint = endpoint
         self._deferred = deferred
         self._own_policy = own_policy
+        self._metadata = metadata
         self._commands: dict[str, Callable[[dict[str, Any]], Any]] = {
             "status": self._status,
             "variants": self._variants,
@@ -156,6 +160,7 @@ class Commands:
             "revision": self._store.state.revision,
             "override_s": self._override_of_device.rest_s if self._override_of_device else None,
             "budgets": self._budgets.status() if self._budgets else [],
+            "trust": _trust(self._metadata),
             "health": to_builtins(self._adaptations.health),
             "models": models,
         }
@@ -284,3 +289,15 @@ def _variants_of(model: Model) -> list[dict[str, Any]]:
         for name, reason in model.store.state.dropped.get(digest or "", {}).items()
     ]
     return [variant | {"model": model.name, "rests": rests} for variant in (*kept, *dropped)]
+
+
+def _trust(metadata: MetadataTrust | None) -> dict[str, Any] | None:
+    """Return what the status tells of trusted metadata."""
+    if metadata is None:
+        return None
+    return {
+        "versions": to_builtins(metadata.versions),
+        "expires_at_s": metadata.expires_at_s,
+        "stale": metadata.stale,
+        "refused": metadata.refused,
+    }

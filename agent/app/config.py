@@ -130,6 +130,12 @@ class AgentConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     state_dir: Path
     profile: Path
     trust: Path
+    """The first root of the fleet's trusted metadata; or a trust file, whose keys never change."""
+
+    trust_grace_s: float = 0.0
+    """How long after its end trusted metadata still counts as fresh, for a site without a network
+    for longer than a timestamp lives; 0 for no longer."""
+
     token_file: Path | None = None
     """The enrolment token; not needed any more after the device is enrolled."""
 
@@ -313,6 +319,7 @@ def _check(config: AgentConfig, name: str) -> None:
         (not 0 < config.telemetry_interval_s < math.inf, "telemetry_interval_s is not above 0"),
         (not 0 <= config.confirm_s < math.inf, "confirm_s is negative"),
         (config.spool_bytes <= 0, "spool_bytes is not positive"),
+        (not 0 <= config.trust_grace_s < math.inf, "trust_grace_s is negative"),
     ]
     if fault := origins_fault(endpoint.allow_origins, needs_token=endpoint.token_file is not None):
         faults.append((True, f"endpoint.allow_origins {fault}"))

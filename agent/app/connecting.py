@@ -12,14 +12,14 @@ from agent.link.enrolment import Applicant, Enrolment
 from agent.link.identity import Account, Identity
 from wire.clock import Clock
 from wire.profile import DeviceProfile
-from wire.trust.root import TrustRoot
+from wire.trust.root import Trust
 from wire.version import VERSION
 
 
 def connector(
     config: AgentConfig,
     profile: DeviceProfile,
-    trust: TrustRoot,
+    trust: Trust,
     link: Link,
     *,
     interrupts: Interrupts,

@@ -14,6 +14,8 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 
+import msgspec
+
 from agent.app.config import AgentConfig
 from agent.app.models import Model, Models, restore_fault
 from agent.app.refusals import Refusals
@@ -23,11 +25,12 @@ from agent.install.orders import Present, orders
 from agent.install.slots import Slots
 from agent.install.store import StateStore
 from agent.log import Log
+from agent.trust.keeper import MetadataTrust
 from telemetry.device.recorder import Recorder
 from wire.desired import DesiredModels, ModelState
 from wire.errors import FleetError
 from wire.policy import PolicySpec, changes
-from wire.trust.root import TrustRoot
+from wire.trust.root import Trust
 
 
 class DesiredStates:
@@ -48,7 +51,7 @@ class DesiredStates:
     def __init__(  # noqa: PLR0913 - one parameter for each part that it connects
         self,
         config: AgentConfig,
-        trust: TrustRoot,
+        trust: Trust,
         *,
         boot_id: str,
         store: StateStore,
@@ -113,6 +116,7 @@ class DesiredStates:
             check_revision(desired, self._known())
             is_again = desired.revision == self._store.state.revision
             self._save(desired, envelope)
+            self._follow(desired)
             for state in desired.models:
                 self._adopt(state, desired.revision, self._told)
             self._pass_on(desired, is_again=is_again)
@@ -128,6 +132,7 @@ class DesiredStates:
         try:
             if record.desired:
                 desired = self.read(record.desired)
+                self._follow(desired)
         except FleetError as exc:
             # An update may have changed the keys; the package that serves is checked by itself.
             reason = f"cannot use the stored desired state: {exc.message}"
@@ -144,6 +149,15 @@ class DesiredStates:
         if desired is not None and desired.revision == record.revision:
             self._pass_on(desired)
         return {model.name: model.adaptation.active() for model in self._models}
+
+    def _follow(self, desired: DesiredModels) -> None:
+        """Let what is new in a desired state wait for metadata as new as it is."""
+        if isinstance(self._trust, MetadataTrust):
+            expires_at_s, timestamp = desired.expires_at_s, desired.timestamp
+            self._trust.follow(
+                None if isinstance(expires_at_s, msgspec.UnsetType) else expires_at_s,
+                None if isinstance(timestamp, msgspec.UnsetType) else timestamp,
+            )
 
     def _pass_on(self, desired: DesiredModels, *, is_again: bool = False) -> None:
         """Tell the models what is to be done; also what a restart came before."""

@@ -25,7 +25,7 @@ from agent.ports import RecorderPort
 from wire.clock import Clock
 from wire.errors import FleetError
 from wire.progress import DELTA, HTTP, LOCAL, MQTT, MULTICAST, PEER
-from wire.trust.root import TrustRoot
+from wire.trust.root import Trust
 
 if TYPE_CHECKING:
     from agent.install.budget.budgets import Budgets
@@ -89,7 +89,7 @@ class SourceFaults:
 
 def make_fetching(
     config: AgentConfig,
-    trust: TrustRoot,
+    trust: Trust,
     link: Link,
     *,
     interrupts: Interrupts,

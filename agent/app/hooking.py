@@ -14,9 +14,9 @@ from agent.app.config import AgentConfig
 from agent.app.fetching import local_time
 from agent.errors import HookFilesError
 from agent.install.conditions import Later
-from agent.install.installer import Installer
 from agent.install.slots import Slots
 from agent.install.store import ModelStore
+from agent.install.workflow import Effects
 from agent.interrupts import Interrupts
 from agent.log import Log
 from agent.ports import RecorderPort
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 def put_hooks(  # noqa: PLR0913 - one parameter for each part that it connects
     config: AgentConfig,
-    installer: Installer,
+    installer: Effects,
     store: ModelStore,
     slots: Slots,
     *,

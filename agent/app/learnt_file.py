@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import Final
 
 from agent.errors import StorageError
-from agent.install.sealed import SealedFile
 from agent.ports import RecorderPort
+from agent.sealed import SealedFile
 from agent.select.learnt import Learnt
 from wire.clock import Clock
 from wire.errors import IntegrityError

@@ -16,13 +16,13 @@ from agent.select.adaptations import Adaptations
 from telemetry.device.recorder import Recorder
 from wire.clock import Clock
 from wire.profile import DeviceProfile
-from wire.trust.root import TrustRoot
+from wire.trust.root import Trust
 
 
 def make_measurer(  # noqa: PLR0913 - one parameter for each part that it connects
     config: AgentConfig,
     profile: DeviceProfile,
-    trust: TrustRoot,
+    trust: Trust,
     *,
     boot_id: str,
     slots: Slots,

@@ -10,6 +10,7 @@ Rules:
 from __future__ import annotations
 
 import math
+import threading
 from collections.abc import Callable, Mapping
 from typing import Final, assert_never
 
@@ -20,9 +21,11 @@ from agent.link.connection import Link, Serving, serving
 from agent.link.telemetry import TelemetryPump
 from agent.log import Log
 from agent.measure.measurer import Measurer
+from agent.trust.keeper import MetadataTrust
 from wire.clock import Clock
 from wire.delivery import Chunk
 from wire.messages import Hello, TelemetryAck, decode_message
+from wire.metadata import MetadataFiles
 from wire.progress import MQTT, MULTICAST
 from wire.topics import cast_name, down_kind
 from wire.transport import Connection, Received
@@ -32,6 +35,9 @@ SETTLED_S: Final = 5.0
 
 UNTOLD_S: Final = 1.0
 """A report of the install that a desired state begins comes within this time."""
+
+METADATA_EVERY_S: Final = 60.0
+"""How often the controller is greeted again because metadata is needed that has not come."""
 
 GREET_EVERY_S: Final = 30.0
 """A policy may change the variant often; the controller need not hear of each."""
@@ -43,6 +49,7 @@ class Messages:
     Args:
         link: The connection to the controller.
         hello: Makes the greeting from the present state of the device.
+        trust: Takes trusted metadata; None where a trust file takes its place.
         desired_states: Takes desired states.
         fetching: Takes chunks, pieces of casts, and where chunks are.
         sharing: Serves other devices; None if nobody is served.
@@ -57,6 +64,7 @@ class Messages:
         link: Link,
         hello: Callable[[], Hello],
         *,
+        trust: MetadataTrust | None,
         desired_states: DesiredStates,
         fetching: Fetching,
         sharing: Sharing | None,
@@ -67,6 +75,7 @@ class Messages:
     ) -> None:
         self._link = link
         self._hello = hello
+        self._trust = trust
         self._desired_states = desired_states
         self._fetching = fetching
         self._sharing = sharing
@@ -80,6 +89,10 @@ class Messages:
 
         self._seen: dict[str, Serving] = {}
         self._seen_s = 0.0
+        self._lacks_metadata = threading.Event()
+        self._asked_s = -math.inf
+        if trust is not None:
+            trust.on_missing = self._lacks_metadata.set
 
     def handle_next(self, timeout_s: float) -> None:
         """Handle the next item, if one comes in time.
@@ -101,6 +114,7 @@ class Messages:
         """Greet again if what serves has changed and has stayed for some seconds."""
         hello, now_s = self._hello(), self._clock.monotonic_s()
         self._tell_revision(hello, now_s)
+        self._ask_for_metadata(hello, now_s)
         now = serving(hello)
         if now != self._seen:
             self._seen, self._seen_s = now, now_s
@@ -120,6 +134,15 @@ class Messages:
         self._untold_s = min(self._untold_s, now_s)
         if now_s - self._untold_s >= UNTOLD_S and self._link.is_connected():
             self._untold_s = math.inf
+            self._greet(hello)
+
+    def _ask_for_metadata(self, hello: Hello, now_s: float) -> None:
+        """Greet if metadata is needed: the controller answers with what is newer."""
+        if not self._lacks_metadata.is_set() or now_s - self._asked_s < METADATA_EVERY_S:
+            return
+        if self._link.is_connected():
+            self._lacks_metadata.clear()
+            self._asked_s = now_s
             self._greet(hello)
 
     def _greet(self, hello: Hello) -> None:
@@ -153,6 +176,9 @@ class Messages:
                 self._pump.acknowledged(decode_message(received.payload, TelemetryAck))
             case "measure":
                 self._measurer.ask(received.payload)
+            case "metadata":
+                if self._trust is not None:
+                    self._trust.receive(decode_message(received.payload, MetadataFiles).files)
             case "desired":
                 unheard = self._desired_states.receive(received.payload)
                 since_s = self._clock.monotonic_s() - self._greeted_s

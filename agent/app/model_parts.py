@@ -13,20 +13,23 @@ from agent.app.hooking import put_hooks
 from agent.app.models import Model
 from agent.app.serving import make_serving
 from agent.install.early import EarlyService
+from agent.install.holding import Holding
 from agent.install.installer import Installer, InstallSettings
 from agent.install.slots import Slots
 from agent.install.store import ModelStore, StateStore
 from agent.install.thread import Installs
+from agent.install.trusting import TrustCondition, TrustedEffects
 from agent.install.workflow import Machine
 from agent.interrupts import Interrupts
 from agent.link.connection import Link
 from agent.log import Log
 from agent.select.adaptations import Adaptations
 from agent.serve.served import ServedModels
+from agent.trust.keeper import MetadataTrust
 from telemetry.device.recorder import Recorder
 from wire.clock import Clock
 from wire.profile import DeviceProfile
-from wire.trust.root import TrustRoot
+from wire.trust.root import Trust
 
 if TYPE_CHECKING:
     from agent.install.hooks.override import Override
@@ -37,7 +40,7 @@ class ModelMaker(msgspec.Struct, frozen=True, kw_only=True):
 
     config: AgentConfig
     profile: DeviceProfile
-    trust: TrustRoot
+    trust: Trust
     store: StateStore
     slots: Slots
     fetching: Fetching
@@ -80,9 +83,10 @@ class ModelMaker(msgspec.Struct, frozen=True, kw_only=True):
             interrupts=interrupts,
             neighbours=lambda: self.adaptations.held_bytes(but=name),
         )
+        trusting = self._trusting(installer, store, interrupts)
         hooked = put_hooks(
             config,
-            installer,
+            trusting or installer,
             store,
             self.slots,
             log=self.log,
@@ -96,7 +100,7 @@ class ModelMaker(msgspec.Struct, frozen=True, kw_only=True):
         machine = Machine(
             config.device,
             store,
-            hooked or installer,
+            hooked or trusting or installer,
             self.link,
             recorder,
             interrupts=interrupts,
@@ -104,6 +108,8 @@ class ModelMaker(msgspec.Struct, frozen=True, kw_only=True):
             rng=random.Random(),  # noqa: S311 - jitter, not a secret
         )
         machine.arrivals = self.fetching.arrivals
+        if trusting is not None:
+            trusting.holding.on_wait = machine.tell_wait
         if hooked is not None:
             hooked.holding.on_wait = machine.report_running
             machine.on_end = hooked.end
@@ -120,6 +126,21 @@ class ModelMaker(msgspec.Struct, frozen=True, kw_only=True):
             machine=machine,
             installs=installs,
         )
+
+    def _trusting(
+        self, installer: Installer, store: ModelStore, interrupts: Interrupts
+    ) -> TrustedEffects | None:
+        """Return effects that wait for trusted metadata; None with a trust file."""
+        if not isinstance(self.trust, MetadataTrust):
+            return None
+        holding = Holding(
+            store=store,
+            events=self.recorder,
+            interrupts=interrupts,
+            clock=self.clock,
+            conditions=TrustCondition(self.trust, store),
+        )
+        return TrustedEffects(installer, self.trust, store, holding)
 
     def forget(self, model: Model) -> None:
         """Forget a model whose packages have been removed."""

@@ -3,13 +3,24 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Final
+
+import msgspec
 
 from agent.app.config import AgentConfig, read_named
 from agent.errors import ConfigError
-from wire.errors import FleetError
+from agent.ports import RecorderPort
+from agent.trust.keeper import MetadataTrust
+from wire.clock import Clock
+from wire.codec import from_json
+from wire.errors import FleetError, WireFormatError
 from wire.profile import DeviceProfile, ProfileFile, profile_from_toml
 from wire.settings_faults import plain_fault
-from wire.trust.root import TrustRoot, trust_from_bytes
+from wire.trust.roles import FLEET_FIELD, ROOT
+from wire.trust.root import Trust, TrustRoot, trust_from_bytes
+
+TRUST_FOLDER: Final = "trust"
+"""In the state directory: what came of trusted metadata."""
 
 
 def load_profile(config: AgentConfig) -> DeviceProfile:
@@ -32,24 +43,55 @@ def load_profile(config: AgentConfig) -> DeviceProfile:
         raise ConfigError(f"{config.profile}: {fault}") from exc
 
 
-def load_trust(config: AgentConfig) -> TrustRoot:
+class _Signed(msgspec.Struct):
+    type_: str = msgspec.field(name="_type", default="")
+    fleet: str = msgspec.field(name=FLEET_FIELD, default="")
+
+
+class _RootFile(msgspec.Struct):
+    signed: _Signed = _Signed()
+
+
+def load_trust(config: AgentConfig, events: RecorderPort, clock: Clock) -> Trust:
     """Read the trust root that a configuration names.
 
     Args:
         config: The configuration.
+        events: Takes what becomes of trusted metadata.
+        clock: Wall time.
 
     Returns:
-        The keys that this device trusts.
+        Whom this device trusts: by trusted metadata if the file is the first root of that, else by
+        the keys in it.
 
     Raises:
         ConfigError: It cannot be read or is not a trust root.
+        StorageError: The state directory cannot be used.
     """
     content = read_named(config.trust, "trust root")
+    if (fleet := _fleet_of(content)) is not None:
+        return MetadataTrust(
+            config.trust,
+            fleet,
+            config.state_dir / TRUST_FOLDER,
+            events,
+            clock,
+            grace_s=config.trust_grace_s,
+        )
     try:
         return trust_from_bytes(content)
     except FleetError as exc:
         fault = plain_fault(exc.message, TrustRoot)
         raise ConfigError(f"{config.trust}: {fault}") from exc
+
+
+def _fleet_of(content: bytes) -> str | None:
+    """Return which fleet a root of trusted metadata belongs to; None if it is no such root."""
+    try:
+        signed = from_json(content, _RootFile).signed
+    except WireFormatError:
+        return None
+    return signed.fleet if signed.type_ == ROOT and signed.fleet else None
 
 
 def load_token(config: AgentConfig) -> str | None:

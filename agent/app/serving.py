@@ -19,7 +19,7 @@ from agent.serve.served import ServedModels
 from telemetry.device.recorder import Recorder
 from wire.clock import Clock
 from wire.profile import DeviceProfile
-from wire.trust.root import TrustRoot
+from wire.trust.root import Trust
 
 DEFERRED_DIRECTORY: Final = "deferred"
 
@@ -27,7 +27,7 @@ DEFERRED_DIRECTORY: Final = "deferred"
 def make_serving(
     config: AgentConfig,
     profile: DeviceProfile,
-    trust: TrustRoot,
+    trust: Trust,
     slots: Slots,
     *,
     recorder: Recorder,

@@ -19,7 +19,7 @@ from agent.peers.settings import PeerSettings, parse_address, told_address
 from agent.ports import RecorderPort
 from wire.clock import Clock
 from wire.health import HealthSnapshot
-from wire.trust.root import TrustRoot
+from wire.trust.root import Trust
 
 if TYPE_CHECKING:
     from agent.peers.settings import Address
@@ -108,7 +108,7 @@ class Sharing:
 
 def make_sharing(
     config: AgentConfig,
-    trust: TrustRoot,
+    trust: Trust,
     slots: Slots,
     *,
     is_coming: Callable[[str], bool],

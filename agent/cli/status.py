@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from wire.console.output import write, write_fields
+from wire.console.text import local_time
 from wire.durations import format_duration
 
 
@@ -64,9 +65,20 @@ def _tail(status: dict[str, Any]) -> list[tuple[str, Any]]:
             ("override", f"one install within {format_duration(round(status['override_s']))}")
         )
     fields += [(each["name"], _budget(each)) for each in status.get("budgets", ())]
+    if status.get("trust"):  # none with a trust file, or of an agent of an earlier version
+        fields.append(("trust", _trust(status["trust"])))
     if status["refused"]:
         fields.append(("refused", status["refused"]))
     return fields
+
+
+def _trust(trust: dict[str, Any]) -> str:
+    """Return what metadata the device trusts, and until when."""
+    refused = f"; newer is refused: {trust['refused']}" if trust["refused"] else ""
+    if trust["stale"]:
+        return f"nothing new is taken: {trust['stale']}{refused}"
+    until = local_time(trust["expires_at_s"])
+    return f"version {trust['versions']['root']} of the root, fresh until {until}{refused}"
 
 
 def policy_text(policy: dict[str, Any]) -> str:

@@ -17,7 +17,7 @@ from agent.packages import Package, clear_way, is_intact, keep_directory, open_p
 from wire.messages import ReleaseRef
 from wire.package.index import ENVELOPE_FILE, FileEntry
 from wire.package.manifest import MANIFEST_FILE
-from wire.trust.root import TrustRoot
+from wire.trust.root import Trust
 
 
 class Bringer:
@@ -29,7 +29,7 @@ class Bringer:
         parts: Where files are that are partly here.
     """
 
-    def __init__(self, fetcher: Fetcher, trust: TrustRoot, parts: Path) -> None:
+    def __init__(self, fetcher: Fetcher, trust: Trust, parts: Path) -> None:
         self._fetcher = fetcher
         self._trust = trust
         self._parts = parts

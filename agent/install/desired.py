@@ -23,10 +23,10 @@ from wire.messages import (
 from wire.package.index import is_digest
 from wire.profile import NAME_PATTERN
 from wire.trust.envelope import MAX_ENVELOPE_BYTES
-from wire.trust.root import TrustRoot
+from wire.trust.root import Trust
 
 
-def read_desired(envelope: bytes, trust: TrustRoot, device: str) -> DesiredModels:
+def read_desired(envelope: bytes, trust: Trust, device: str) -> DesiredModels:
     """Verify and read a desired state.
 
     Args:

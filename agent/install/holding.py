@@ -11,10 +11,10 @@ Rules:
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Final
+from typing import Final, Protocol
 
 from agent.errors import DeferredError
-from agent.install.conditions import Conditions, Later
+from agent.install.conditions import Later
 from agent.install.progress import Progress
 from agent.install.states import State, may_abandon
 from agent.install.store import ModelStore
@@ -28,6 +28,14 @@ OVERRIDE_POLL_S: Final = 0.5
 TELL_EVERY_S: Final = 900.0
 """How often the controller hears of a wait that goes on: a report may be lost, and a whole fleet
 may wait for the night."""
+
+
+class Condition(Protocol):
+    """What must hold before an install may begin."""
+
+    def later(self) -> Later | None:
+        """Return why it may not begin yet, or None."""
+        ...
 
 
 class Holding:
@@ -50,7 +58,7 @@ class Holding:
         events: RecorderPort,
         interrupts: Interrupts,
         clock: Clock,
-        conditions: Conditions,
+        conditions: Condition,
         deferral: Callable[[], Later | None] = lambda: None,
         is_overridden: Callable[[], bool] = lambda: False,
     ) -> None:

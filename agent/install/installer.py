@@ -47,7 +47,7 @@ from wire.package.index import FileEntry, PackageIndex
 from wire.package.manifest import Variant
 from wire.profile import DeviceProfile
 from wire.progress import FILE, LOCAL
-from wire.trust.root import TrustRoot
+from wire.trust.root import Trust
 
 CONFIRM_POLL_S: Final = 0.5
 BAD: Final = frozenset({GoldenError.code, ConfirmError.code})
@@ -58,7 +58,7 @@ class InstallSettings(msgspec.Struct, frozen=True, kw_only=True):
     """The settings of an install on this device."""
 
     profile: DeviceProfile
-    trust: TrustRoot
+    trust: Trust
     confirm_s: float
 
 

@@ -14,7 +14,7 @@ from wire.errors import FleetError
 from wire.health import HealthSnapshot
 from wire.package.manifest import Variant
 from wire.profile import DeviceProfile
-from wire.trust.root import TrustRoot
+from wire.trust.root import Trust
 
 FREE_MARGIN_BYTES: Final = 8 * 1024 * 1024
 """Stays free beside a package, for the state, the spool and the log."""
@@ -127,7 +127,7 @@ def reserved_bytes(
     records: Iterable[ModelRecord],
     slots: Slots,
     profile: DeviceProfile,
-    trust: TrustRoot,
+    trust: Trust,
     *,
     but: str | None = None,
 ) -> int:
@@ -153,7 +153,7 @@ def reserved_bytes(
     return sum(_lacking_bytes(each, slots, profile, trust) for each in targets - {but})
 
 
-def _lacking_bytes(digest: str, slots: Slots, profile: DeviceProfile, trust: TrustRoot) -> int:
+def _lacking_bytes(digest: str, slots: Slots, profile: DeviceProfile, trust: Trust) -> int:
     if slots.has(digest):
         return 0
     try:

@@ -37,7 +37,7 @@ from wire.files import PRIVATE, sync_directory
 from wire.package.archive import AGAIN, Archive, Member, open_archive
 from wire.package.index import ENVELOPE_FILE, FileEntry, entry_for
 from wire.profile import DeviceProfile
-from wire.trust.root import TrustRoot
+from wire.trust.root import Trust
 
 READ_BYTES: Final = 1024 * 1024
 SYNC_BYTES: Final = 8 * 1024 * 1024
@@ -84,7 +84,7 @@ class Preload:
     def __init__(
         self,
         profile: DeviceProfile,
-        trust: TrustRoot,
+        trust: Trust,
         *,
         slots: Slots,
         store: StateStore,

@@ -43,8 +43,8 @@ from agent.install.records import (
     newest,
     remnant,
 )
-from agent.install.sealed import SealedFile, WriteFile
 from agent.install.states import State
+from agent.sealed import SealedFile, WriteFile
 from wire.errors import IntegrityError
 from wire.files import write_atomic
 

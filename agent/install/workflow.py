@@ -309,6 +309,11 @@ class Machine:
         self._back_off(abandon=abandon)
         return None
 
+    def tell_wait(self, state: State, why: str) -> None:
+        """Report what the install waits for; empty when it goes on."""
+        self.waits_for = why
+        self.report_running(state, why)
+
     def _tell_wait(self, state: State) -> None:
         model = self._interrupts.owning_model
         self.waits_for = f"the install of model {model} to end" if model else OTHER_CHANGE

@@ -24,6 +24,7 @@ from agent.errors import EnrolmentError, EnrolmentRefusedError
 from agent.interrupts import Interrupts
 from agent.link.identity import Identity
 from agent.link.outage import SILENCE_S, Outage
+from agent.trust.keeper import MetadataTrust
 from wire.clock import Clock
 from wire.codec import sha256_hex, to_json
 from wire.enrolment import challenged_proof, enrol_proof, enrol_username, return_password
@@ -33,7 +34,7 @@ from wire.mqtt import LastWill
 from wire.profile import DeviceProfile
 from wire.topics import enrol_reply, enrol_request
 from wire.transport import Connection, Received, Transport
-from wire.trust.root import TrustRoot, encode_key
+from wire.trust.root import Trust, encode_key
 
 TIMEOUT_S: Final = 60.0
 ASK_AGAIN_S: Final = 5.0
@@ -90,7 +91,7 @@ class Enrolment:
         identity: Identity,
         connect: Connect,
         *,
-        trust: TrustRoot,
+        trust: Trust,
         outage: Outage,
         interrupts: Interrupts,
         clock: Clock,
@@ -134,9 +135,9 @@ class Enrolment:
         """Yield the passwords of the accounts through which to ask."""
         if token:
             yield token
-        # A root with several keys is used while they change: each has its turn.
-        keys = self._trust.director.keys
-        yield return_password(keys[self._attempts % len(keys)])
+        # A trust file with several keys is used while they change: each has its turn.
+        names = self._trust.fleet_names
+        yield return_password(names[self._attempts % len(names)])
         self._attempts += 1
 
     def _ask(self, password: str, token: str) -> bool:
@@ -312,7 +313,7 @@ def _request(
     )
 
 
-def _answer(payload: bytes, trust: TrustRoot) -> EnrolAnswer:
+def _answer(payload: bytes, trust: Trust) -> EnrolAnswer:
     """Return the signed part of a reply.
 
     Raises:
@@ -320,6 +321,8 @@ def _answer(payload: bytes, trust: TrustRoot) -> EnrolAnswer:
         SignatureError: The director has not signed it.
     """
     reply = decode_message(payload, EnrolReply)
+    if isinstance(trust, MetadataTrust) and not isinstance(reply.metadata, msgspec.UnsetType):
+        trust.receive(reply.metadata)
     if isinstance(reply.signed, msgspec.UnsetType):
         raise SignatureError("it is not signed")
     envelope = reply.signed.encode()

@@ -15,13 +15,13 @@ from agent.errors import RefusedError
 from agent.install.desired import check_release
 from wire.measuring import MAX_LIMIT_S, MEASURE_PAYLOAD_TYPE, Measure
 from wire.messages import decode_message
-from wire.trust.root import TrustRoot
+from wire.trust.root import Trust
 
 _ID: Final = re.compile(r"[a-z0-9-]{1,63}")
 
 
 def read_asked(
-    envelope: bytes, trust: TrustRoot, *, device: str, boot_id: str, after_s: float
+    envelope: bytes, trust: Trust, *, device: str, boot_id: str, after_s: float
 ) -> Measure:
     """Verify and read a request to measure.
 

@@ -44,7 +44,7 @@ from wire.measuring import (
 from wire.package.index import asset_directory
 from wire.package.manifest import Variant
 from wire.topics import up
-from wire.trust.root import TrustRoot
+from wire.trust.root import Trust
 
 MIN_RUNS: Final = 30
 MIN_DURATION_S: Final = 1.0
@@ -65,7 +65,7 @@ class Me(msgspec.Struct, frozen=True, kw_only=True):
     device: str
     boot_id: str
     threads: int
-    trust: TrustRoot
+    trust: Trust
     settings: MeasureSettings
 
 

@@ -24,7 +24,7 @@ from agent.packages import Package, is_intact
 from wire.measuring import Measure
 from wire.package.manifest import Variant
 from wire.profile import DeviceProfile
-from wire.trust.root import TrustRoot
+from wire.trust.root import Trust
 
 
 class Packages:
@@ -43,7 +43,7 @@ class Packages:
     def __init__(
         self,
         profile: DeviceProfile,
-        trust: TrustRoot,
+        trust: Trust,
         place: Place,
         *,
         slots: Slots,

@@ -20,7 +20,7 @@ from agent.install.slots import Slots
 from agent.packages import open_inside, read_index
 from wire.errors import FleetError
 from wire.package.index import ENVELOPE_FILE, FileEntry, PackageIndex
-from wire.trust.root import TrustRoot
+from wire.trust.root import Trust
 
 
 class Held(NamedTuple):
@@ -46,7 +46,7 @@ class HeldBlobs:
         trust: The keys that may sign them.
     """
 
-    def __init__(self, slots: Slots, trust: TrustRoot) -> None:
+    def __init__(self, slots: Slots, trust: Trust) -> None:
         self._slots = slots
         self._trust = trust
         self._known: dict[Path, _Known] = {}

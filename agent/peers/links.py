@@ -8,7 +8,7 @@ from typing import Final
 
 from wire.errors import SignatureError
 from wire.trust.peer_links import AGAIN, PeerLink, check_peer_link
-from wire.trust.root import TrustRoot
+from wire.trust.root import Trust
 
 MAX_LINKS: Final = 64
 """Of up to 512 bytes. A place is worth the check of one signature."""
@@ -22,7 +22,8 @@ class CheckedLinks:
         device: The device that checks.
     """
 
-    def __init__(self, trust: TrustRoot, device: str) -> None:
+    def __init__(self, trust: Trust, device: str) -> None:
+        self._trust = trust
         self._director = trust.director
         self._device = device
         self._lock = threading.Lock()
@@ -42,13 +43,17 @@ class CheckedLinks:
         Raises:
             SignatureError: It is no valid link for this blob from this device.
         """
+        director = self._trust.director
         with self._lock:
+            if director != self._director:  # a key that was revoked vouches for nothing more
+                self._valid.clear()
+                self._director = director
             known = self._valid.get((query, sha256))
         if known is not None and now_s < known.until_s:
             return known
         if known is not None:
             raise SignatureError("this link has expired", remedy=AGAIN)
-        link = check_peer_link(self._director, query, peer=self._device, sha256=sha256, now_s=now_s)
+        link = check_peer_link(director, query, peer=self._device, sha256=sha256, now_s=now_s)
         with self._lock:
             self._valid[query, sha256] = link
             while len(self._valid) > MAX_LINKS:

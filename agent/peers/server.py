@@ -42,7 +42,7 @@ from wire.byte_ranges import Part
 from wire.clock import Clock
 from wire.errors import SignatureError
 from wire.trust.peer_links import PeerLink
-from wire.trust.root import TrustRoot
+from wire.trust.root import Trust
 
 LINGER_S: Final = 1.0
 """After a refusal, so that a client that still sends can receive it."""
@@ -60,7 +60,7 @@ class Rights(msgspec.Struct, frozen=True, kw_only=True):
     device: str
     """This device."""
 
-    trust: TrustRoot
+    trust: Trust
     """Who may sign links."""
 
     blobs: HeldBlobs

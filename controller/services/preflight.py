@@ -35,7 +35,7 @@ from wire.errors import FleetError, IntegrityError
 from wire.package.index import PAYLOAD_TYPE, index_from_bytes
 from wire.package.manifest import MANIFEST_FILE, manifest_from_bytes
 from wire.trust.envelope import MAX_ENVELOPE_BYTES
-from wire.trust.root import TrustRoot
+from wire.trust.root import Trust
 
 MAX_KEPT: Final = 16
 """Releases that are kept in memory; a package never changes."""
@@ -53,7 +53,7 @@ class Preflight:
         trust: Who may sign packages.
     """
 
-    def __init__(self, database: Database, blobs: BlobStore, trust: TrustRoot) -> None:
+    def __init__(self, database: Database, blobs: BlobStore, trust: Trust) -> None:
         self._database = database
         self._blobs = blobs
         self._trust = trust

@@ -39,7 +39,7 @@ from wire.package.index import PAYLOAD_TYPE, PackageIndex, index_from_bytes
 from wire.package.manifest import MANIFEST_FILE, Manifest, Variant, manifest_from_bytes
 from wire.package.measured import check_measured
 from wire.trust.envelope import MAX_ENVELOPE_BYTES
-from wire.trust.root import TrustRoot
+from wire.trust.root import Trust
 
 MAX_CHUNK_BYTES = MAX_MESSAGE_BYTES - 4096
 """The largest chunk that fits into one message with its header."""
@@ -64,7 +64,7 @@ class Releases:
         self,
         database: Database,
         blobs: BlobStore,
-        trust: TrustRoot,
+        trust: Trust,
         director: Director,
         clock: Clock,
     ) -> None:

@@ -36,7 +36,7 @@ from wire.package.index import (
 )
 from wire.package.manifest import MANIFEST_FILE, Manifest, manifest_from_bytes
 from wire.trust.envelope import MAX_ENVELOPE_BYTES
-from wire.trust.root import TrustRoot
+from wire.trust.root import Trust
 
 DESIRED_FILE: Final = "desired.dsse.json"
 BLOBS: Final = "blobs/"
@@ -146,7 +146,7 @@ def layout(index: PackageIndex, wanted: Iterable[str]) -> tuple[tuple[str, int],
     return tuple({entry.sha256: entry.size_bytes for entry in entries}.items())
 
 
-def open_archive(read: Read, size_bytes: int, trust: TrustRoot) -> Archive:
+def open_archive(read: Read, size_bytes: int, trust: Trust) -> Archive:
     """Verify the index of an archive, and find the files in it.
 
     Args:

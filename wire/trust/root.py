@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import base64
 import binascii
-from typing import Literal
+from typing import Literal, Protocol
 
 import msgspec
 
@@ -37,12 +37,48 @@ class Role(msgspec.Struct, frozen=True, kw_only=True):
         return tuple(_public_key(text) for text in self.keys)
 
 
+class Trust(Protocol):
+    """Knows whose signatures count: the keys of a file, or what trusted metadata says now."""
+
+    @property
+    def director(self) -> Role:
+        """The keys that may sign desired states, now."""
+        ...
+
+    @property
+    def fleet_names(self) -> tuple[str, ...]:
+        """Names of the fleet, from which the account for devices that return follows."""
+        ...
+
+    def unseal(self, data: bytes, *, role: RoleName, payload_type: str) -> bytes:
+        """Verify an envelope against a role, and return what was signed.
+
+        Args:
+            data: The envelope.
+            role: The role that must have signed.
+            payload_type: The only type that is accepted.
+
+        Returns:
+            The payload.
+
+        Raises:
+            WireFormatError: Not an envelope.
+            SignatureError: That role did not vouch for it.
+        """
+        ...
+
+
 class TrustRoot(msgspec.Struct, frozen=True, kw_only=True):
     """The keys that a device trusts, installed with the device's software."""
 
     schema_version: int = 1
     release: Role
     director: Role
+
+    @property
+    def fleet_names(self) -> tuple[str, ...]:
+        """Names of the fleet, from which the account for devices that return follows."""
+        return self.director.keys
 
     def unseal(self, data: bytes, *, role: RoleName, payload_type: str) -> bytes:
         """Verify an envelope against a role.

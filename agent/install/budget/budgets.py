@@ -42,9 +42,9 @@ from agent.install.budget.ledger import (
 )
 from agent.install.budget.routes import default_interface
 from agent.install.budget.settings import OTHER, NetworkSettings
-from agent.install.sealed import SealedFile, WriteFile
 from agent.install.window import Local
 from agent.ports import RecorderPort
+from agent.sealed import SealedFile, WriteFile
 from wire.clock import Clock
 from wire.errors import IntegrityError
 from wire.files import write_atomic

@@ -17,7 +17,7 @@ from agent.packages import open_inside, read_index, refuse_links
 from wire.errors import FleetError
 from wire.package.index import FileEntry
 from wire.progress import LOCAL
-from wire.trust.root import TrustRoot
+from wire.trust.root import Trust
 
 
 class _Place(NamedTuple):
@@ -36,9 +36,7 @@ class LocalPackages:
         own: Directory of the package that is being fetched: what it has twice comes once.
     """
 
-    def __init__(
-        self, directories: Iterable[Path], trust: TrustRoot, own: Path | None = None
-    ) -> None:
+    def __init__(self, directories: Iterable[Path], trust: Trust, own: Path | None = None) -> None:
         self._chunks: dict[str, _Place] = {}
         self._files: dict[str, tuple[Path, str]] = {}
         self._packages: list[str] = []

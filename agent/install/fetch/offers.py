@@ -33,7 +33,7 @@ from wire.delivery import (
 from wire.errors import SignatureError
 from wire.messages import decode_message
 from wire.topics import up
-from wire.trust.root import TrustRoot
+from wire.trust.root import Trust
 
 ANSWER_S: Final = 20.0
 """How long the device waits for an answer: a slow link takes some seconds for it."""
@@ -72,7 +72,7 @@ class Offers:
         self,
         device: str,
         publish: Publish,
-        trust: TrustRoot,
+        trust: Trust,
         clock: Clock,
         is_denied: Callable[[str], bool] = lambda _topic: False,
     ) -> None:

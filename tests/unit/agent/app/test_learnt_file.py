@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from agent.app.learnt_file import FILE, MAX_BYTES, SAVE_S, LearntFile
-from agent.install.sealed import seal
+from agent.sealed import seal
 from agent.select.battery import BatteryFit
 from agent.select.learnt import Learnt
 from agent.select.reach import budget

@@ -14,7 +14,7 @@ from agent.install.budget.budgets import LEDGER_FILE, MOST_RESERVE_BYTES, Budget
 from agent.install.budget.decisions import Wanted
 from agent.install.budget.ledger import MAX_ENTRIES, Entry, Ledger
 from agent.install.budget.settings import MAX_BYTES, NetworkSettings
-from agent.install.sealed import seal
+from agent.sealed import seal
 from telemetry.device.recorder import Recorder
 from tests.simulators.clock import FakeClock
 from wire.files import write_atomic

@@ -1,0 +1,1 @@
+"""What this device trusts: the fleet's metadata (TUF), kept and checked."""

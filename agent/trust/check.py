@@ -1,0 +1,299 @@
+"""Checks metadata with python-tuf's client. For a process of its own: the client needs 13 MiB.
+
+Rules:
+- What is checked lies in a folder; nothing here knows how it came.
+- Metadata that was believed before is what newer metadata must follow. Floors refuse what is older
+  also where that was lost.
+- The time that decides what has expired never goes back, and may be set back by the operator's
+  grace alone.
+
+Source:
+    The Update Framework Specification 1.0.34, section 5 (the client's workflow).
+"""
+
+from __future__ import annotations
+
+import base64
+import datetime as dt
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, Final
+
+from securesystemslib.exceptions import UnverifiedSignatureError
+from securesystemslib.signer import KEY_FOR_TYPE_AND_SCHEME, Signature, SSlibKey
+from tuf.api.exceptions import (
+    BadVersionNumberError,
+    DownloadError,
+    DownloadHTTPError,
+    ExpiredMetadataError,
+    LengthOrHashMismatchError,
+    RepositoryError,
+    UnsignedMetadataError,
+)
+from tuf.api.metadata import Metadata, Root, Targets
+from tuf.ngclient import FetcherInterface, Updater, UpdaterConfig
+
+from agent.trust.floors import RoleFloor, below, raised
+from agent.trust.job import Job, Outcome
+from agent.trust.trusted import Release, Trusted
+from wire.codec import sha256_hex
+from wire.files import sync_directory
+from wire.messages import MetadataVersions
+from wire.metadata import MAX_FILE_BYTES, MAX_ROOTS
+from wire.trust.envelope import is_valid
+from wire.trust.roles import (
+    DIRECTOR,
+    ED25519,
+    ISSUED_FIELD,
+    ROOT,
+    SNAPSHOT,
+    TARGETS,
+    TIMESTAMP,
+    target_path,
+)
+from wire.trust.root import Role
+
+MISSING: Final = 404
+MAX_TIMESTAMP_BYTES: Final = 16 * 1024
+_ANY_VERSION: Final = "0"
+
+Document = Metadata[Any]
+
+
+class NaclKey(SSlibKey):
+    """An Ed25519 key that is checked by libsodium, which this device has."""
+
+    def verify_signature(self, signature: Signature, data: bytes) -> None:
+        """Check a signature.
+
+        Raises:
+            UnverifiedSignatureError: It was not made by this key.
+        """
+        try:
+            key, raw = bytes.fromhex(self.keyval["public"]), bytes.fromhex(signature.signature)
+        except ValueError as exc:
+            raise UnverifiedSignatureError("a key or a signature is not hexadecimal") from exc
+        if not is_valid(key, data, raw):
+            raise UnverifiedSignatureError(f"the signature by {self.keyid} is wrong")
+
+
+class FolderFetcher(FetcherInterface):
+    """Finds metadata in a folder, in place of a server.
+
+    Args:
+        incoming: What has come, each role's newest file under the name of its role.
+        trusted: What is there already, which is offered again where nothing newer has come.
+    """
+
+    def __init__(self, incoming: Path, trusted: Path) -> None:
+        super().__init__()
+        self._places = (incoming, trusted)
+        self.missing: list[str] = []
+        """Roles whose files have not come."""
+
+    def _fetch(self, url: str) -> Iterator[bytes]:
+        name = url.removeprefix("/").removesuffix(".json")
+        version, _, role = name.rpartition(".")
+        files = [name, role] if role == ROOT else [role]
+        if role == ROOT:
+            files = [f"{version}.{ROOT}"]
+        for place in self._places:
+            for file in files:
+                try:
+                    yield (place / f"{file}.json").read_bytes()
+                except OSError:
+                    continue
+                else:
+                    return
+        if role != ROOT:
+            self.missing.append(role)
+        raise DownloadHTTPError(f"{role} has not come", MISSING)
+
+
+def check(job: Job, *, now_s: float, grace_s: float) -> Outcome:
+    """Check what has come, and believe it if it is right.
+
+    Args:
+        job: What to check.
+        now_s: Wall time.
+        grace_s: How long after its end metadata may still be believed.
+
+    Returns:
+        What is believed, or what is wrong.
+
+    Raises:
+        OSError: The storage failed.
+    """
+    KEY_FOR_TYPE_AND_SCHEME[ED25519, ED25519] = NaclKey
+    trusted = Path(job.trusted)
+    fetcher = FolderFetcher(Path(job.incoming), trusted)
+    try:
+        updater = _updater(job, trusted, fetcher)
+        # The set has no other door for the time; its clock alone would believe a clock in the past.
+        updater._trusted_set.reference_time = dt.datetime.fromtimestamp(  # noqa: SLF001
+            max(now_s, job.floors.time_s) - grace_s, dt.UTC
+        )
+        updater.refresh()
+        found = _trusted(job, updater, trusted)
+    except (RepositoryError, DownloadError) as exc:
+        return Outcome(
+            floors=job.floors, code=_code(exc), fault=_line(exc), missing=tuple(fetcher.missing)
+        )
+    documents = {name: _read(trusted, name) for name in (TIMESTAMP, SNAPSHOT, TARGETS)}
+    documents |= {name: _read(trusted, name) for name in found.versions.roles}
+    roles = _role_floors(_read(trusted, ROOT).signed, documents)
+    if (older := below(job.floors, found.versions.root, roles)) is not None:
+        return Outcome(floors=job.floors, code="rollback", fault=older)
+    _sync(trusted)
+    return Outcome(
+        trusted=found,
+        floors=raised(job.floors, found.versions.root, roles, found.issued_at_s),
+        missing=tuple(fetcher.missing),
+    )
+
+
+def _updater(job: Job, trusted: Path, fetcher: FolderFetcher) -> Updater:
+    return Updater(
+        str(trusted),
+        "/",
+        fetcher=fetcher,
+        config=UpdaterConfig(
+            max_root_rotations=MAX_ROOTS,
+            root_max_length=MAX_FILE_BYTES,
+            timestamp_max_length=MAX_TIMESTAMP_BYTES,
+            snapshot_max_length=MAX_FILE_BYTES,
+            targets_max_length=MAX_FILE_BYTES,
+        ),
+        bootstrap=Path(job.root).read_bytes(),
+    )
+
+
+def _trusted(job: Job, updater: Updater, trusted: Path) -> Trusted:
+    """Return what the verified files say.
+
+    Raises:
+        RepositoryError: A list cannot be believed.
+    """
+    root, targets = _read(trusted, ROOT), _read(trusted, TARGETS)
+    timestamp, snapshot = _read(trusted, TIMESTAMP), _read(trusted, SNAPSHOT)
+    tops = {ROOT: root, TARGETS: targets, SNAPSHOT: snapshot, TIMESTAMP: timestamp}
+    first = min(tops, key=lambda name: tops[name].signed.expires)
+    releases: dict[str, Release] = {}
+    roles: dict[str, int] = {}
+    for model in job.models:
+        name = _list_of(targets.signed, model)
+        if name is None:
+            continue
+        try:
+            updater.get_targetinfo(target_path(model, _ANY_VERSION))  # brings and checks the list
+        except DownloadHTTPError:
+            continue  # it is told as missing
+        listed = _read(trusted, name)
+        roles[name] = listed.signed.version
+        for path in listed.signed.targets:
+            if path.startswith(target_path(model, "")):
+                info = updater.get_targetinfo(path)
+                if info is not None:
+                    releases[path] = Release(
+                        sha256=info.hashes.get("sha256", ""),
+                        size_bytes=info.length,
+                        expires_at_s=listed.signed.expires.timestamp(),
+                    )
+    return Trusted(
+        versions=MetadataVersions(
+            root=root.signed.version,
+            timestamp=timestamp.signed.version,
+            snapshot=snapshot.signed.version,
+            targets=targets.signed.version,
+            roles=roles,
+        ),
+        director=_director(targets.signed),
+        issued_at_s=float(timestamp.signed.unrecognized_fields.get(ISSUED_FIELD, 0)),
+        expires_at_s=tops[first].signed.expires.timestamp(),
+        expires_first=first,
+        models=job.models,
+        releases=releases,
+    )
+
+
+def _list_of(targets: Targets, model: str) -> str | None:
+    """Return the role that lists the releases of a model."""
+    if targets.delegations is None:
+        return None
+    paths = targets.delegations.get_roles_for_target(target_path(model, _ANY_VERSION))
+    return next((name for name, _ in paths if name != DIRECTOR), None)
+
+
+def _director(targets: Targets) -> Role:
+    """Return who may sign desired states.
+
+    Raises:
+        RepositoryError: The targets do not say that.
+    """
+    try:
+        role = targets.get_delegated_role(DIRECTOR)
+        keys = [targets.get_key(keyid) for keyid in role.keyids]
+        raw = [bytes.fromhex(key.keyval["public"]) for key in keys if key.keytype == ED25519]
+    except ValueError as exc:
+        raise RepositoryError("the targets name no director") from exc
+    if not 1 <= role.threshold <= len(set(raw)):
+        raise RepositoryError("the threshold of the director cannot be met")
+    return Role(keys=tuple(base64.b64encode(key).decode() for key in raw), threshold=role.threshold)
+
+
+def _role_floors(root: Root, documents: dict[str, Document]) -> dict[str, RoleFloor]:
+    def names(role: str) -> list[str]:
+        return sorted(root.get_delegated_role(role).keyids)
+
+    delegations = documents[TARGETS].signed.delegations
+    found: dict[str, RoleFloor] = {}
+    for role, document in documents.items():
+        chain = [*names(TIMESTAMP)]
+        if role != TIMESTAMP:
+            chain += names(SNAPSHOT)
+        if role == TARGETS:
+            chain += names(TARGETS)
+        elif role not in {TIMESTAMP, SNAPSHOT} and delegations is not None:
+            chain += sorted(delegations.roles[role].keyids)
+        found[role] = RoleFloor(
+            version=document.signed.version, keys=sha256_hex(" ".join(chain).encode())
+        )
+    return found
+
+
+def _read(folder: Path, role: str) -> Document:
+    return Metadata.from_bytes((folder / f"{role}.json").read_bytes())
+
+
+def _sync(folder: Path) -> None:
+    """Let what was written survive a power cut; raises OSError."""
+    for place, _, names in os.walk(folder):
+        for name in names:
+            descriptor = os.open(Path(place) / name, os.O_RDONLY)
+            try:
+                os.fsync(descriptor)
+            finally:
+                os.close(descriptor)
+        sync_directory(Path(place))
+
+
+def _code(exc: Exception) -> str:
+    for kind, code in _CODES:
+        if isinstance(exc, kind):
+            return code
+    return "malformed"
+
+
+_CODES: Final[tuple[tuple[type[Exception], str], ...]] = (
+    (ExpiredMetadataError, "expired"),
+    (BadVersionNumberError, "rollback"),
+    (UnsignedMetadataError, "unsigned"),
+    (LengthOrHashMismatchError, "mismatch"),
+    (DownloadHTTPError, "missing"),
+    (DownloadError, "oversized"),
+)
+
+
+def _line(exc: Exception) -> str:
+    return (str(exc) or type(exc).__name__).splitlines()[0][:300].lower()

@@ -1,0 +1,384 @@
+"""Keeps the fleet's trusted metadata on this device, and answers whom to believe by it.
+
+```
+trust/incoming/       files as they came, not checked
+trust/metadata/       what was believed, as the check's process keeps it
+trust/trusted.json    what that says, in short
+trust/floors.json     least versions and time that are believed; a copy beside it
+trust/accepted.json   packages that were listed when they were installed
+```
+
+Rules:
+- Nothing that came is believed before the process that checks it has said so. A set that is wrong
+  changes nothing, and is told.
+- What is new waits until the metadata is fresh and lists it. What was installed goes on, listed or
+  not: a list that is withheld, or a key that is taken back, stops no device.
+- Floors are saved before what raised them is believed.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import shutil
+import threading
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import Final, TypeVar
+
+import msgspec
+
+from agent.errors import StorageError, storage_faults
+from agent.ports import RecorderPort
+from agent.sealed import SealedFile
+from agent.trust.floors import Floors
+from agent.trust.job import MAX_BYTES, Job, Outcome
+from agent.trust.process import run_check
+from agent.trust.trusted import (
+    NOTHING,
+    Clocked,
+    Trusted,
+    not_fresh,
+    not_listed,
+    not_timely,
+)
+from wire.clock import Clock
+from wire.errors import FleetError, IntegrityError, SignatureError, WireFormatError
+from wire.files import PRIVATE, write_atomic
+from wire.messages import MetadataFile, MetadataVersions
+from wire.metadata import MAX_FILE_BYTES, MAX_ROOTS, parse_file_name
+from wire.package.index import index_from_bytes
+from wire.trust.envelope import read_unverified, unseal
+from wire.trust.roles import ROOT, TIMESTAMP, TOP_LEVEL
+from wire.trust.root import Role, RoleName
+
+MAX_ACCEPTED: Final = 256
+MAX_MODELS: Final = 64
+MAX_LISTS: Final = 32
+"""How many lists may wait to be checked: each is a file."""
+
+NOBODY: Final = Role(keys=(), threshold=1)
+WAIT_FOR_IT: Final = "connect the device with its controller, or bring newer metadata by file"
+K = TypeVar("K", bound=msgspec.Struct)
+
+
+class Accepted(msgspec.Struct, frozen=True, kw_only=True):
+    """Digests of packages that were listed when they were installed, the newest last."""
+
+    digests: tuple[str, ...] = ()
+
+
+class MetadataTrust:
+    """Whom this device believes, by trusted metadata. For any thread.
+
+    Args:
+        root: The first root, which came with the device.
+        fleet: The name of the fleet in it.
+        directory: Where the rest is kept.
+        events: Takes an event when metadata is refused, and when newer is believed.
+        clock: Wall time.
+        grace_s: How long after its end metadata still counts as fresh.
+        on_missing: Called when lists are needed that have not come.
+    """
+
+    def __init__(
+        self,
+        root: Path,
+        fleet: str,
+        directory: Path,
+        events: RecorderPort,
+        clock: Clock,
+        *,
+        grace_s: float = 0.0,
+        on_missing: Callable[[], None] = lambda: None,
+    ) -> None:
+        self._root = root
+        self._fleet = fleet
+        self._directory = directory
+        self._events = events
+        self._clock = clock
+        self._grace_s = grace_s
+        self.on_missing = on_missing
+        self._lock = threading.RLock()
+        self._refused = ""
+        self._follows: tuple[float | None, int | None] = (None, None)
+        with storage_faults("cannot make the folders of the metadata"):
+            for folder in (directory, self._incoming, self._metadata):
+                folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        self._trusted_file = SealedFile(directory / "trusted.json", Trusted, limit_bytes=MAX_BYTES)
+        self._floor_files = tuple(
+            SealedFile(directory / name, Floors, limit_bytes=MAX_BYTES)
+            for name in ("floors.json", "floors.copy.json")
+        )
+        self._accepted_file = SealedFile(
+            directory / "accepted.json", Accepted, limit_bytes=MAX_BYTES
+        )
+        self._floors = _highest(_read(file) for file in self._floor_files)
+        self._trusted = _read(self._trusted_file)
+        self._accepted = (_read(self._accepted_file) or Accepted()).digests
+        self._models: tuple[str, ...] = self._trusted.models if self._trusted else ()
+        if self._trusted is None and (self._metadata / f"{TIMESTAMP}.json").exists():
+            self._check()  # the short form was lost
+
+    @property
+    def _incoming(self) -> Path:
+        return self._directory / "incoming"
+
+    @property
+    def _metadata(self) -> Path:
+        return self._directory / "metadata"
+
+    @property
+    def director(self) -> Role:
+        """The keys that may sign desired states, now."""
+        return self._trusted.director if self._trusted is not None else NOBODY
+
+    @property
+    def fleet_names(self) -> tuple[str, ...]:
+        """The name of the fleet."""
+        return (self._fleet,)
+
+    @property
+    def versions(self) -> MetadataVersions:
+        """The versions of what is believed."""
+        known = self._trusted.versions if self._trusted is not None else MetadataVersions(root=0)
+        return msgspec.structs.replace(known, models=self._models)
+
+    @property
+    def refused(self) -> str:
+        """Why what came last was refused; empty if it was believed."""
+        return self._refused
+
+    @property
+    def stale(self) -> str | None:
+        """Why nothing new is taken because of the metadata's age, or None."""
+        return not_fresh(self._trusted, self._clocked())
+
+    @property
+    def expires_at_s(self) -> float | None:
+        """When what is believed expires, seconds since 1970."""
+        return self._trusted.expires_at_s if self._trusted is not None else None
+
+    def unseal(self, data: bytes, *, role: RoleName, payload_type: str) -> bytes:
+        """Verify an envelope, and return what was signed.
+
+        A desired state must be signed by the director. An index of a package must be listed, or
+        have been listed when it was installed; who signed its envelope does not count.
+
+        Args:
+            data: The envelope.
+            role: What vouches for it.
+            payload_type: The only type that is accepted.
+
+        Returns:
+            The payload.
+
+        Raises:
+            WireFormatError: Not an envelope.
+            SignatureError: Nothing vouches for it.
+        """
+        if role == "release":
+            return self._listed(read_unverified(data, payload_type=payload_type).payload)
+        director = self.director
+        if not director.keys:
+            raise SignatureError(NOTHING, remedy=WAIT_FOR_IT)
+        return unseal(
+            data,
+            payload_type=payload_type,
+            public_keys=director.public_keys(),
+            threshold=director.threshold,
+        )
+
+    def follow(self, expires_at_s: float | None, timestamp: int | None) -> None:
+        """Note what the desired state that was accepted last says of its time.
+
+        Args:
+            expires_at_s: When it expires, seconds since 1970; None if it does not say.
+            timestamp: The version of the timestamp that its controller had signed by then.
+        """
+        self._follows = (expires_at_s, timestamp)
+
+    def later(self, name: str, version: str, sha256: str) -> str | None:
+        """Return why a release may not be taken now, or None; it may be another time.
+
+        Args:
+            name: Name of the package.
+            version: Its version.
+            sha256: Its digest.
+        """
+        if sha256 in self._accepted:
+            return None
+        clock = self._clocked()
+        expires_at_s, timestamp = self._follows
+        why = not_fresh(self._trusted, clock) or not_timely(
+            expires_at_s=expires_at_s,
+            timestamp=timestamp,
+            known=self.versions.timestamp,
+            clock=clock,
+        )
+        if why is None:
+            self.want(name)
+            why = not_listed(self._trusted, name, version, sha256, clock)
+        if why is not None:
+            self.on_missing()
+        return why
+
+    def accept(self, sha256: str) -> None:
+        """Note that a package which may be taken is being installed: it stays believed.
+
+        Raises:
+            StorageError: It cannot be saved.
+        """
+        with self._lock:
+            if sha256 in self._accepted:
+                return
+            accepted = (*self._accepted, sha256)[-MAX_ACCEPTED:]
+            self._accepted_file.write(Accepted(digests=accepted))
+            self._accepted = accepted
+
+    def want(self, model: str) -> None:
+        """Take the releases of a model into what is known, if they are not."""
+        with self._lock:
+            if model in self._models or len(self._models) >= MAX_MODELS:
+                return
+            self._models = (*self._models, model)
+            self._check()
+
+    def receive(self, files: Iterable[MetadataFile]) -> bool:
+        """Check files that have come, and believe them if they are right.
+
+        Args:
+            files: As they came.
+
+        Returns:
+            Whether something newer is believed now.
+        """
+        with self._lock:
+            before = self.versions
+            try:
+                with storage_faults("cannot keep the metadata that came"):
+                    self._put(files)
+            except FleetError as exc:
+                self._tell(exc.code, exc.message)
+                return False
+            self._check()
+            return self.versions != before
+
+    def _listed(self, payload: bytes) -> bytes:
+        """Return the index of a package if something vouches for it.
+
+        Raises:
+            SignatureError: Nothing does.
+        """
+        index = index_from_bytes(payload)
+        if index.digest in self._accepted:
+            return payload
+        self.want(index.name)
+        if self._trusted is None or not self._trusted.lists(
+            index.name, index.version, index.digest
+        ):
+            raise SignatureError(
+                f"no trusted list has this package as {index.name}:{index.version}",
+                remedy="publish it with the key of its role; then the list comes to the device",
+            )
+        return payload
+
+    def _put(self, files: Iterable[MetadataFile]) -> None:
+        """Put files where the check finds them.
+
+        Raises:
+            WireFormatError: One has no possible name, or is too large.
+            OSError: The storage failed.
+        """
+        for file in files:
+            role, version = parse_file_name(file.name)
+            content = file.content.encode()
+            if len(content) > MAX_FILE_BYTES or ((version or 0) > MAX_ROOTS and role == ROOT):
+                raise WireFormatError(f"the metadata {file.name} is too large")
+            name = file.name if role == ROOT else role
+            if role not in TOP_LEVEL and len([*self._incoming.iterdir()]) > MAX_LISTS + MAX_ROOTS:
+                raise WireFormatError("more lists have come than a device can need")
+            write_atomic(self._incoming / f"{name}.json", content, mode=PRIVATE)
+
+    def _check(self) -> None:
+        """Let a process check what has come, and believe what it says."""
+        job = Job(
+            root=str(self._root),
+            trusted=str(self._metadata),
+            incoming=str(self._incoming),
+            models=self._models,
+            floors=self._floors,
+        )
+        try:
+            outcome = run_check(
+                job, self._directory, now_s=self._clock.now_s(), grace_s=self._grace_s
+            )
+            self._believe(outcome)
+        except StorageError as exc:
+            self._tell(exc.code, exc.message)
+
+    def _believe(self, outcome: Outcome) -> None:
+        """Take over what was checked.
+
+        Raises:
+            StorageError: It cannot be saved; what was believed before holds.
+        """
+        if outcome.trusted is None:
+            if outcome.code != "missing":  # then the rest may still come
+                self._tell(f"trust.{outcome.code}", outcome.fault)
+                self._clear()
+        else:
+            if outcome.floors != self._floors:
+                for file in self._floor_files:
+                    file.write(outcome.floors)
+                self._floors = outcome.floors
+            if outcome.trusted != self._trusted:
+                self._trusted_file.write(outcome.trusted)
+                self._announce(outcome.trusted)
+                self._trusted = outcome.trusted
+            self._refused = ""
+            self._clear()
+        if outcome.missing:
+            self.on_missing()
+
+    def _announce(self, trusted: Trusted) -> None:
+        before = self._trusted
+        if before is None or before.versions.root != trusted.versions.root:
+            number = trusted.versions.root
+            self._events.event(
+                "trust", f"version {number} of the fleet's root is trusted", {"root": number}
+            )
+        if before is not None and before.director != trusted.director:
+            self._events.event("trust", "other keys sign desired states from now on", {})
+
+    def _tell(self, code: str, why: str) -> None:
+        if why == self._refused:
+            return
+        self._refused = why
+        self._events.event("trust", f"metadata is refused: {why}", {"code": code})
+
+    def _clear(self) -> None:
+        """Remove what was checked."""
+        with contextlib.suppress(OSError):
+            shutil.rmtree(self._incoming)
+        with contextlib.suppress(OSError):
+            self._incoming.mkdir(mode=0o700, exist_ok=True)
+
+    def _clocked(self) -> Clocked:
+        return Clocked(
+            now_s=self._clock.now_s(), floor_s=self._floors.time_s, grace_s=self._grace_s
+        )
+
+
+def _read(file: SealedFile[K]) -> K | None:
+    """Return what a file holds; a damaged one is moved aside, and counts as none."""
+    try:
+        return file.read()
+    except IntegrityError:
+        file.set_aside()
+        return None
+
+
+def _highest(found: Iterable[Floors | None]) -> Floors:
+    """Return the floors of two copies; a power cut may have come between them."""
+    known = [floors for floors in found if floors is not None]
+    return max(known, key=lambda floors: (floors.root, floors.time_s), default=Floors())

@@ -1,0 +1,1 @@
+"""The fleet's trusted metadata (TUF): how it is made, checked, kept and renewed."""

@@ -1,0 +1,421 @@
+"""The attacks on software updates that The Update Framework names, each mounted on a device.
+
+Whoever carries metadata may keep, mix, repeat and change it as he likes. A device must believe none
+of that, keep what it believed, and say what is wrong. The attacks are those of the specification's
+section 1.5.2 and of the web page "Security" of the project.
+"""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Callable, Iterable, Mapping
+from pathlib import Path
+
+import pytest
+
+from agent.trust.keeper import MetadataTrust
+from tests.simulators.clock import FakeClock
+from tests.simulators.repository import DAY_S, Repository, altered, file_of
+from wire.clock import SystemClock
+from wire.errors import SignatureError
+from wire.messages import DESIRED_PAYLOAD_TYPE, MetadataFile
+from wire.metadata import MAX_FILE_BYTES
+from wire.trust.envelope import SigningKey, seal
+from wire.trust.roles import DIRECTOR, RELEASES, ROOT, SNAPSHOT, TARGETS, TIMESTAMP
+
+DIGESTS = {version: secrets.token_hex(32) for version in ("1.0.0", "2.0.0", "3.0.0")}
+
+
+class Events:
+    """Keeps events."""
+
+    def __init__(self) -> None:
+        self.all: list[tuple[str, str, Mapping[str, object]]] = []
+
+    def event(self, kind: str, reason: str, data: Mapping[str, object]) -> None:
+        self.all.append((kind, reason, data))
+
+    def add(self, metric: str, amount: float, attributes: Mapping[str, str]) -> None:
+        """Take a figure."""
+
+    def observe(self, metric: str, value: float, attributes: Mapping[str, str]) -> None:
+        """Take a figure."""
+
+    @property
+    def codes(self) -> list[object]:
+        """The codes of what was refused."""
+        return [data.get("code") for kind, _, data in self.all if kind == "trust"]
+
+
+class Device:
+    """What a device believes, in a directory of its own."""
+
+    def __init__(self, path: Path, fleet: Repository) -> None:
+        self.path = path
+        self.fleet = fleet
+        self.events = Events()
+        self.clock = FakeClock(SystemClock().now_s())
+        self.root = fleet.write_root(path / "root.json")
+        self.start()
+
+    def start(self, *, grace_s: float = 0.0) -> None:
+        """Start, with what is on the disk."""
+        self.trust = MetadataTrust(
+            self.root,
+            self.fleet.authored.fleet,
+            self.path / "trust",
+            self.events,
+            self.clock,
+            grace_s=grace_s,
+        )
+        self.trust.want("digits")
+
+    def hear(self, files: Iterable[MetadataFile]) -> bool:
+        """Receive files."""
+        return self.trust.receive(files)
+
+    def may_take(self, version: str) -> bool:
+        """Tell whether a release may be installed."""
+        return self.trust.later("digits", version, DIGESTS[version]) is None
+
+
+@pytest.fixture
+def fleet() -> Repository:
+    """Return a fleet with one listed release."""
+    made = Repository()
+    made.list("digits", "1.0.0", DIGESTS["1.0.0"])
+    return made
+
+
+@pytest.fixture
+def device(tmp_path: Path, fleet: Repository) -> Device:
+    """Return a device that believes what the fleet says."""
+    made = Device(tmp_path, fleet)
+    assert made.hear(fleet.files())
+    assert made.may_take("1.0.0")
+    return made
+
+
+def only(files: Iterable[MetadataFile], *roles: str) -> tuple[MetadataFile, ...]:
+    return tuple(file for file in files if file.name.rpartition(".")[2] in roles)
+
+
+def test_arbitrary_installation(device: Device, fleet: Repository) -> None:
+    foreign = Repository(fleet=fleet.authored.fleet)
+    foreign.list("digits", "2.0.0", DIGESTS["2.0.0"])
+    assert not device.hear(foreign.files())
+    assert not device.may_take("2.0.0")
+
+    # Of the fleet's own files, one is signed by somebody else.
+    fleet.list("digits", "2.0.0", DIGESTS["2.0.0"])
+    forged = altered(fleet.authored.lists[RELEASES])
+    foreign.sign(forged, RELEASES)
+    files = [f for f in fleet.files() if not f.name.endswith(RELEASES)]
+    assert not device.hear([*files, file_of(RELEASES, forged)])
+    assert not device.may_take("2.0.0")
+    assert device.may_take("1.0.0")
+    assert device.events.codes[-1] == "trust.unsigned"
+
+
+def test_arbitrary_installation_by_one_role_for_another(device: Device, fleet: Repository) -> None:
+    fleet.list("digits", "2.0.0", DIGESTS["2.0.0"])
+    for thief in (DIRECTOR, SNAPSHOT, TIMESTAMP, TARGETS):
+        forged = altered(fleet.authored.lists[RELEASES])
+        fleet.sign(forged, thief)
+        files = [f for f in fleet.files() if not f.name.endswith(RELEASES)]
+        device.hear([*files, file_of(RELEASES, forged)])
+        assert not device.may_take("2.0.0"), thief
+    with pytest.raises(SignatureError):
+        device.trust.unseal(
+            seal(
+                b"{}", payload_type=DESIRED_PAYLOAD_TYPE, keys=[SigningKey(secrets.token_bytes(32))]
+            ),
+            role="director",
+            payload_type=DESIRED_PAYLOAD_TYPE,
+        )
+
+
+def test_endless_data(device: Device, fleet: Repository) -> None:
+    for role in (TIMESTAMP, f"2.{ROOT}", f"9.{SNAPSHOT}", f"9.{RELEASES}"):
+        endless = MetadataFile(name=role, content="x" * (MAX_FILE_BYTES + 1))
+        assert not device.hear([endless])
+    # A timestamp has a bound of its own.
+    assert not device.hear([MetadataFile(name=TIMESTAMP, content="x" * 100_000)])
+    # Nobody fills the disk with lists that no device needs.
+    for number in range(200):
+        device.hear([MetadataFile(name=f"1.list-{number}", content="{}")])
+    kept = sum(file.stat().st_size for file in (device.path / "trust").rglob("*") if file.is_file())
+    assert kept < 1024 * 1024
+    assert device.hear(_newer(fleet))
+    assert device.may_take("2.0.0")
+
+
+def test_extraneous_dependencies(device: Device, fleet: Repository) -> None:
+    # A list may name only what is delegated to it, however its keys sign it.
+    fleet.list("digits", "2.0.0", DIGESTS["2.0.0"])
+    targets = altered(fleet.authored.targets)
+    targets.signed.delegations.roles[RELEASES].paths = ["other/*"]
+    targets.signed.version += 1
+    fleet.sign(targets, TARGETS)
+    snapshot = altered(fleet.online.snapshot, version=fleet.online.snapshot.signed.version + 1)
+    snapshot.signed.meta["targets.json"].version = targets.signed.version
+    fleet.sign(snapshot, SNAPSHOT)
+    timestamp = altered(fleet.online.timestamp, version=fleet.online.timestamp.signed.version + 1)
+    timestamp.signed.snapshot_meta.version = snapshot.signed.version
+    fleet.sign(timestamp, TIMESTAMP)
+    device.hear(
+        [
+            *only(fleet.files(), RELEASES),
+            file_of(TARGETS, targets),
+            file_of(SNAPSHOT, snapshot),
+            file_of(TIMESTAMP, timestamp),
+        ]
+    )
+    assert not device.may_take("2.0.0")
+
+
+def test_fast_forward(device: Device, fleet: Repository) -> None:
+    # The thief of the timestamp's and the snapshot's key signs versions that nobody can exceed.
+    snapshot = altered(fleet.online.snapshot, version=2**31 - 2)
+    fleet.sign(snapshot, SNAPSHOT)
+    timestamp = altered(fleet.online.timestamp, version=2**31 - 2)
+    timestamp.signed.snapshot_meta.version = snapshot.signed.version
+    fleet.sign(timestamp, TIMESTAMP)
+    assert device.hear([file_of(SNAPSHOT, snapshot), file_of(TIMESTAMP, timestamp)])
+    assert not device.hear(_newer(fleet))
+
+    # Other keys in the root forget them.
+    fleet.rotate(TIMESTAMP)
+    fleet.rotate(SNAPSHOT)
+    fleet.renew(fresh=True)
+    assert device.hear(fleet.files())
+    assert device.may_take("2.0.0")
+    device.start()
+    assert device.may_take("2.0.0")
+
+
+def test_indefinite_freeze(device: Device, fleet: Repository) -> None:
+    device.clock.advance(DAY_S + 60)
+    assert not device.may_take("1.0.0")
+    assert "expired" in (device.trust.stale or "")
+    # What is repeated stays what it was.
+    device.hear(fleet.files())
+    assert not device.may_take("1.0.0")
+
+    # Newer metadata ends it.
+    fleet.now_s = device.clock.now_s()
+    fleet.renew()
+    assert device.hear(fleet.files())
+    assert device.may_take("1.0.0")
+
+
+def test_indefinite_freeze_with_a_clock_that_is_set_back(device: Device, fleet: Repository) -> None:
+    device.clock.correct(-3 * 365 * DAY_S)
+    fleet.now_s += 5 * DAY_S
+    fleet.renew()
+    assert device.hear(fleet.files())
+    assert device.may_take("1.0.0")
+    # Five days have gone, as the device now knows: what had ended by then is not believed, although
+    # its own clock says that it is young. Floors do not tell: other keys have signed.
+    fleet.now_s -= 4 * DAY_S
+    fleet.rotate(TIMESTAMP)
+    fleet.renew(fresh=True)
+    assert not device.hear(fleet.files())
+    assert device.events.codes[-1] == "trust.expired"
+
+
+def test_malicious_mirror(device: Device, fleet: Repository) -> None:
+    # One that gives nothing, nonsense, or the right things late, cannot do more than delay.
+    fleet.list("digits", "2.0.0", DIGESTS["2.0.0"])
+    for content in (
+        "",
+        "{}",
+        "null",
+        '{"signed": {}}',
+        "[" * 10_000,
+        "\ud7ff",
+        fleet.files()[-1].content[:-1],
+    ):
+        assert not device.hear([MetadataFile(name=TIMESTAMP, content=content)])
+    for name in (
+        "../root",
+        "1.../x",
+        "timestamp.json",
+        "0.root",
+        "1.timestamp",
+        "",
+        "a/b",
+        "1.1.x",
+    ):
+        device.hear([MetadataFile(name=name, content="{}")])
+    assert not device.may_take("2.0.0")
+    assert device.may_take("1.0.0")
+    assert device.hear(fleet.files())
+    assert device.may_take("2.0.0")
+
+
+def test_mix_and_match(device: Device, fleet: Repository) -> None:
+    before = fleet.files()
+    fleet.list("digits", "2.0.0", DIGESTS["2.0.0"])
+    middle = fleet.files()
+    fleet.unlist("digits", "1.0.0")
+    after = fleet.files()
+    mixes: list[tuple[MetadataFile, ...]] = [
+        (*only(after, TIMESTAMP, SNAPSHOT), *only(before, TARGETS, RELEASES)),
+        (*only(after, TIMESTAMP), *only(middle, SNAPSHOT, RELEASES)),
+        (*only(after, TIMESTAMP, SNAPSHOT), *only(middle, RELEASES)),
+        (*only(middle, TIMESTAMP, SNAPSHOT), *only(after, RELEASES)),
+    ]
+    for mix in mixes:
+        device.hear(mix)
+        assert not device.may_take("2.0.0")
+    assert device.hear(after)
+    assert device.may_take("2.0.0")
+    assert not device.may_take("1.0.0")
+
+
+@pytest.mark.parametrize(
+    "lost", ["nothing", "metadata", "short form", "all but a floor", "one floor"]
+)
+def test_rollback(device: Device, fleet: Repository, lost: str) -> None:
+    old = fleet.files()
+    fleet.now_s += 60
+    fleet.list("digits", "2.0.0", DIGESTS["2.0.0"])
+    fleet.unlist("digits", "1.0.0")
+    assert device.hear(fleet.files())
+    _damage(device.path / "trust", lost)
+    device.start()
+    assert not device.hear(old)
+    assert not device.may_take("1.0.0")
+    device.hear(fleet.files())
+    assert device.may_take("2.0.0")
+    assert not device.hear(old)
+    assert not device.may_take("1.0.0")
+
+
+def test_rollback_of_a_list_by_the_thief_of_the_online_keys(
+    device: Device, fleet: Repository
+) -> None:
+    old = only(fleet.files(), RELEASES, TARGETS)
+    old_versions = dict(fleet.online.snapshot.signed.meta)
+    fleet.list("digits", "2.0.0", DIGESTS["2.0.0"])
+    fleet.unlist("digits", "1.0.0")
+    assert device.hear(fleet.files())
+    snapshot = altered(fleet.online.snapshot, version=fleet.online.snapshot.signed.version + 1)
+    snapshot.signed.meta = old_versions
+    fleet.sign(snapshot, SNAPSHOT)
+    timestamp = altered(fleet.online.timestamp, version=fleet.online.timestamp.signed.version + 1)
+    timestamp.signed.snapshot_meta.version = snapshot.signed.version
+    fleet.sign(timestamp, TIMESTAMP)
+    device.hear([*old, file_of(SNAPSHOT, snapshot), file_of(TIMESTAMP, timestamp)])
+    assert not device.may_take("1.0.0")
+
+
+def test_key_compromise_is_ended_by_other_keys(device: Device, fleet: Repository) -> None:
+    stolen = {role: seeds[0] for role, seeds in fleet.seeds.items()}
+    thief = SigningKey(stolen[DIRECTOR])
+
+    def believes(key: SigningKey) -> bool:
+        try:
+            device.trust.unseal(
+                seal(b"{}", payload_type=DESIRED_PAYLOAD_TYPE, keys=[key]),
+                role="director",
+                payload_type=DESIRED_PAYLOAD_TYPE,
+            )
+        except SignatureError:
+            return False
+        return True
+
+    assert believes(thief)
+    fleet.rotate(DIRECTOR)
+    assert device.hear(fleet.files())
+    assert not believes(thief)
+    assert believes(fleet.director)
+
+    fleet.rotate(RELEASES)
+    assert device.hear(fleet.files())
+    forged = altered(fleet.authored.lists[RELEASES])
+    forged.signed.version += 1
+    forged.signed.targets["digits/3.0.0"] = forged.signed.targets["digits/1.0.0"]
+    forged.signatures.clear()
+    fleet.sign(forged, seeds=[stolen[RELEASES]])
+    device.hear(
+        [*(f for f in fleet.files() if not f.name.endswith(RELEASES)), file_of(RELEASES, forged)]
+    )
+    assert not device.may_take("3.0.0")
+
+    # One stolen root key of three is not enough, and goes as the others do.
+    alone = altered(fleet.authored.root)
+    alone.signed.version += 1
+    fleet.sign(alone, seeds=[stolen[ROOT]])
+    assert not device.hear([file_of(ROOT, alone)])
+    fleet.rotate(ROOT)
+    assert device.hear(fleet.files())
+    assert device.trust.versions.root == 2
+
+
+def test_keys_change_with_overlap(device: Device, fleet: Repository) -> None:
+    old = fleet.director
+    fleet.rotate(DIRECTOR, keep=True)
+    assert device.hear(fleet.files())
+    for key in (old, fleet.director):
+        device.trust.unseal(
+            seal(b"{}", payload_type=DESIRED_PAYLOAD_TYPE, keys=[key]),
+            role="director",
+            payload_type=DESIRED_PAYLOAD_TYPE,
+        )
+
+
+def test_a_device_that_was_away_for_many_changes_of_the_root_follows_them(
+    device: Device, fleet: Repository
+) -> None:
+    for _ in range(4):
+        fleet.rotate(ROOT)
+        fleet.rotate(TIMESTAMP)
+    assert device.hear(fleet.files())
+    assert device.trust.versions.root == 9
+
+
+def test_grace_lets_a_site_without_a_network_go_on(device: Device, fleet: Repository) -> None:
+    device.start(grace_s=7 * DAY_S)
+    device.clock.advance(5 * DAY_S)
+    assert device.may_take("1.0.0")
+    # Also what is brought by hand may have ended within that time.
+    fleet.list("digits", "2.0.0", DIGESTS["2.0.0"])
+    assert device.hear(fleet.files())
+    assert device.may_take("2.0.0")
+    device.clock.advance(4 * DAY_S)
+    assert not device.may_take("2.0.0")
+
+
+def test_what_was_installed_goes_on_whatever_becomes_of_its_list(
+    device: Device, fleet: Repository
+) -> None:
+    device.trust.accept(DIGESTS["1.0.0"])
+    fleet.unlist("digits", "1.0.0")
+    device.hear(fleet.files())
+    assert device.may_take("1.0.0")
+    device.clock.advance(30 * DAY_S)
+    device.start()
+    assert device.may_take("1.0.0")
+
+
+def _newer(fleet: Repository) -> tuple[MetadataFile, ...]:
+    fleet.now_s += 60
+    fleet.list("digits", "2.0.0", DIGESTS["2.0.0"])
+    return fleet.files()
+
+
+def _damage(folder: Path, lost: str) -> None:
+    harmed: dict[str, Callable[[Path], bool]] = {
+        "nothing": lambda _path: False,
+        "metadata": lambda path: path.parent.name == "metadata",
+        "short form": lambda path: path.name == "trusted.json",
+        "all but a floor": lambda path: path.name != "floors.json",
+        "one floor": lambda path: (
+            path.name in {"floors.json", "trusted.json"} or path.parent.name == "metadata"
+        ),
+    }
+    for path in folder.rglob("*"):
+        if path.is_file() and not path.is_symlink() and harmed[lost](path):
+            path.write_bytes(b"\0" * 64)

@@ -1,0 +1,79 @@
+"""Trusted metadata (TUF) as it travels: files, each as it was signed. Pure.
+
+Rules:
+- Whoever carries a file needs no trust: the device checks it.
+- A file goes into one message, so it is bounded.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Final
+
+from wire.errors import WireFormatError
+from wire.messages import MAX_MESSAGE_BYTES, Message, MetadataFile
+from wire.trust.roles import TIMESTAMP
+
+MAX_FILE_BYTES: Final = MAX_MESSAGE_BYTES - 16 * 1024
+"""A file goes into one message. A list of releases has about 190 bytes for each."""
+
+MAX_ROOTS: Final = 64
+"""How many versions of the root one message may bring."""
+
+_FILE: Final = re.compile(r"(?:([1-9][0-9]{0,9})\.)?([a-z0-9][a-z0-9._-]{0,62})")
+
+
+class MetadataFiles(Message, frozen=True, kw_only=True):
+    """Files of metadata: on a device's `down` topic, or in a file for one without a network."""
+
+    files: tuple[MetadataFile, ...]
+
+
+def file_name(role: str, version: int) -> str:
+    """Return the name of a role's file, without `.json`."""
+    return role if role == TIMESTAMP else f"{version}.{role}"
+
+
+def parse_file_name(name: str) -> tuple[str, int | None]:
+    """Return the role and the version in the name of a file.
+
+    Args:
+        name: Without `.json`.
+
+    Returns:
+        The role, and the version; None for the timestamp's.
+
+    Raises:
+        WireFormatError: It is no such name.
+    """
+    found = _FILE.fullmatch(name)
+    if found is not None and found[1] is not None and found[2] != TIMESTAMP:
+        return found[2], int(found[1])
+    if name == TIMESTAMP:
+        return TIMESTAMP, None
+    raise WireFormatError(f"{name[:80]!r} is no name of a file of metadata")
+
+
+def split(files: tuple[MetadataFile, ...]) -> list[MetadataFiles]:
+    """Put files into as few messages as hold them, in their order.
+
+    Args:
+        files: Each of at most `MAX_FILE_BYTES`.
+
+    Returns:
+        The messages.
+    """
+    messages: list[MetadataFiles] = []
+    some: list[MetadataFile] = []
+    size_bytes = 0
+    for file in files:
+        # A quotation mark takes two characters inside of JSON.
+        needed_bytes = 2 * len(file.content.encode())
+        if some and size_bytes + needed_bytes > MAX_FILE_BYTES:
+            messages.append(MetadataFiles(files=tuple(some)))
+            some, size_bytes = [], 0
+        some.append(file)
+        size_bytes += needed_bytes
+    if some:
+        messages.append(MetadataFiles(files=tuple(some)))
+    return messages
