@@ -44,6 +44,7 @@ NAMED_BY = {
     "the broker password": "broker.password_file",
     "the director's key": "director_key_file",
     "the trust root": "trust_file",
+    "a key of trusted metadata": "trust",
     "the account of a store": "downloads.places",
 }
 """Which setting names a file, for errors."""
@@ -127,6 +128,23 @@ class DeltasConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     and are made again when they are asked for."""
 
 
+class TrustConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What the controller signs of trusted metadata, if the fleet has any."""
+
+    snapshot_key_file: str = "keys/snapshot.key"
+    """Signs which lists belong together."""
+
+    timestamp_key_file: str = "keys/timestamp.key"
+    """Signs that they do so now."""
+
+    timestamp_s: float = 86_400.0
+    """How long a timestamp counts: a device that was shown no newer one takes nothing new then.
+    Longer where devices are reached by hand alone."""
+
+    desired_s: float = 7 * 86_400.0
+    """How long a desired state counts, for what is not installed by then."""
+
+
 class ControllerConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """All settings; paths are absolute once loaded."""
 
@@ -140,6 +158,7 @@ class ControllerConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown
     blobs_dir: str = "blobs"
     trust_file: str = "trust.json"
     director_key_file: str = "keys/director.key"
+    trust: TrustConfig = TrustConfig()
     api: ApiConfig = ApiConfig()
     broker: BrokerConfig = BrokerConfig()
     deltas: DeltasConfig = DeltasConfig()
@@ -281,6 +300,15 @@ def read_director_key(config: ControllerConfig) -> SigningKey:
         raise SettingsError(
             f"{path} is not a private key: {exc.message}", remedy=_rename("the director's key")
         ) from exc
+
+
+def read_seed(path: str) -> bytes:
+    """Return the secret bytes of a key with which the controller signs metadata.
+
+    Raises:
+        SettingsError: It cannot be read.
+    """
+    return read_small(Path(path), "a key of trusted metadata")
 
 
 def read_trust(config: ControllerConfig, director: SigningKey) -> TrustRoot:
@@ -429,6 +457,7 @@ def _absolute(config: ControllerConfig, base: Path) -> ControllerConfig:
         config.broker, "password_file", "ca_file", "cert_file", "key_file", "server_cert_file",
         "server_key_file",
     )  # fmt: skip
+    trust_paths = changed(config.trust, "snapshot_key_file", "timestamp_key_file")
     downloads = config.downloads
     places = tuple(
         replace(place, **changed(place, "credentials_file"))
@@ -440,6 +469,7 @@ def _absolute(config: ControllerConfig, base: Path) -> ControllerConfig:
         config,
         **paths,
         database_url=absolute_url(config.database_url, base),
+        trust=replace(config.trust, **trust_paths),
         api=replace(config.api, **api_paths),
         broker=replace(config.broker, **broker_paths),
         downloads=replace(downloads, places=places, **changed(downloads, "cert_file", "key_file")),

@@ -114,6 +114,12 @@ class UnknownBlobError(UnknownError):
     code = "controller.unknown.blob"
 
 
+class NoMetadataError(UnknownError):
+    """This fleet has no trusted metadata."""
+
+    code = "controller.unknown.metadata"
+
+
 class ConflictError(ControllerError):
     """The request contradicts the present state."""
 

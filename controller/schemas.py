@@ -21,6 +21,9 @@ MAX_TEXT_CHARS = 4096
 """More than any text of a request needs. With this bound pydantic looks into every text. So it also
 refuses one that is not Unicode, such as `"\\ud800"` in JSON, which no database can store."""
 
+MAX_METADATA_CHARS = 256 * 1024
+"""Of one file of trusted metadata."""
+
 
 class Bounds:
     """Marks a number that the API refuses outside its bounds.
@@ -258,6 +261,44 @@ class BlobRef:
 
     sha256: str
     size_bytes: int
+
+
+@dataclass(kw_only=True)
+class MetadataSubmission(Request):
+    """Files of trusted metadata, as they were signed."""
+
+    __pydantic_config__: ClassVar[dict[str, object]] = {
+        "extra": "forbid",
+        "str_max_length": MAX_METADATA_CHARS,
+    }
+
+    files: dict[str, str]
+    """By the name that TUF gives a file, without `.json`, such as `2.root`."""
+
+
+@dataclass(kw_only=True)
+class RoleState:
+    """A role of trusted metadata."""
+
+    role: str
+    version: int | None
+    """None for a role without a file of its own, such as the director."""
+
+    expires_at_s: float | None
+    threshold: int
+    keys: list[str]
+    """Names of the keys that may sign it."""
+
+    releases: int | None = None
+    """How many releases it lists; None if it lists none by its kind."""
+
+
+@dataclass(kw_only=True)
+class MetadataState:
+    """What trusted metadata says, in short."""
+
+    fleet: str
+    roles: list[RoleState]
 
 
 @dataclass(kw_only=True)

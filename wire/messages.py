@@ -157,6 +157,9 @@ class MetadataVersions(msgspec.Struct, frozen=True, kw_only=True):
     models: tuple[str, ...] = ()
     """The models whose lists the device needs, beside those that it is to run."""
 
+    lacks_desired: bool = False
+    """Whether the desired state that it follows has expired before it was done."""
+
 
 class Hello(Message, frozen=True, kw_only=True):
     """A device reports what it is and has, on every connect; it gets a desired state if it lags."""

@@ -43,12 +43,12 @@ def load_profile(config: AgentConfig) -> DeviceProfile:
         raise ConfigError(f"{config.profile}: {fault}") from exc
 
 
-class _Signed(msgspec.Struct):
+class _Signed(msgspec.Struct, frozen=True):
     type_: str = msgspec.field(name="_type", default="")
     fleet: str = msgspec.field(name=FLEET_FIELD, default="")
 
 
-class _RootFile(msgspec.Struct):
+class _RootFile(msgspec.Struct, frozen=True):
     signed: _Signed = _Signed()
 
 

@@ -141,7 +141,9 @@ class MetadataTrust:
     def versions(self) -> MetadataVersions:
         """The versions of what is believed."""
         known = self._trusted.versions if self._trusted is not None else MetadataVersions(root=0)
-        return msgspec.structs.replace(known, models=self._models)
+        expires_at_s, _ = self._follows
+        late = not_timely(expires_at_s=expires_at_s, timestamp=None, known=0, clock=self._clocked())
+        return msgspec.structs.replace(known, models=self._models, lacks_desired=late is not None)
 
     @property
     def refused(self) -> str:
@@ -253,7 +255,7 @@ class MetadataTrust:
             Whether something newer is believed now.
         """
         with self._lock:
-            before = self.versions
+            before = self._trusted
             try:
                 with storage_faults("cannot keep the metadata that came"):
                     self._put(files)
@@ -261,7 +263,7 @@ class MetadataTrust:
                 self._tell(exc.code, exc.message)
                 return False
             self._check()
-            return self.versions != before
+            return self._trusted != before
 
     def _listed(self, payload: bytes) -> bytes:
         """Return the index of a package if something vouches for it.

@@ -26,6 +26,7 @@ from controller.errors import (
     UnauthorizedError,
     UnknownError,
 )
+from controller.metadata.errors import MetadataError
 from controller.schemas import Fault
 from telemetry.errors import QueryError, UnknownMetricError
 from wire.errors import FleetError, IntegrityError, SignatureError, TopicError, WireFormatError
@@ -39,6 +40,7 @@ STATUSES: Mapping[type[FleetError], int] = {
     ConflictError: 409,
     TooLargeError: 413,
     InvalidRequestError: 422,
+    MetadataError: 422,
     SignatureError: 422,
     IntegrityError: 422,
     WireFormatError: 422,

@@ -20,6 +20,7 @@ from starlette.routing import BaseRoute
 
 from controller.api.faults import FAULT_RESPONSES
 from controller.api.measure_routes import measurement_routes
+from controller.api.metadata_routes import metadata_routes
 from controller.api.model_routes import model_routes
 from controller.api.services import Services, router
 from controller.errors import UnknownBlobError
@@ -81,6 +82,7 @@ def fleet_routes() -> list[BaseRoute]:
         _policies,
         _telemetry,
         measurement_routes,
+        metadata_routes,
         model_routes,
     )
     return [route for router in routers for route in router.routes]

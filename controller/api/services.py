@@ -16,6 +16,7 @@ from controller.services.devices import Devices
 from controller.services.director import Director
 from controller.services.enrolment import Enrolment
 from controller.services.measurements import Measurements
+from controller.services.metadata import FleetMetadata
 from controller.services.models import Models
 from controller.services.policies import Policies
 from controller.services.preflight import Preflight
@@ -33,6 +34,9 @@ class FleetServices:
     director: Director
     enrolment: Enrolment
     measurements: Measurements
+    metadata: FleetMetadata | None
+    """None for a fleet with a trust file in its place."""
+
     models: Models
     policies: Policies
     preflight: Preflight

@@ -207,7 +207,8 @@ def named_outside(home: Path, config: ControllerConfig) -> tuple[str, ...]:
     """
     api, broker, downloads = config.api, config.broker, config.downloads
     named = [
-        config.blobs_dir, config.trust_file, config.director_key_file, api.token_file,
+        config.blobs_dir, config.trust_file, config.director_key_file,
+        config.trust.snapshot_key_file, config.trust.timestamp_key_file, api.token_file,
         api.cert_file, api.key_file, api.ca_file, broker.password_file, broker.ca_file,
         broker.cert_file, broker.key_file, broker.server_cert_file, broker.server_key_file,
         downloads.cert_file, downloads.key_file,

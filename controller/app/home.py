@@ -6,15 +6,21 @@ my-fleet/
   api.token                    secret of the HTTP API
   broker.password              secret of the controller's own broker account
   downloads.key                secret that signs links to blobs, made at its first use
-  trust.json                   public keys, to be installed on the devices
+  root.json                    the first root of trusted metadata, to be installed on the devices
+  trust.json                   public keys, for those that know no trusted metadata
   ca.pem                       authority of the broker's certificate, to be installed on the devices
   keys/director.key            signs desired states
+  keys/snapshot.key            signs which lists of releases belong together
+  keys/timestamp.key           signs that they still do
+  metadata/                    trusted metadata: who may sign what, and which releases there are
   broker/dynamic-security.json accounts of a local broker
   broker/server.pem            certificate of a local broker, with its key
   controller.db                the database, unless `database_url` names another
   blobs/                       content of published packages
 my-fleet-offline/
-  release.key                  signs packages: belongs to the machine that builds
+  release.key                  signs packages and lists them: belongs to the machine that builds
+  root-1.key ... root-3.key    two of them sign who may sign the rest; belong to three places
+  targets.key                  signs who may order and list: needed when such a key changes
   ca.key                       signs the broker's certificate: needed to renew it
 ```
 
@@ -36,11 +42,17 @@ DATABASE_FILE = "controller.db"
 BROKER_FOLDER = "broker"
 CA_FILE = "ca.pem"
 TRUST_FILE = "trust.json"
-PUBLIC_FILES = (CA_FILE, TRUST_FILE)
+ROOT_FILE = "root.json"
+PUBLIC_FILES = (CA_FILE, TRUST_FILE, ROOT_FILE)
 """What devices get. Everybody may read it, so that a copy that root makes can be read there."""
 
 CA_KEY_FILE = "ca.key"
 RELEASE_KEY_FILE = "release.key"
+TARGETS_KEY_FILE = "targets.key"
+ROOT_KEY_FILES = ("root-1.key", "root-2.key", "root-3.key")
+DIRECTOR_KEY_FILE = "keys/director.key"
+SNAPSHOT_KEY_FILE = "keys/snapshot.key"
+TIMESTAMP_KEY_FILE = "keys/timestamp.key"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

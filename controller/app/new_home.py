@@ -25,18 +25,22 @@ from controller.app.home import (
     CA_KEY_FILE,
     CONFIG_FILE,
     DATABASE_FILE,
+    DIRECTOR_KEY_FILE,
     PUBLIC_FILES,
     RELEASE_KEY_FILE,
     TRUST_FILE,
     offline_directory,
 )
+from controller.app.new_trust import first_metadata
 from controller.app.unfinished import check_path, unfinished
 from controller.broker.access import CONTROLLER_USER, Command, first_accounts
 from controller.broker.certificates import is_host, issue, make_authority, names_for
 from controller.broker.errors import HomeError
 from controller.broker.mosquitto import ACCOUNTS_FILE
 from controller.config import BrokerConfig
+from controller.metadata.store import FOLDER
 from controller.store.database import Database
+from wire.clock import SystemClock
 from wire.codec import to_pretty_json
 from wire.files import PRIVATE, PUBLIC, write_new
 from wire.hosts import is_loopback
@@ -45,7 +49,6 @@ from wire.trust.root import Role, TrustRoot, encode_key
 
 TOKEN_FILE = "api.token"  # noqa: S105 - a file name
 PASSWORD_FILE = "broker.password"  # noqa: S105 - a file name
-DIRECTOR_KEY_FILE = "keys/director.key"
 BLOBS_FOLDER = "blobs"
 DEFAULT_API_PORT = 8470
 TLS_PORT, CLEAR_TEXT_PORT = 8883, 1883
@@ -181,7 +184,8 @@ def _fill(home: Path, keys: Path, options: HomeOptions) -> None:
         release=Role(keys=(encode_key(release.public_key),)),
         director=Role(keys=(encode_key(director.public_key),)),
     )
-    for folder in (home, keys, *(home / name for name in ("keys", BROKER_FOLDER, BLOBS_FOLDER))):
+    folders = ("keys", BROKER_FOLDER, BLOBS_FOLDER, FOLDER)
+    for folder in (home, keys, *(home / name for name in folders)):
         folder.mkdir(mode=0o700)
     files = {
         keys / RELEASE_KEY_FILE: release_seed,
@@ -194,6 +198,13 @@ def _fill(home: Path, keys: Path, options: HomeOptions) -> None:
         ),
         home / CONFIG_FILE: config_text(options).encode(),
     }
+    files |= first_metadata(
+        home,
+        keys,
+        release=release_seed,
+        director=director_seed,
+        now_s=SystemClock().now_s(),
+    )
     if not options.clear_text:
         authority = make_authority(home)
         names = names_for(options.broker_host, options.broker_names)

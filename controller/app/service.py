@@ -34,6 +34,7 @@ from controller.config import (
     ControllerConfig,
     read_api_token,
     read_director_key,
+    read_seed,
     read_trust,
 )
 from controller.delivery.budget import Budget
@@ -41,7 +42,9 @@ from controller.delivery.chunks import ChunkServer
 from controller.delivery.deltas import Deltas
 from controller.delivery.peers import Peers
 from controller.delivery.sources import SourceServer, Ways
-from controller.errors import StorageError
+from controller.errors import SettingsError, StorageError
+from controller.metadata.online import OnlineSigner
+from controller.metadata.store import FOLDER, MetadataStore
 from controller.ports import AccessFactory, BrokerAccess
 from controller.schemas import Health
 from controller.services.blobs import BlobStore
@@ -50,6 +53,7 @@ from controller.services.director import Director
 from controller.services.enrolment import Enrolment
 from controller.services.ingest import Ingest, may_wait
 from controller.services.measurements import Measurements
+from controller.services.metadata import FleetMetadata, Lives
 from controller.services.models import Models
 from controller.services.other_controllers import OtherControllers
 from controller.services.policies import Policies
@@ -69,6 +73,8 @@ from wire.files import lock
 from wire.stop_signals import on_stop_signal
 from wire.transport import Connection, Received, Transport
 from wire.trust.envelope import SigningKey
+from wire.trust.roles import SNAPSHOT, TIMESTAMP
+from wire.trust.root import Trust
 from wire.version import VERSION
 
 JOIN_S = 2.0
@@ -116,7 +122,6 @@ class Controller:
         token = read_api_token(config)
         tls = tls_of(config.api, API)
         key = read_director_key(config)
-        trust = read_trust(config, key)
         blobs = _prepared(config)
         connect = connect or (lambda: connection(config))
         self._transport = connect()
@@ -129,13 +134,19 @@ class Controller:
         self._reception = reception = Reception(clock)
         self._upkeep = Upkeep(database, telemetry, retention_s, reception, clock)
         transfers = Transfers(clock)
-        self._director = director = Director(database, self._transport, transfers, key, clock)
+        self._metadata = metadata = self._trusted_metadata(database, key, clock)
+        trust: Trust = read_trust(config, key) if metadata is None else metadata
+        self._director = director = Director(
+            database, self._transport, transfers, key, clock, metadata=metadata
+        )
         self._encryption = EncryptionWatch(config.broker, clock)
         self._others = OtherControllers(key, self._transport, clock)
         preflight = Preflight(database, blobs, trust)
         self._engine = RolloutEngine(database, director, reception, preflight, clock)
         self._policies = Policies(database, director, clock)
-        self._enrolment = Enrolment(database, access, self._transport, key, clock)
+        self._enrolment = Enrolment(
+            database, access, self._transport, key, clock, metadata=metadata
+        )
         self._measurements = Measurements(database, preflight, self._transport, key, clock)
         self._ingest = Ingest(
             database,
@@ -147,6 +158,7 @@ class Controller:
             publisher=self._transport,
             peer_networks=config.peers.allowed(),
             clock=clock,
+            metadata=metadata,
         )
         self.delivery = self._delivery(connect(), key, clock)
         services = FleetServices(
@@ -154,6 +166,7 @@ class Controller:
             director=director,
             enrolment=self._enrolment,
             measurements=self._measurements,
+            metadata=metadata,
             models=Models(database, director, clock),
             policies=self._policies,
             preflight=preflight,
@@ -205,6 +218,39 @@ class Controller:
             peers=peers,
         )
         return Delivery(transport, chunks, SourceServer(database, ways, transport, key, clock))
+
+    def _trusted_metadata(
+        self, database: Database, key: SigningKey, clock: Clock
+    ) -> FleetMetadata | None:
+        """Return the fleet's trusted metadata; None if a trust file takes its place.
+
+        Raises:
+            SettingsError: A key cannot be read, or devices would not believe the director's.
+            MetadataError: What is stored cannot be believed.
+        """
+        store = MetadataStore(Path(self._config.data_dir) / FOLDER)
+        if not store.exists:
+            return None
+        trust = self._config.trust
+        metadata = FleetMetadata(
+            store,
+            (
+                OnlineSigner(SNAPSHOT, read_seed(trust.snapshot_key_file)),
+                OnlineSigner(TIMESTAMP, read_seed(trust.timestamp_key_file)),
+            ),
+            self._transport,
+            database,
+            clock,
+            lives=Lives(timestamp_s=trust.timestamp_s, desired_s=trust.desired_s),
+        )
+        director = metadata.director
+        if key.public_key not in director.public_keys() or director.threshold != 1:
+            raise SettingsError(
+                "no device would believe this controller: the key in "
+                f"{self._config.director_key_file} does not sign as director alone",
+                remedy="use a key of that role, or add this one: fleet key rotate director",
+            )
+        return metadata
 
     def start(self) -> None:
         """Begin to serve; returns at once, also when the broker is away."""
@@ -261,6 +307,7 @@ class Controller:
     def tick(self) -> None:
         """Do what time asks for: rollouts, policies, reminders, tokens, upkeep, deltas."""
         for work in (
+            *(() if self._metadata is None else (self._metadata.renew,)),
             self._engine.tick,
             self._policies.apply,
             self._director.remind,

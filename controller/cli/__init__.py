@@ -32,7 +32,7 @@ COMMANDS: Final = {
     "tool": ("controller.cli.tools", "Install external converters."),
     "profile": ("controller.cli.packages", "Show kinds of devices."),
     "package": ("controller.cli.packages", "Check and sign packages on this disk."),
-    "key": ("controller.cli.packages", "Make signing keys."),
+    "key": ("controller.cli.keys", "Make keys, and say what each may sign."),
     "device": ("controller.cli.devices", "Show and manage the devices of the fleet."),
     "policy": ("controller.cli.policies", "Set how devices choose among their variants."),
     "release": ("controller.cli.releases", "Publish packages."),

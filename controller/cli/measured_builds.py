@@ -72,7 +72,7 @@ def measured_on(
         gates = msgspec.structs.replace(request.gates, max_memory_bytes=None, untimed=True)
         build(msgspec.structs.replace(request, output=package, version="", gates=gates))
         remark("the candidates are built; lent devices measure them")
-        release = publish_package(context, package)
+        release = publish_package(context, package, _keys(request))
         with connect(context) as api:
             found = measured(
                 api, MeasurementRequest(release=release, selector=selector, limit_s=limit_s)
@@ -87,6 +87,11 @@ def measured_on(
             remark("no device has measured now: the figures are those of before")
         write_figures(told, figures)
         yield msgspec.structs.replace(request, measurements=figures, remeasure=False)
+
+
+def _keys(request: BuildRequest) -> list[str] | None:
+    """Return the key that signs the build: it lists the candidates, too."""
+    return None if request.key is None else [str(request.key)]
 
 
 def _check(request: BuildRequest) -> None:

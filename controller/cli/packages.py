@@ -1,4 +1,4 @@
-"""`fleet profile`, `package` and `key`: what a package is made for, what is in it, who signs it."""
+"""`fleet profile` and `package`: what a package is made for, and what is in it."""
 
 from __future__ import annotations
 
@@ -33,8 +33,6 @@ def register(app: typer.Typer) -> None:
         "pull": package_pull,
     }
     add_group(app, "package", "Check and sign packages on this disk.", packages)
-    keys: Commands = {"generate": key_generate, "show": key_show}
-    add_group(app, "key", "Make signing keys.", keys)
 
 
 def profile_list(*, json: JsonOption = False) -> None:
@@ -365,33 +363,3 @@ def package_import(
 
     index = unpack(file, output, load_trust(trust), force=force)
     write(f"{index.name}:{index.version} {index.digest} verified")
-
-
-def key_generate(
-    file: Annotated[Path, typer.Argument(metavar="FILE", help="File to write the key to.")],
-) -> None:
-    """Make a signing key, and print its name and public half.
-
-    Examples:
-        fleet key generate release.key
-    """
-    from packager.package.keys import generate_key
-    from wire.trust.root import encode_key
-
-    key = generate_key(file)
-    write_fields((("key id", key.keyid), ("public key", encode_key(key.public_key))))
-
-
-def key_show(
-    file: Annotated[Path, typer.Argument(metavar="FILE", help="File of the key.")],
-) -> None:
-    """Print the name and the public half of a key, for a trust root.
-
-    Examples:
-        fleet key show release.key
-    """
-    from packager.package.keys import load_key
-    from wire.trust.root import encode_key
-
-    key = load_key(file)
-    write_fields((("key id", key.keyid), ("public key", encode_key(key.public_key))))

@@ -3,21 +3,38 @@
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated, NamedTuple
+from typing import TYPE_CHECKING, Annotated, NamedTuple
 
 import typer
 
 from controller.cli.arguments import JsonOption
 from controller.cli.client import ApiClient, connect, segment
 from controller.cli.commands import Commands, add_group
-from controller.cli.errors import PackageFilesError
+from controller.cli.errors import ArgumentError, PackageFilesError
 from controller.cli.output import write_json
 from controller.cli.registries import CaFileOption, ClearTextOption, fetched
+from controller.cli.signing import (
+    DraftOption,
+    KeysOption,
+    SecretOption,
+    current,
+    finish,
+    open_keys,
+)
 from controller.schemas import Release, ReleaseRequest, RunningDevice
+from wire.clock import SystemClock
 from wire.console.output import remark, write, write_fields, write_lines, write_table
 from wire.console.sizes import bytes_text
 from wire.console.text import local_time
+
+if TYPE_CHECKING:
+    from controller.metadata.documents import Authored, Document
+    from packager.package.signers import KeySigner
+
+EXIT_DRAFT = 1
+"""What was asked is done when others have signed."""
 
 HASH_STEP_BYTES = 1024 * 1024
 MAX_NAMED = 15
@@ -28,6 +45,14 @@ ReleaseArgument = Annotated[
 ]
 
 OUTPUT = "name the output directory of `fleet build`"
+
+
+class Signing(NamedTuple):
+    """How the list of releases is signed."""
+
+    keys: Sequence[str] | None = None
+    secret_file: Path | None = None
+    draft: Path | None = None
 
 
 class PackageFile(NamedTuple):
@@ -48,7 +73,7 @@ def register(app: typer.Typer) -> None:
     add_group(app, "release", "Publish packages.", commands)
 
 
-def release_publish(
+def release_publish(  # noqa: PLR0913, PLR0917 - one parameter for each option
     context: typer.Context,
     package: Annotated[
         str,
@@ -57,6 +82,9 @@ def release_publish(
             help="Directory of the package, or oci://HOST/REPOSITORY:TAG in a registry.",
         ),
     ],
+    keys: KeysOption = None,
+    secret_file: SecretOption = None,
+    draft: DraftOption = None,
     as_json: JsonOption = False,
     trust: Annotated[
         Path | None,
@@ -69,30 +97,35 @@ def release_publish(
     registry_ca_file: CaFileOption = None,
     registry_clear_text: ClearTextOption = False,
 ) -> None:
-    """Upload a package to the controller.
+    """Upload a package to the controller, and list it as a release of its model.
 
+    Devices take only what is listed, so a key that may list releases of the model must sign.
     Files that the controller has are not sent again. A package in a registry is pulled and verified
     first, into a temporary directory.
 
     Examples:
-        fleet release publish detector-1.0.0
+        fleet release publish detector-1.0.0 --key release.key
         fleet release publish oci://registry.example/team/detector:1.0.0
     """
+    signing = Signing(keys, secret_file, draft)
     if package.lower().startswith("oci:"):
         with fetched(
             context, package, trust, registry_ca_file, clear_text=registry_clear_text
         ) as directory:
-            _publish(context, directory, as_json=as_json)
+            _publish(context, directory, signing, as_json=as_json)
     else:
-        _publish(context, Path(package), as_json=as_json)
+        _publish(context, Path(package), signing, as_json=as_json)
 
 
-def publish_package(context: typer.Context, package: Path) -> str:
-    """Upload a package to the controller.
+def publish_package(
+    context: typer.Context, package: Path, keys: Sequence[str] | None = None
+) -> str:
+    """Upload a package to the controller, and list it.
 
     Args:
         context: Says where the controller is.
         package: The directory.
+        keys: To sign the list with; None for those beside the controller's directory.
 
     Returns:
         The digest of the release.
@@ -100,21 +133,74 @@ def publish_package(context: typer.Context, package: Path) -> str:
     Raises:
         PackageFilesError: No signed package, or a file differs from the index.
     """
-    return _published(context, package).digest
+    return _published(context, package, Signing(keys)).digest
 
 
-def _published(context: typer.Context, package: Path) -> Release:
+def _published(context: typer.Context, package: Path, signing: Signing) -> Release:
     files = package_files(package)
     with connect(context) as api:
+        listing = _listing(context, api, package, signing)
         sent = _upload(api, files)
+        if listing is not None and finish(api, *listing, signing.draft) is None:
+            raise typer.Exit(EXIT_DRAFT)
         body = ReleaseRequest(envelope_sha256=files[-1].sha256)
         release = api.send("POST", "/v1/releases", Release, body)
     remark(f"sent {sent} of {len(files)} files")
     return release
 
 
-def _publish(context: typer.Context, package: Path, *, as_json: bool) -> None:
-    release = _published(context, package)
+def _listing(
+    context: typer.Context, api: ApiClient, package: Path, signing: Signing
+) -> tuple[Authored, Authored, list[KeySigner]] | None:
+    """Return the metadata that holds, that with the package in it, and what signs.
+
+    None if the fleet has no metadata, or lists the package already.
+    """
+    before = current(api)
+    if before is None:
+        return None
+    from controller.metadata.edit import with_release
+    from packager.package.content import directory_content, index_of
+
+    index = index_of(directory_content(package).envelope)
+    found = with_release(
+        before,
+        index.name,
+        index.version,
+        sha256=index.digest,
+        size_bytes=len(index.to_bytes()),
+        now_s=SystemClock().now_s(),
+    )
+    return None if found is None else _signable(context, before, found, signing)
+
+
+def _signable(
+    context: typer.Context,
+    before: Authored,
+    found: tuple[str, Document],
+    signing: Signing,
+) -> tuple[Authored, Authored, list[KeySigner]]:
+    """Return both metadata and the keys, or refuse at once what nobody at hand may sign.
+
+    Raises:
+        ArgumentError: No key at hand may sign the list.
+    """
+    from controller.metadata.edit import put
+
+    role, document = found
+    signers = open_keys(context, signing.keys, signing.secret_file)
+    allowed = before.keys(role)
+    if signing.draft is None and not any(s.public_key.keyid in allowed for s in signers):
+        raise ArgumentError(
+            f"devices take only what is listed, and no key at hand may sign the list {role}",
+            remedy="add --key with a key of that role (`fleet key status`), such as release.key; "
+            "or --draft FILE, to let somebody else sign",
+        )
+    return before, put(before, role, document), signers
+
+
+def _publish(context: typer.Context, package: Path, signing: Signing, *, as_json: bool) -> None:
+    release = _published(context, package, signing)
     if as_json:
         write_json(release)
         return
@@ -162,17 +248,25 @@ def release_show(
 
 
 def release_revoke(
-    context: typer.Context, release: ReleaseArgument, as_json: JsonOption = False
+    context: typer.Context,
+    release: ReleaseArgument,
+    keys: KeysOption = None,
+    secret_file: SecretOption = None,
+    draft: DraftOption = None,
+    as_json: JsonOption = False,
 ) -> None:
     """Forbid further rollouts of a release, and say which devices run it.
 
     They go on running it. The answer has the commands that bring them back to what they had before.
+    With a key that may list releases of the model it is taken out of the list, too: then not even
+    the thief of the controller's keys can order it.
 
     Examples:
         fleet release revoke detector:1.0.0
     """
     with connect(context) as api:
         found = api.send("POST", f"/v1/releases/{segment(release)}/revoke", Release)
+        _unlist(context, api, found, Signing(keys, secret_file, draft))
     if as_json:
         write_json(found)
         return
@@ -182,6 +276,28 @@ def release_revoke(
         _show_running(found.running)
         write()
         write_lines(way_back(found.running))
+
+
+def _unlist(context: typer.Context, api: ApiClient, release: Release, signing: Signing) -> None:
+    """Take a release out of its list, if a key is at hand that may sign that."""
+    before = current(api)
+    if before is None:
+        return
+    from controller.metadata.edit import put, without_release
+
+    found = without_release(before, release.name, release.version, SystemClock().now_s())
+    if found is None:
+        return
+    role, document = found
+    signers = open_keys(context, signing.keys, signing.secret_file)
+    allowed = before.keys(role)
+    if signing.draft is None and not any(s.public_key.keyid in allowed for s in signers):
+        remark(
+            f"{release.name}:{release.version} is still on the trusted list {role}; to take it "
+            "out, repeat this with --key KEY"
+        )
+        return
+    finish(api, before, put(before, role, document), signers, signing.draft)
 
 
 def way_back(running: list[RunningDevice]) -> list[str]:

@@ -177,6 +177,28 @@ def with_model(before: Authored, model: str, keys: RoleKeys, now_s: float) -> Me
     return document
 
 
+def moved(before: Authored, model: str, keys: RoleKeys, now_s: float) -> Authored:
+    """Return metadata in which the releases of one model have a role of their own, unsigned.
+
+    Those that are listed already move to its list.
+
+    Raises:
+        MetadataError: The model cannot have a role, or has one.
+    """
+    after = put(before, TARGETS, with_model(before, model, keys, now_s))
+    own = new_list(now_s)
+    own.signed.version = next_version(0, now_s)
+    for role, listed in before.lists.items():
+        paths = [path for path in listed.signed.targets if path.startswith(target_path(model, ""))]
+        if not paths:
+            continue
+        rest = _next(listed, now_s)
+        for path in paths:
+            own.signed.targets[path] = rest.signed.targets.pop(path)
+        after = put(after, role, rest)
+    return put(after, model, own)
+
+
 def renewed(before: Authored, role: str, now_s: float) -> Document:
     """Return the document of a role as it is, with a new life, unsigned.
 

@@ -9,9 +9,3 @@ class MetadataError(ControllerError):
     """Metadata is malformed, does not follow what holds, or lacks signatures."""
 
     code = "controller.metadata"
-
-
-class NoMetadataError(ControllerError):
-    """This fleet has no trusted metadata."""
-
-    code = "controller.metadata.none"

@@ -12,10 +12,11 @@ Rules:
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
-from tuf.api.metadata import Snapshot, Timestamp
+from tuf.api.metadata import Root, Snapshot, Timestamp
 
 from controller.errors import StorageError
 from controller.metadata.documents import Authored, assembled, changed, check, read
@@ -26,7 +27,7 @@ from wire.errors import FleetError
 from wire.files import PRIVATE, write_atomic
 from wire.messages import MetadataFile
 from wire.metadata import MetadataFiles, parse_file_name
-from wire.trust.roles import ROOT, TARGETS
+from wire.trust.roles import ROOT, SNAPSHOT, TARGETS, TIMESTAMP
 
 FOLDER: Final = "metadata"
 AUTHORED_FILE: Final = "authored.json"
@@ -114,10 +115,25 @@ def authored_of(files: tuple[MetadataFile, ...]) -> Authored:
     Raises:
         MetadataError: One is missing, malformed or not signed.
     """
+    return _of(files, checked=True)
+
+
+def draft_of(files: tuple[MetadataFile, ...]) -> Authored:
+    """Return the metadata that files hold of which the newest may lack signatures.
+
+    Raises:
+        MetadataError: One is missing or malformed.
+    """
+    return _of(files, checked=False)
+
+
+def _of(files: tuple[MetadataFile, ...], *, checked: bool) -> Authored:
     by_role: dict[str, bytes] = {}
     roots: list[tuple[int, bytes]] = []
     for file in files:
         role, version = parse_file_name(file.name)
+        if role in {SNAPSHOT, TIMESTAMP}:
+            continue  # the controller makes them
         if role == ROOT:
             roots.append((version or 0, file.content.encode()))
         else:
@@ -131,6 +147,11 @@ def authored_of(files: tuple[MetadataFile, ...]) -> Authored:
     later = tuple(
         MetadataFile(name=f"{version}.{ROOT}", content=data.decode()) for version, data in roots[1:]
     )
+    if not checked and later:
+        made = changed(made, later[:-1])
+        last = later[-1].content.encode()
+        return replace(made, roots=(*made.roots, last), root=read(last, Root))
     made = changed(made, later)
-    check(made)
+    if checked:
+        check(made)
     return made

@@ -14,8 +14,9 @@ from __future__ import annotations
 
 import logging
 import threading
+from collections import deque
 from collections.abc import Sequence
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 import msgspec
 
@@ -38,6 +39,10 @@ RESEND_EVERY_S = 15.0
 MAX_RESENT = 500
 """The greatest number of devices that one pass reminds; the next pass reminds others."""
 
+DESIRED_STEPS = 4
+MAX_MARKS = 64
+"""How many are remembered: a device may answer to one of some days ago."""
+
 ONE_MODEL = "update the agent, or take the others away with `fleet model remove`"
 
 _log = logging.getLogger(__name__)
@@ -51,6 +56,27 @@ class Publisher(Protocol):
         ...
 
 
+class Timely(Protocol):
+    """Knows how new what is signed now is."""
+
+    @property
+    def timestamp(self) -> int:
+        """The version of the newest timestamp of trusted metadata."""
+        ...
+
+    @property
+    def desired_s(self) -> float:
+        """How long a desired state counts."""
+        ...
+
+
+class Mark(NamedTuple):
+    """What is added to a document when it is sent."""
+
+    expires_at_s: float
+    timestamp: int
+
+
 class Director:
     """Publishes desired states.
 
@@ -60,6 +86,7 @@ class Director:
         transfers: Which devices fetch, and were heard of late.
         key: The director's private key.
         clock: Wall time and durations.
+        metadata: Says how new a desired state is; None for a fleet without trusted metadata.
     """
 
     def __init__(
@@ -69,7 +96,11 @@ class Director:
         transfers: Transfers,
         key: SigningKey,
         clock: Clock,
+        *,
+        metadata: Timely | None = None,
     ) -> None:
+        self._metadata = metadata
+        self._marks: deque[Mark] = deque(maxlen=MAX_MARKS)
         self._database = database
         self._publisher = publisher
         self._transfers = transfers
@@ -164,20 +195,44 @@ class Director:
         )
 
     def sign(self, document: Document) -> bytes:
-        """Return a desired state as it is sent: the same bytes for the same document.
+        """Return a desired state as it is sent.
+
+        The same document gives the same bytes, but for when it expires and the newest timestamp.
 
         Raises:
             WireFormatError: It has several models, and the agent of the device has one.
         """
+        return self._signed(document, self._mark())
+
+    def _signed(self, document: Document, mark: Mark | None) -> bytes:
         told = msgspec.structs.replace(document.desired, has_sources=True)
+        if mark is not None:
+            told = msgspec.structs.replace(
+                told, expires_at_s=mark.expires_at_s, timestamp=mark.timestamp
+            )
         payload = desired_to_json(told, form=document.form)
         return seal(payload, payload_type=DESIRED_PAYLOAD_TYPE, keys=(self._key,))
 
+    def _mark(self) -> Mark | None:
+        """Return until when what is signed now counts, in steps of a part of its life."""
+        metadata = self._metadata
+        if metadata is None or not metadata.timestamp:
+            return None
+        step_s = metadata.desired_s / DESIRED_STEPS
+        end_s = (self._clock.now_s() // step_s + 1) * step_s + metadata.desired_s
+        mark = Mark(end_s, metadata.timestamp)
+        with self._lock:
+            if mark not in self._marks:
+                self._marks.append(mark)
+        return mark
+
     def is_newest(self, documents: Sequence[Document], sha256: str) -> bool:
         """Tell whether one of some desired states is sent as bytes of this digest."""
+        with self._lock:
+            marks: list[Mark | None] = [*self._marks, None]
         for document in documents:
             try:
-                if sha256_hex(self.sign(document)) == sha256:
+                if any(sha256_hex(self._signed(document, mark)) == sha256 for mark in marks):
                     return True
             except WireFormatError:  # it was never sent
                 continue

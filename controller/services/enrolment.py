@@ -39,6 +39,7 @@ from controller.services.enrol_requests import (
     account_client_id,
     check_request,
 )
+from controller.services.metadata import FleetMetadata
 from controller.services.valid_tokens import ValidTokens
 from controller.store import devices, hellos, policy_choices, tokens
 from controller.store.database import Database
@@ -51,7 +52,14 @@ from wire.enrolment import (
     return_password,
 )
 from wire.errors import FleetError, WireFormatError
-from wire.messages import ENROL_PAYLOAD_TYPE, EnrolAnswer, EnrolReply, EnrolRequest, decode_message
+from wire.messages import (
+    ENROL_PAYLOAD_TYPE,
+    EnrolAnswer,
+    EnrolReply,
+    EnrolRequest,
+    MetadataVersions,
+    decode_message,
+)
 from wire.trust.envelope import SigningKey, seal
 from wire.trust.root import encode_key
 
@@ -93,6 +101,7 @@ class Enrolment:
         publisher: Sends the answers.
         key: The director's private key, which signs the answers.
         clock: Wall time and durations.
+        metadata: What a new device needs to know the director; None for a fleet without it.
     """
 
     def __init__(
@@ -102,7 +111,10 @@ class Enrolment:
         publisher: Publisher,
         key: SigningKey,
         clock: Clock,
+        *,
+        metadata: FleetMetadata | None = None,
     ) -> None:
+        self._metadata = metadata
         self._database = database
         self._access = access
         self._publisher = publisher
@@ -129,8 +141,12 @@ class Enrolment:
             return
         self._came.clear()  # before the call: the broker may lose its accounts while it answers
         self._return_due_s = now_s + TRY_AGAIN_S
-        password = return_password(encode_key(self._key.public_key))
-        self._access.allow_enrolment(enrol_username(password), password)
+        # Devices with a trust file know the director's key, those with metadata the fleet's name.
+        names: tuple[str, ...] = (encode_key(self._key.public_key),)
+        if self._metadata is not None:
+            names += self._metadata.fleet_names
+        for password in map(return_password, names):
+            self._access.allow_enrolment(enrol_username(password), password)
         self._return_due_s = float("inf")
 
     def create_token(self, request: TokenRequest) -> Token:
@@ -289,6 +305,9 @@ class Enrolment:
             accepted=answer.accepted,
             reason=answer.reason,
             signed=signed.decode(),
+            metadata=msgspec.UNSET
+            if self._metadata is None
+            else self._metadata.lacking(MetadataVersions(root=1), ()),
         )
         self._publisher.publish(topics.enrol_reply(answer.device), to_json(reply))
 

@@ -21,6 +21,7 @@ from controller.domain.peer_urls import Network, why_refused
 from controller.services.director import Director, Publisher
 from controller.services.enrolment import MAX_REQUEST_BYTES, Enrolment
 from controller.services.measurements import Measurements
+from controller.services.metadata import FleetMetadata
 from controller.services.own_messages import own_message
 from controller.services.transfers import Transfers
 from controller.store import desired, device_status, hellos, reports
@@ -76,6 +77,7 @@ class Ingest:
         publisher: Sends the acknowledgements.
         peer_networks: Where devices may serve others.
         clock: Wall time.
+        metadata: Answers a hello before the director does; None for a fleet without it.
     """
 
     def __init__(  # noqa: PLR0913 - one parameter for each part that takes messages
@@ -90,7 +92,9 @@ class Ingest:
         publisher: Publisher,
         peer_networks: Sequence[Network],
         clock: Clock,
+        metadata: FleetMetadata | None = None,
     ) -> None:
+        self._metadata = metadata
         self._database = database
         self._director = director
         self._measurements = measurements
@@ -143,7 +147,12 @@ class Ingest:
             )
         if known is None:
             self._refuse("ingest.stranger", device, "not enrolled")
-        elif answer:
+            return
+        versions = hello.metadata
+        if self._metadata is not None and not isinstance(versions, msgspec.UnsetType):
+            self._metadata.greet(device, versions)
+            answer = answer or versions.lacks_desired
+        if answer:
             self._director.publish([device])
 
     def _peer_url(self, hello: Hello) -> str | None:

@@ -249,6 +249,16 @@ def move(session: Session, device: str, target: DeviceState) -> None:
         )
 
 
+def online(session: Session) -> list[str]:
+    """Return the enrolled devices that are online, sorted."""
+    statement = (
+        select(DeviceRow.id)
+        .where(DeviceRow.online.is_(True), DeviceRow.state == DeviceState.ENROLLED)
+        .order_by(DeviceRow.id)
+    )
+    return list(session.scalars(statement))
+
+
 def count_silent(session: Session, *, since_s: float) -> int:
     """Return how many devices are recorded as online but have sent nothing since a time."""
     statement = (

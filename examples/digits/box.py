@@ -241,7 +241,7 @@ class Box:
             f"device = {json.dumps(name)}",
             f"state_dir = {json.dumps(str(directory / 'state'))}",
             f"profile = {json.dumps(str(profile))}",
-            f"trust = {json.dumps(str(self.home / 'trust.json'))}",
+            f"trust = {json.dumps(str(self.home / 'root.json'))}",
             f"token_file = {json.dumps(str(directory / 'token'))}",
             f"sysfs_root = {json.dumps(str(board.root))}",
             "sense_interval_s = 0.5",

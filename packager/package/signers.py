@@ -19,7 +19,7 @@ import os
 import stat
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 
 from cryptography.hazmat.primitives.asymmetric import ec, ed25519
 from cryptography.hazmat.primitives.serialization import (
@@ -53,6 +53,9 @@ KINDS: Final = ("ed25519", "ecdsa")
 _OTHERS: Final = stat.S_IRWXG | stat.S_IRWXO
 _PEM: Final = b"-----BEGIN "
 _NAME_A_KEY: Final = "name a key of `fleet key generate`"
+
+KeySigner: TypeAlias = Signer
+"""What signs with a key that was opened."""
 
 Secret = Callable[[str], str]
 """Returns the passphrase or PIN of a key; takes what is asked for, in words."""

@@ -108,10 +108,9 @@ class Repository:
 
     def change(self, role: str, document: Document) -> None:
         """Put a changed document into the metadata, signed by all keys, and renew."""
-        before = self.authored
-        after = with_stale(put(before, role, document), self.now_s)
+        after = with_stale(put(self.authored, role, document), self.now_s)
         everybody = [signer_of(seed) for seeds in self.seeds.values() for seed in seeds]
-        self.authored = signed(before, after, everybody)
+        self.authored = signed(after, everybody)
         check(self.authored)
         self.renew()
 
@@ -154,9 +153,8 @@ class Repository:
         if role == ROOT:
             self.seeds[role] = [new, *gone[1:]]
             document.signatures.clear()
-            before, after = self.authored, put(self.authored, ROOT, document)
             signers = [signer_of(seed) for seed in (*gone, new)]
-            self.authored = signed(before, after, signers)
+            self.authored = signed(put(self.authored, ROOT, document), signers)
             self.renew()
             return
         self.change(ROOT if role in {TARGETS, SNAPSHOT, TIMESTAMP} else TARGETS, document)

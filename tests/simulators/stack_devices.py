@@ -8,11 +8,17 @@ from typing import Any
 
 import httpx
 
+from controller.metadata.edit import put, with_release
+from controller.metadata.online import signer_of
+from controller.metadata.signing import changed_files, signed
+from controller.metadata.store import authored_of
 from tests.simulators.agent_process import At, Device
 from tests.simulators.packages import SignedPackage
 from tests.simulators.patience import until
 from tests.simulators.stack import Stack
+from wire.clock import SystemClock
 from wire.codec import sha256_hex
+from wire.messages import MetadataFile
 
 
 class StackDevice(Device):
@@ -34,7 +40,7 @@ class StackDevice(Device):
         super().__init__(directory, At(stack.broker_port if port is None else port))
         self.name = name
         self._stack = stack
-        (directory / "trust.json").write_bytes((stack.home / "trust.json").read_bytes())
+        (directory / "trust.json").write_bytes((stack.home / "root.json").read_bytes())
         (directory / "token").write_text(f"{token}\n")
         lines = self.config_path.read_text().splitlines()
         lines[0] = f"device = {json.dumps(name)}"
@@ -70,6 +76,26 @@ class StackDevice(Device):
         return until(find, lambda: f"an install by {self.name}: {self.installs()}")
 
 
+def list_release(stack: Stack, api: httpx.Client, made: SignedPackage) -> None:
+    """Put a package on the fleet's trusted list, with the stack's own key."""
+    files = api.get("/v1/metadata/files").raise_for_status().json()["files"]
+    before = authored_of(tuple(MetadataFile(name=n, content=c) for n, c in files.items()))
+    index = made.index
+    found = with_release(
+        before,
+        index.name,
+        index.version,
+        sha256=made.digest,
+        size_bytes=len(index.to_bytes()),
+        now_s=SystemClock().now_s(),
+    )
+    if found is None:
+        return
+    after = signed(put(before, *found), [signer_of(stack.release_key.read_bytes())])
+    changes = {file.name: file.content for file in changed_files(before, after)}
+    api.post("/v1/metadata", json={"files": changes}).raise_for_status()
+
+
 def publish(stack: Stack, made: SignedPackage) -> None:
     """Publish a release that the stack's own key has signed."""
     token = (stack.home / "api.token").read_text().strip()
@@ -78,6 +104,7 @@ def publish(stack: Stack, made: SignedPackage) -> None:
         headers={"Authorization": f"Bearer {token}"},
         trust_env=False,
     ) as api:
+        list_release(stack, api, made)
         for blob in made.blobs:
             api.put(f"/v1/blobs/{sha256_hex(blob)}", content=blob).raise_for_status()
         body = {"envelope_sha256": made.ref.envelope_sha256}

@@ -1,0 +1,381 @@
+"""`fleet key ...`: keys that sign, and trusted metadata that says what each may sign."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from controller.cli.arguments import JsonOption
+from controller.cli.client import connect
+from controller.cli.commands import Commands, add_group
+from controller.cli.errors import ArgumentError
+from controller.cli.output import write_json
+from controller.cli.signing import (
+    DraftOption,
+    KeysOption,
+    SecretOption,
+    finish,
+    needed,
+    open_keys,
+    read_draft,
+    secret_of,
+)
+from controller.schemas import MetadataState, MetadataSubmission
+from wire.clock import SystemClock
+from wire.console.output import remark, write, write_fields, write_table
+from wire.console.text import local_time
+
+RoleArgument = Annotated[
+    str,
+    typer.Argument(
+        metavar="ROLE",
+        help="root, targets, snapshot, timestamp, director, releases, or a model that has a role "
+        "of its own.",
+    ),
+]
+NewKeysOption = Annotated[
+    list[str],
+    typer.Option(
+        "--to",
+        metavar="KEY",
+        help="The new key: as for --key, or a file with its public half; may be given more than "
+        "once.",
+    ),
+]
+ThresholdOption = Annotated[
+    int | None,
+    typer.Option(metavar="N", min=1, help="How many keys must sign; as many as now by default."),
+]
+
+
+def register(app: typer.Typer) -> None:
+    """Add the commands."""
+    commands: Commands = {
+        "generate": key_generate,
+        "show": key_show,
+        "init": key_init,
+        "status": key_status,
+        "rotate": key_rotate,
+        "revoke": key_revoke,
+        "delegate": key_delegate,
+        "sign": key_sign,
+        "submit": key_submit,
+        "export": key_export,
+    }
+    add_group(app, "key", "Make keys, and say what each may sign.", commands)
+
+
+def key_generate(
+    file: Annotated[Path, typer.Argument(metavar="FILE", help="File to write the key to.")],
+    kind: Annotated[
+        str, typer.Option(metavar="KIND", help="ed25519, or ecdsa on the curve P-256.")
+    ] = "ed25519",
+    secret_file: SecretOption = None,
+) -> None:
+    """Make a signing key, and print its name and public half.
+
+    With --passphrase-file, or of the kind ecdsa, the file is PEM; else it has 32 secret bytes.
+
+    Examples:
+        fleet key generate release.key
+        fleet key generate root-4.key --passphrase-file root-4.txt
+    """  # noqa: DOC501 - is the help text
+    from packager.package.keys import generate_key
+    from packager.package.signers import KINDS, generate_pem
+    from wire.trust.root import encode_key
+
+    if kind not in KINDS:
+        raise ArgumentError(f"--kind: {kind!r} is none", remedy=f"use one of: {', '.join(KINDS)}")
+    if kind == "ed25519" and secret_file is None:
+        key = generate_key(file)
+        write_fields((("key id", key.keyid), ("public key", encode_key(key.public_key))))
+        return
+    passphrase = secret_of(secret_file)("passphrase") if secret_file is not None else ""
+    public = generate_pem(file, kind, passphrase)
+    write_fields((("key id", public.keyid), ("kind", public.scheme)))
+
+
+def key_show(
+    key: Annotated[
+        str, typer.Argument(metavar="KEY", help="A key: as for --key of `fleet key sign`.")
+    ],
+    output: Annotated[
+        Path | None,
+        typer.Option("--output", "-o", metavar="FILE", help="Write the public half as PEM."),
+    ] = None,
+    secret_file: SecretOption = None,
+) -> None:
+    """Print the name and the public half of a key.
+
+    Examples:
+        fleet key show release.key
+        fleet key show 'hsm:2?label=fleet' -o root-2.pem
+    """  # noqa: DOC501 - is the help text
+    import base64
+
+    from packager.package.signers import open_public, public_pem
+    from wire.files import PUBLIC, write_atomic
+
+    public = open_public(key, secret_of(secret_file))
+    if output is not None:
+        try:
+            write_atomic(output, public_pem(public), mode=PUBLIC)
+        except OSError as exc:
+            raise ArgumentError(f"cannot write {output}: {exc.strerror}") from exc
+        remark(f"wrote {output}")
+    text = str(public.keyval["public"])
+    if public.keytype == "ed25519":
+        text = base64.b64encode(bytes.fromhex(text)).decode()
+    write_fields((("key id", public.keyid), ("public key", text.strip())))
+
+
+def key_init(
+    directory: Annotated[Path, typer.Argument(metavar="DIR", help="The controller's directory.")],
+    offline_keys: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="DIR",
+            help="Where release.key lies and the new keys go; DIR-offline by default.",
+        ),
+    ] = None,
+) -> None:
+    """Make the first trusted metadata of a fleet that an earlier version made without it.
+
+    `fleet init` does this for a new fleet. Start the controller again afterwards, publish each
+    release again, and give root.json to the devices (docs/security.md).
+
+    Examples:
+        fleet key init my-fleet
+    """
+    from controller.app.existing_trust import add_metadata
+
+    root = add_metadata(directory, offline_keys)
+    write(f"made {root}, which devices get as `trust` in agent.toml")
+    remark("start the controller again, then publish each release again")
+
+
+def key_status(context: typer.Context, as_json: JsonOption = False) -> None:
+    """Show who may sign what, and until when it counts.
+
+    Examples:
+        fleet key status
+    """
+    with connect(context) as api:
+        found = api.get("/v1/metadata", MetadataState)
+    if as_json:
+        write_json(found)
+        return
+    show_state(found)
+
+
+def key_rotate(
+    context: typer.Context,
+    role: RoleArgument,
+    to: NewKeysOption,
+    at_once: Annotated[
+        bool,
+        typer.Option(
+            "--at-once", help="Take all other keys from the role: one of them is stolen or lost."
+        ),
+    ] = False,
+    threshold: ThresholdOption = None,
+    keys: KeysOption = None,
+    secret_file: SecretOption = None,
+    draft: DraftOption = None,
+) -> None:
+    """Give a role a new key.
+
+    The others stay until `fleet key revoke` takes them, so that what they have signed goes on to
+    count. What only they have signed is signed again, if a new key is at hand.
+
+    Examples:
+        fleet key rotate director --to my-fleet/keys/director-2.key
+        fleet key rotate root --to root-4.pem --key root-1.key --draft root.json
+        fleet key rotate timestamp --to my-fleet/keys/timestamp-2.key --at-once
+    """
+    from packager.package.signers import open_public
+
+    added = [open_public(key, secret_of(secret_file)) for key in to]
+    with connect(context) as api:
+        before = needed(api)
+        kept = {key.keyid for key in added}
+        removed = [keyid for keyid in before.keys(role) if at_once and keyid not in kept]
+    _change(
+        context, role, added, removed, threshold, keys=keys, secret_file=secret_file, draft=draft,
+    )  # fmt: skip
+
+
+def key_revoke(
+    context: typer.Context,
+    role: RoleArgument,
+    keyid: Annotated[
+        str,
+        typer.Argument(metavar="KEYID", help="Name of the key, or the first digits of it."),
+    ],
+    threshold: ThresholdOption = None,
+    keys: KeysOption = None,
+    secret_file: SecretOption = None,
+    draft: DraftOption = None,
+) -> None:
+    """Take a key from a role: what it signs counts no more.
+
+    Examples:
+        fleet key revoke director 6f0c81d2
+    """  # noqa: DOC501 - is the help text
+    with connect(context) as api:
+        found = [name for name in needed(api).keys(role) if keyid and name.startswith(keyid)]
+    if len(found) != 1:
+        raise ArgumentError(
+            f"{len(found)} keys of {role} begin with {keyid!r}",
+            remedy="`fleet key status` shows their names",
+        )
+    _change(context, role, [], found, threshold, keys=keys, secret_file=secret_file, draft=draft)
+
+
+def key_delegate(
+    context: typer.Context,
+    model: Annotated[str, typer.Argument(metavar="MODEL", help="Name of the model's packages.")],
+    to: NewKeysOption,
+    threshold: ThresholdOption = None,
+    keys: KeysOption = None,
+    secret_file: SecretOption = None,
+    draft: DraftOption = None,
+) -> None:
+    """Give the releases of one model a role of their own: only its keys list them from then on.
+
+    Those that are listed already move to the new list.
+
+    Examples:
+        fleet key delegate detector --to detector-team.pem --draft detector.json
+    """
+    from controller.metadata.edit import RoleKeys, moved
+    from packager.package.signers import open_public
+
+    added = tuple(open_public(key, secret_of(secret_file)) for key in to)
+    signers = open_keys(context, [*(keys or ()), *to] if keys else keys, secret_file)
+    with connect(context) as api:
+        before = needed(api)
+        after = moved(before, model, RoleKeys(added, threshold or 1), SystemClock().now_s())
+        _tell(finish(api, before, after, signers, draft))
+
+
+def key_sign(
+    context: typer.Context,
+    what: Annotated[
+        str,
+        typer.Argument(
+            metavar="WHAT", help="A draft to add signatures to, or a role to sign for another year."
+        ),
+    ],
+    keys: KeysOption = None,
+    secret_file: SecretOption = None,
+    draft: DraftOption = None,
+) -> None:
+    """Sign a draft, or the file of a role as it is for another year.
+
+    A draft is signed without a controller: carry it to where the key is. `fleet key submit` sends
+    it when it is signed enough.
+
+    Examples:
+        fleet key sign root.json --key /media/stick/root-2.key
+        fleet key sign targets --key my-fleet-offline/targets.key
+    """
+    from controller.metadata.edit import put, renewed
+    from controller.metadata.signing import with_stale
+
+    signers = open_keys(context, keys, secret_file)
+    if Path(what).is_file():
+        found = read_draft(Path(what))
+        finish(None, found, found, signers, draft or Path(what))
+        return
+    now_s = SystemClock().now_s()
+    with connect(context) as api:
+        before = needed(api)
+        after = with_stale(put(before, what, renewed(before, what, now_s)), now_s)
+        _tell(finish(api, before, after, signers, draft))
+
+
+def key_submit(
+    context: typer.Context,
+    draft: Annotated[Path, typer.Argument(metavar="DRAFT", help="A draft that is signed.")],
+) -> None:
+    """Send a signed draft to the controller.
+
+    Examples:
+        fleet key submit root.json
+    """
+    after = read_draft(draft)
+    with connect(context) as api:
+        _tell(finish(api, needed(api), after, [], None))
+
+
+def key_export(
+    context: typer.Context,
+    to: Annotated[Path, typer.Argument(metavar="FILE", help="File to write.")],
+) -> None:
+    """Write the newest metadata to a file, for a device without a network.
+
+    Examples:
+        fleet key export /media/stick/metadata.json
+    """  # noqa: DOC501 - is the help text
+    from wire.codec import to_json
+    from wire.files import PUBLIC, write_atomic
+    from wire.messages import MetadataFile
+    from wire.metadata import MetadataFiles
+
+    with connect(context) as api:
+        found = api.get("/v1/metadata/files", MetadataSubmission)
+    files = tuple(MetadataFile(name=name, content=text) for name, text in found.files.items())
+    try:
+        write_atomic(to, to_json(MetadataFiles(files=files)), mode=PUBLIC)
+    except OSError as exc:
+        raise ArgumentError(f"cannot write {to}: {exc.strerror}") from exc
+    write(f"wrote {to}; on the device: fleet-agent trust {to}")
+
+
+def show_state(state: MetadataState) -> None:
+    """Print who may sign what."""
+    rows = [
+        (
+            role.role,
+            role.version or "-",
+            local_time(role.expires_at_s) if role.expires_at_s is not None else "-",
+            f"{role.threshold} of {len(role.keys)}",
+            "-" if role.releases is None else role.releases,
+            ", ".join(key[:16] for key in role.keys),
+        )
+        for role in state.roles
+    ]
+    write_table(("ROLE", "VERSION", "EXPIRES", "SIGN", "RELEASES", "KEYS"), rows)
+
+
+def _change(
+    context: typer.Context,
+    role: str,
+    added: list,  # type: ignore[type-arg]
+    removed: list[str],
+    threshold: int | None,
+    *,
+    keys: list[str] | None,
+    secret_file: Path | None,
+    draft: Path | None,
+) -> None:
+    """Change who may sign a role, and sign that."""
+    from controller.metadata.edit import put, with_keys
+    from controller.metadata.signing import with_stale
+    from wire.trust.roles import ROOT, TARGETS, TOP_LEVEL
+
+    signers = open_keys(context, keys, secret_file)
+    now_s = SystemClock().now_s()
+    with connect(context) as api:
+        before = needed(api)
+        document = with_keys(before, role, now_s, add=added, remove=removed, threshold=threshold)
+        after = put(before, ROOT if role in TOP_LEVEL else TARGETS, document)
+        _tell(finish(api, before, with_stale(after, now_s), signers, draft))
+
+
+def _tell(state: MetadataState | None) -> None:
+    if state is not None:
+        show_state(state)

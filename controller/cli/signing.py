@@ -1,0 +1,259 @@
+"""What commands share that change trusted metadata: keys at hand, drafts, and sending it.
+
+Rules:
+- A change is signed here, never at the controller: it has no key for it.
+- A change that lacks signatures is written into a file for the next one who signs; nothing is sent.
+"""
+
+from __future__ import annotations
+
+import getpass
+import os
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from controller.cli.arguments import ConnectionOptions
+from controller.cli.client import ApiClient
+from controller.cli.errors import ArgumentError, FaultError
+from controller.schemas import MetadataState, MetadataSubmission
+from wire.console.output import remark, write
+from wire.files import open_file
+
+if TYPE_CHECKING:
+    from controller.metadata.documents import Authored
+    from packager.package.signers import KeySigner
+    from wire.messages import MetadataFile
+
+MAX_SECRET_BYTES = 4096
+MAX_DRAFT_BYTES = 64 * 1024 * 1024
+
+KeysOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--key",
+        metavar="KEY",
+        envvar="FLEET_KEY",
+        help="A key to sign with: a file, hsm:NUMBER?label=TOKEN, awskms:, gcpkms:, azurekms: or "
+        "hv:; may be given more than once. The default is all keys that `fleet init` made beside "
+        "the controller's directory, while they are there.",
+    ),
+]
+SecretOption = Annotated[
+    Path | None,
+    typer.Option(
+        "--passphrase-file",
+        metavar="FILE",
+        envvar="FLEET_PASSPHRASE_FILE",
+        help="The passphrase or PIN of the keys, on one line. The default is to ask for it.",
+    ),
+]
+DraftOption = Annotated[
+    Path | None,
+    typer.Option(
+        "--draft",
+        metavar="FILE",
+        help="Where signatures are missing: write the change to this file, for the next one who "
+        "signs.",
+    ),
+]
+
+
+def current(api: ApiClient) -> Authored | None:
+    """Return what people have signed of the fleet's metadata; None for a fleet without it.
+
+    Raises:
+        FaultError: The controller refuses.
+        FleetError: It does not answer, or its metadata cannot be believed.
+    """
+    from controller.metadata.store import authored_of
+
+    try:
+        found = api.get("/v1/metadata/files", MetadataSubmission)
+    except FaultError as exc:
+        if exc.status == 404:  # noqa: PLR2004 - HTTP; also a controller of an earlier version
+            return None
+        raise
+    return authored_of(_files(found))
+
+
+def needed(api: ApiClient) -> Authored:
+    """Return what people have signed of the fleet's metadata.
+
+    Raises:
+        ArgumentError: The fleet has none.
+    """
+    if (found := current(api)) is None:
+        raise ArgumentError(
+            "this fleet has no trusted metadata",
+            remedy="make it with `fleet key init DIR`, DIR being the controller's directory",
+        )
+    return found
+
+
+def open_keys(
+    context: typer.Context, keys: Sequence[str] | None, secret_file: Path | None
+) -> list[KeySigner]:
+    """Open the keys to sign with.
+
+    Args:
+        context: Says where the controller's directory is.
+        keys: As given; none for those beside the controller's directory.
+        secret_file: Has their passphrase or PIN.
+
+    Returns:
+        What signs; empty if none is at hand.
+
+    Raises:
+        KeyFileError: One cannot be used.
+    """
+    from packager.package.signers import open_signer
+
+    secret = secret_of(secret_file)
+    return [open_signer(key, secret) for key in keys or _beside(context)]
+
+
+def secret_of(secret_file: Path | None) -> Callable[[str], str]:
+    """Return what gives the passphrase or PIN of keys.
+
+    Args:
+        secret_file: A file with it; None to ask for it.
+    """
+
+    def secret(what: str) -> str:
+        if secret_file is not None:
+            return _secret(secret_file)
+        if not sys.stdin.isatty():
+            raise ArgumentError(f"the {what} is needed", remedy="add --passphrase-file FILE")
+        return getpass.getpass(f"{what}: ")
+
+    return secret
+
+
+def finish(
+    api: ApiClient | None,
+    before: Authored,
+    after: Authored,
+    signers: Sequence[KeySigner],
+    draft: Path | None,
+) -> MetadataState | None:
+    """Sign a change and send it, or write it down for the next one who signs.
+
+    Args:
+        api: The controller; None to write it down in any case.
+        before: What holds.
+        after: What shall hold.
+        signers: The keys at hand.
+        draft: Where to write a change that lacks signatures.
+
+    Returns:
+        What holds now; None if it was written down.
+
+    Raises:
+        ArgumentError: Signatures are missing, and nothing says where to write it.
+        FleetError: The controller refuses it.
+    """
+    from controller.metadata.signing import changed_files, lacking, signed
+
+    after = signed(after, signers)
+    missing = lacking(after)
+    if api is None or missing:
+        told = "; ".join(
+            f"{role} has {found.valid} of {found.needed} signatures"
+            for role, found in missing.items()
+        )
+        if draft is None:
+            raise ArgumentError(
+                f"the change is not signed enough: {told}",
+                remedy="add --key for keys of these roles (`fleet key status` names them), or "
+                "--draft FILE to let others sign",
+            )
+        write_draft(draft, after)
+        write(f"wrote {draft}: {told or 'it is signed'}")
+        step = f"fleet key sign {draft} --key KEY" if missing else f"fleet key submit {draft}"
+        remark(f"next: {step}")
+        return None
+    body = MetadataSubmission(
+        files={file.name: file.content for file in changed_files(before, after)}
+    )
+    return api.send("POST", "/v1/metadata", MetadataState, body)
+
+
+def write_draft(path: Path, metadata: Authored) -> None:
+    """Write metadata that lacks signatures to a file.
+
+    Raises:
+        ArgumentError: It cannot be written.
+    """
+    from wire.codec import to_json
+    from wire.files import PUBLIC, write_atomic
+    from wire.metadata import MetadataFiles
+
+    try:
+        content = to_json(MetadataFiles(files=metadata.files()))
+        write_atomic(path, content, mode=PUBLIC)
+    except OSError as exc:
+        raise ArgumentError(f"cannot write {path}: {exc.strerror}") from exc
+
+
+def read_draft(path: Path) -> Authored:
+    """Read metadata that may lack signatures.
+
+    Raises:
+        ArgumentError: It cannot be read.
+        FleetError: It is no such file.
+    """
+    from controller.metadata.store import draft_of
+    from wire.codec import from_json
+    from wire.metadata import MetadataFiles
+
+    try:
+        with open_file(path) as file:
+            data = file.read(MAX_DRAFT_BYTES)
+    except OSError as exc:
+        raise ArgumentError(
+            f"cannot read {path}: {exc.strerror}",
+            remedy="name a file that --draft of `fleet key` wrote",
+        ) from exc
+    return draft_of(from_json(data, MetadataFiles, limit_bytes=MAX_DRAFT_BYTES).files)
+
+
+def home_of(context: typer.Context) -> Path | None:
+    """Return the controller's directory that the command line or FLEET_HOME names, or None."""
+    options = context.obj if isinstance(context.obj, ConnectionOptions) else ConnectionOptions()
+    if options.home is not None or options.url is not None:
+        return options.home
+    return Path(os.environ["FLEET_HOME"]) if os.environ.get("FLEET_HOME") else None
+
+
+def _beside(context: typer.Context) -> list[str]:
+    from controller.app.home import (
+        RELEASE_KEY_FILE,
+        ROOT_KEY_FILES,
+        TARGETS_KEY_FILE,
+        offline_directory,
+    )
+
+    home = home_of(context)
+    if home is None:
+        return []
+    names = (*ROOT_KEY_FILES, TARGETS_KEY_FILE, RELEASE_KEY_FILE)
+    paths = [offline_directory(home) / name for name in names]
+    return [str(path) for path in paths if path.exists()]
+
+
+def _files(found: MetadataSubmission) -> tuple[MetadataFile, ...]:
+    from wire.messages import MetadataFile
+
+    return tuple(MetadataFile(name=name, content=text) for name, text in found.files.items())
+
+
+def _secret(path: Path) -> str:
+    try:
+        with open_file(path) as file:
+            return file.read(MAX_SECRET_BYTES).decode(errors="replace").rstrip("\r\n")
+    except OSError as exc:
+        raise ArgumentError(f"cannot read {path}: {exc.strerror}") from exc

@@ -1,0 +1,352 @@
+"""The fleet's trusted metadata at the controller: takes what people sign, signs that it is current.
+
+Rules:
+- What people sign is taken only as a whole that verifies; then snapshot and timestamp follow.
+- A device gets what it lacks in answer to its greeting, before its desired state. While it is
+  online it gets each new timestamp. Nothing is retained at the broker: whoever may retain one
+  message there may fill its disk, and a device's greeting tells better what it needs.
+- A timestamp is renewed when a quarter of its life is left, at the latest.
+- Devices that trust newer lists than the controller has show that it was restored: the log says
+  which list must be signed again.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Final
+
+from controller.domain.faults import Faults
+from controller.metadata.documents import Authored, changed, check
+from controller.metadata.edit import WARN_S
+from controller.metadata.online import Online, OnlineSigner, sign_online
+from controller.metadata.store import MetadataStore
+from controller.schemas import MetadataState, RoleState
+from controller.services.director import Publisher
+from controller.store import desired, devices
+from controller.store.database import Database
+from wire import topics
+from wire.clock import Clock
+from wire.codec import to_json
+from wire.errors import SignatureError
+from wire.messages import MetadataFile, MetadataVersions
+from wire.metadata import split
+from wire.package.index import index_from_bytes
+from wire.trust.envelope import read_unverified, unseal
+from wire.trust.roles import DIRECTOR, ROOT, SNAPSHOT, TARGETS, TIMESTAMP, target_path
+from wire.trust.root import Role, RoleName, encode_key
+
+RENEW_SHARE: Final = 0.25
+WARN_EVERY_S: Final = 86_400.0
+_log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Lives:
+    """How long what the controller signs counts, in seconds."""
+
+    timestamp_s: float
+    desired_s: float
+
+
+class FleetMetadata:
+    """The trusted metadata of the fleet; it also says whom devices believe.
+
+    Args:
+        store: Where it is.
+        signers: Of the snapshot and of the timestamp.
+        publisher: The way to the devices.
+        database: Knows the devices.
+        clock: Wall time and durations.
+        lives: How long what the controller signs counts.
+
+    Raises:
+        MetadataError: What is stored cannot be believed.
+        StorageError: It cannot be read.
+    """
+
+    def __init__(
+        self,
+        store: MetadataStore,
+        signers: tuple[OnlineSigner, OnlineSigner],
+        publisher: Publisher,
+        database: Database,
+        clock: Clock,
+        *,
+        lives: Lives,
+    ) -> None:
+        self._store = store
+        self._signers = signers
+        self._publisher = publisher
+        self._database = database
+        self._clock = clock
+        self._lives = lives
+        self._lock = threading.RLock()
+        self._behind = Faults()
+        self._warned_s = float("-inf")
+        self._authored = store.authored()
+        self._online = store.online()
+
+    @property
+    def authored(self) -> Authored:
+        """What people have signed."""
+        return self._authored
+
+    @property
+    def director(self) -> Role:
+        """The keys that may sign desired states, now."""
+        keys = self._authored.keys(DIRECTOR).values()
+        return Role(
+            keys=tuple(encode_key(bytes.fromhex(key.keyval["public"])) for key in keys),
+            threshold=self._authored.threshold(DIRECTOR),
+        )
+
+    @property
+    def fleet_names(self) -> tuple[str, ...]:
+        """The name of the fleet."""
+        return (self._authored.fleet,)
+
+    @property
+    def timestamp(self) -> int:
+        """The version of the newest timestamp; 0 if none could be signed."""
+        return self._online.timestamp.signed.version if self._online is not None else 0
+
+    @property
+    def desired_s(self) -> float:
+        """How long a desired state counts."""
+        return self._lives.desired_s
+
+    def unseal(self, data: bytes, *, role: RoleName, payload_type: str) -> bytes:
+        """Verify an envelope as a device does: a package by its list, the rest by the director.
+
+        Args:
+            data: The envelope.
+            role: What vouches for it.
+            payload_type: The only type that is accepted.
+
+        Returns:
+            The payload.
+
+        Raises:
+            WireFormatError: Not an envelope.
+            SignatureError: Nothing vouches for it.
+        """
+        if role == "director":
+            director = self.director
+            return unseal(
+                data,
+                payload_type=payload_type,
+                public_keys=director.public_keys(),
+                threshold=director.threshold,
+            )
+        payload = read_unverified(data, payload_type=payload_type).payload
+        index = index_from_bytes(payload)
+        authored, path = self._authored, target_path(index.name, index.version)
+        listing = authored.role_of(path)
+        known = None if listing is None else authored.lists[listing].signed.targets.get(path)
+        if known is None or known.hashes.get("sha256") != index.digest:
+            raise SignatureError(
+                f"no trusted list has this package as {index.name}:{index.version}",
+                remedy="publish it with a key that may list it: fleet release publish "
+                "PACKAGE --key release.key",
+            )
+        return payload
+
+    def submit(self, files: Iterable[MetadataFile]) -> MetadataState:
+        """Take what people have signed, and tell the devices.
+
+        Args:
+            files: Roots, targets and lists; those that hold already change nothing.
+
+        Returns:
+            What holds now.
+
+        Raises:
+            MetadataError: It cannot be believed.
+            StorageError: It cannot be saved.
+        """
+        with self._lock:
+            after = changed(self._authored, files)
+            check(after)
+            if after.files() != self._authored.files():
+                self._store.keep_authored(after)
+                self._authored = after
+                self._sign()
+        self.tell_all()
+        return self.state()
+
+    def renew(self) -> None:
+        """Sign a new timestamp if the present one will end soon, and tell the devices.
+
+        Raises:
+            MetadataError: The controller's keys may not sign it.
+            StorageError: It cannot be saved.
+            DatabaseError: The database does not answer.
+        """
+        self._warn()
+        now_s = self._clock.now_s()
+        with self._lock:
+            online = self._online
+            if (
+                online is not None
+                and online.expires_at_s - now_s > self._due_s
+                and _fits(online, self._authored)
+            ):
+                return
+            self._sign()
+        self.tell_all()
+
+    @property
+    def _due_s(self) -> float:
+        return self._lives.timestamp_s * RENEW_SHARE
+
+    def tell_all(self) -> None:
+        """Send the newest timestamp and snapshot to the devices that are online.
+
+        Raises:
+            DatabaseError: The database does not answer.
+        """
+        online = self._online
+        if online is None:
+            return
+        with self._database.reading() as transaction:
+            names = devices.online(transaction)
+        for device in names:
+            self._send(device, online.content)
+
+    def greet(self, device: str, versions: MetadataVersions) -> None:
+        """Send a device what it lacks.
+
+        Args:
+            device: The device.
+            versions: What it has.
+
+        Raises:
+            DatabaseError: The database does not answer.
+        """
+        with self._database.reading() as transaction:
+            documents = desired.documents(transaction, (device,))
+        models = {model.name for item in documents for model in item.desired.models}
+        self._note_behind(versions)
+        self._send(device, self.lacking(versions, {*models, *versions.models}))
+
+    def lacking(
+        self, versions: MetadataVersions, models: Iterable[str]
+    ) -> tuple[MetadataFile, ...]:
+        """Return the files that somebody lacks.
+
+        Args:
+            versions: What he has.
+            models: The models whose lists he needs.
+        """
+        authored, online = self._authored, self._online
+        roles = {authored.role_of(target_path(model, "0")) for model in models}
+        wanted = {ROOT, *(role for role in roles if role is not None)}
+        known = {ROOT: versions.root, TARGETS: versions.targets, **versions.roles}
+        wanted.add(TARGETS)
+        found = []
+        for file in authored.files():
+            version, _, role = file.name.partition(".")
+            if role in wanted and int(version) > known.get(role, 0):
+                found.append(file)
+        if online is not None:
+            signed = ((SNAPSHOT, versions.snapshot), (TIMESTAMP, versions.timestamp))
+            for (role, has), file in zip(signed, online.content, strict=True):
+                newest = online.snapshot if role == SNAPSHOT else online.timestamp
+                if newest.signed.version > has:
+                    found.append(file)
+        return tuple(found)
+
+    def everything(self) -> tuple[MetadataFile, ...]:
+        """Return all files: for a device without a network, and for those who sign."""
+        online = self._online
+        return (*self._authored.files(), *(online.content if online is not None else ()))
+
+    def state(self) -> MetadataState:
+        """Return what the metadata says, for people."""
+        authored, online = self._authored, self._online
+        ends = {
+            role: authored.document(role).signed.expires.timestamp()
+            for role in (ROOT, TARGETS, *authored.lists)
+        }
+        versions = {role: int(authored.document(role).signed.version) for role in ends}
+        if online is not None:
+            for role, document in ((SNAPSHOT, online.snapshot), (TIMESTAMP, online.timestamp)):
+                ends[role] = document.signed.expires.timestamp()
+                versions[role] = int(document.signed.version)
+        return MetadataState(
+            fleet=authored.fleet,
+            roles=[
+                RoleState(
+                    role=role,
+                    version=versions.get(role),
+                    expires_at_s=ends.get(role),
+                    threshold=authored.threshold(role),
+                    keys=sorted(authored.keys(role)),
+                    releases=len(authored.lists[role].signed.targets)
+                    if role in authored.lists
+                    else None,
+                )
+                for role in authored.roles()
+            ],
+        )
+
+    def _sign(self) -> None:
+        self._online = sign_online(
+            self._authored,
+            self._online,
+            self._signers,
+            now_s=self._clock.now_s(),
+            life_s=self._lives.timestamp_s,
+        )
+        self._store.keep_online(self._online)
+
+    def _send(self, device: str, files: tuple[MetadataFile, ...]) -> None:
+        for message in split(files):
+            self._publisher.publish(topics.down(device, "metadata"), to_json(message))
+
+    def _note_behind(self, versions: MetadataVersions) -> None:
+        authored = self._authored
+        told = {TARGETS: versions.targets, **versions.roles}
+        for role in (TARGETS, *authored.lists):
+            if told.get(role, 0) > authored.document(role).signed.version and self._behind.is_first(
+                role, self._clock.monotonic_s()
+            ):
+                _log.error(
+                    "devices trust a newer list %s than this controller has, and believe no older "
+                    "one: was it restored? sign it again: fleet key sign %s --key KEY",
+                    role,
+                    role,
+                )
+
+    def _warn(self) -> None:
+        now_s = self._clock.now_s()
+        if self._clock.monotonic_s() - self._warned_s < WARN_EVERY_S:
+            return
+        self._warned_s = self._clock.monotonic_s()
+        for role in (ROOT, TARGETS, *self._authored.lists):
+            rest_s = self._authored.document(role).signed.expires.timestamp() - now_s
+            if rest_s < WARN_S:
+                _log.warning(
+                    "the metadata of %s %s; then no device takes anything new. Sign it again: "
+                    "fleet key sign %s --key KEY",
+                    role,
+                    f"expires in {rest_s / 86_400:.0f} days" if rest_s > 0 else "has expired",
+                    role,
+                )
+
+
+def _fits(online: Online, authored: Authored) -> bool:
+    """Tell whether a snapshot is that of the lists, and its signatures are of today's keys."""
+    listed = {name: meta.version for name, meta in online.snapshot.signed.meta.items()}
+    wanted = {f"{TARGETS}.json": authored.targets.signed.version} | {
+        f"{name}.json": document.signed.version for name, document in authored.lists.items()
+    }
+    root = authored.root.signed
+    signed = all(
+        root.get_verification_result(role, document.signed_bytes, document.signatures).verified
+        for role, document in ((SNAPSHOT, online.snapshot), (TIMESTAMP, online.timestamp))
+    )
+    return listed == wanted and signed
