@@ -10,12 +10,16 @@ from __future__ import annotations
 import re
 from typing import Final
 
+from wire.codec import from_json
 from wire.errors import WireFormatError
 from wire.messages import MAX_MESSAGE_BYTES, Message, MetadataFile
 from wire.trust.roles import TIMESTAMP
 
 MAX_FILE_BYTES: Final = MAX_MESSAGE_BYTES - 16 * 1024
-"""A file goes into one message. A list of releases has about 190 bytes for each."""
+"""A file goes into one message. A list of releases has about 120 bytes for each."""
+
+MAX_SET_BYTES: Final = 8 * 1024 * 1024
+"""Of all files of a fleet together, in one file."""
 
 MAX_ROOTS: Final = 64
 """How many versions of the root one message may bring."""
@@ -27,6 +31,15 @@ class MetadataFiles(Message, frozen=True, kw_only=True):
     """Files of metadata: on a device's `down` topic, or in a file for one without a network."""
 
     files: tuple[MetadataFile, ...]
+
+
+def metadata_from(data: bytes) -> tuple[MetadataFile, ...]:
+    """Read a file with metadata, such as `fleet key export` writes.
+
+    Raises:
+        WireFormatError: It is no such file, or too large.
+    """
+    return from_json(data, MetadataFiles, limit_bytes=MAX_SET_BYTES).files
 
 
 def file_name(role: str, version: int) -> str:

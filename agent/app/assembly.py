@@ -307,6 +307,7 @@ def _by_hand(
         store=store,
         interrupts=interrupts,
         log=device.log,
+        trust=device.metadata,
     )
 
 
@@ -344,7 +345,10 @@ def _control(device: _Device, commands: Commands, by_hand: ByHand) -> ControlSer
     check_path(path)
     try:
         return ControlServer(
-            path, commands.answer, {"install": by_hand.install}, clock=device.clock
+            path,
+            commands.answer,
+            {"install": by_hand.install, "metadata": by_hand.metadata},
+            clock=device.clock,
         )
     except ControlError as exc:
         reason = f"`fleet-agent status`, `pin`, `why` and `install` do not work: {exc.message}"

@@ -14,7 +14,7 @@ Rules:
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, Final
 
 from agent.app.control import Pull
 from agent.app.desired_states import DesiredStates
@@ -25,10 +25,14 @@ from agent.install.records import runs_now
 from agent.install.store import StateStore
 from agent.interrupts import Interrupts
 from agent.log import Log
+from agent.trust.keeper import MetadataTrust
 from wire.codec import sha256_hex, to_builtins
 from wire.desired import DesiredModels
 from wire.errors import FleetError
+from wire.metadata import MAX_SET_BYTES, metadata_from
 from wire.package.archive import AGAIN, Archive
+
+STEP_BYTES: Final = 256 * 1024
 
 
 class _ClientFile:
@@ -72,6 +76,7 @@ class ByHand:
         store: Knows what the device should run.
         interrupts: Let the work be done before an install goes on.
         log: Takes a line for each package.
+        trust: Takes trusted metadata; None where a trust file takes its place.
     """
 
     def __init__(
@@ -83,7 +88,9 @@ class ByHand:
         store: StateStore,
         interrupts: Interrupts,
         log: Log,
+        trust: MetadataTrust | None = None,
     ) -> None:
+        self._trust = trust
         self._preload = preload
         self._desired_states = desired_states
         self._pending = pending
@@ -115,6 +122,41 @@ class ByHand:
 
         self._interrupts.interject(work, lambda: _still_there(pull))
         return answer
+
+    def metadata(self, arguments: dict[str, Any], pull: Pull) -> dict[str, Any]:
+        """Take trusted metadata that the operator brings as a file.
+
+        Args:
+            arguments: The size of the file.
+            pull: Reads the file.
+
+        Returns:
+            Whether something newer is believed now, and why not.
+
+        Raises:
+            ControlError: The arguments are wrong, or the device has a trust file.
+            WireFormatError: The file holds no metadata.
+        """
+        size_bytes = arguments.get("size_bytes")
+        if type(size_bytes) is not int or not 0 <= size_bytes <= MAX_SET_BYTES:
+            raise ControlError(
+                "the file is no metadata", remedy="bring a file of `fleet key export`"
+            )
+        if self._trust is None:
+            raise ControlError(
+                "this device has a trust file, whose keys never change",
+                remedy="name the fleet's root.json as `trust` in agent.toml",
+            )
+        steps = range(0, size_bytes, STEP_BYTES)
+        data = b"".join(pull(at, min(STEP_BYTES, size_bytes - at)) for at in steps)
+        is_newer = self._trust.receive(metadata_from(data))
+        return {
+            "newer": is_newer,
+            "refused": self._trust.refused,
+            "root": self._trust.versions.root,
+            "expires_at_s": self._trust.expires_at_s,
+            "stale": self._trust.stale,
+        }
 
     def _take(self, file: _ClientFile) -> dict[str, Any]:
         archive = self._preload.open(file)

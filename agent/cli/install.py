@@ -16,6 +16,7 @@ from agent.app.config import AgentConfig
 from agent.app.control import SOCKET_FILE, ask
 from agent.errors import ControlError
 from wire.console.sizes import bytes_text
+from wire.console.text import local_time
 from wire.files import open_file, read_part
 
 REMEDY: Final = "look at the medium, or copy the file again; what has come is kept"
@@ -24,18 +25,19 @@ NAMES_NO_FILE: Final = (FileNotFoundError, NotADirectoryError, IsADirectoryError
 NOT_ALLOWED: Final = "let the user of this command read it, or give the command as one who may"
 
 
-def hand_over(path: Path, config: AgentConfig) -> dict[str, Any]:
-    """Let the agent store a package file.
+def hand_over(path: Path, config: AgentConfig, command: str = "install") -> dict[str, Any]:
+    """Let the agent take a file.
 
     Args:
         path: The file.
         config: The agent's configuration.
+        command: What to do with it: `install` for a package, `metadata` for trusted metadata.
 
     Returns:
         The agent's answer.
 
     Raises:
-        ControlError: The file cannot be read, no agent answers, or it refuses the package.
+        ControlError: The file cannot be read, no agent answers, or it refuses the file.
     """
     try:
         with open_file(path) as file:
@@ -49,13 +51,25 @@ def hand_over(path: Path, config: AgentConfig) -> dict[str, Any]:
 
             answer: dict[str, Any] = ask(
                 config.state_dir / SOCKET_FILE,
-                "install",
+                command,
                 {"size_bytes": status.st_size},
                 part=part,
             )
             return answer
     except OSError as exc:
         raise ControlError(_unreadable(path, exc), remedy=_remedy(exc)) from exc
+
+
+def trust_lines(answer: dict[str, Any]) -> list[str]:
+    """Return what the agent believes now, for people."""
+    told = ["newer metadata is trusted" if answer["newer"] else "nothing newer is trusted"]
+    if answer["refused"]:
+        told.append(f"refused: {answer['refused']}")
+    if answer["stale"]:
+        told.append(f"nothing new is taken: {answer['stale']}")
+    elif answer["expires_at_s"] is not None:
+        told.append(f"it is fresh until {local_time(answer['expires_at_s'])}")
+    return told
 
 
 def lines(answer: dict[str, Any]) -> list[str]:

@@ -167,6 +167,19 @@ def _install(options: argparse.Namespace) -> int:
     return 0
 
 
+def _trust(options: argparse.Namespace) -> int:
+    # The supervisor never needs it.
+    from agent.cli.install import hand_over, trust_lines
+
+    answer = hand_over(options.file, load_config(options.config), "metadata")
+    if options.json:
+        _print_json(answer)
+    else:
+        for line in trust_lines(answer):
+            _say(line)
+    return 1 if answer["stale"] or answer["refused"] else 0
+
+
 def _override(options: argparse.Namespace) -> int:
     for_s = None if options.clear else _duration_s(options.length, "--for")
     answer = _ask(load_config(options.config), "override", {"for_s": for_s})
@@ -235,6 +248,7 @@ RUNS: Final[dict[str, Run]] = {
     "variants": _variants,
     "pin": _pin,
     "install": _install,
+    "trust": _trust,
     "override": _override,
     "record": _record,
     "replay": _replay,

@@ -137,6 +137,7 @@ def build_parser(runs: dict[str, Run]) -> Parser:
     which.add_argument("variant", nargs="?", metavar="VARIANT", help="Name of the variant.")
     which.add_argument("--clear", action="store_true", help="Let the policy choose again.")
     install = _add_install(commands, runs["install"])
+    trust = _add_trust(commands, runs["trust"])
     override = _add_override(commands, runs["override"])
     record = _add_record(commands, runs["record"])
     _add_replay(commands, runs["replay"])
@@ -150,7 +151,7 @@ def build_parser(runs: dict[str, Run]) -> Parser:
         "fish > ~/.config/fish/completions/fleet-agent.fish",
     )
     completion.add_argument("shell", choices=SHELLS, metavar="SHELL", help="bash, zsh or fish.")
-    for sub in (run, status, why, variants, pin, install, override, record):
+    for sub in (run, status, why, variants, pin, install, trust, override, record):
         sub.add_argument(
             "--config",
             type=Path,
@@ -158,7 +159,7 @@ def build_parser(runs: dict[str, Run]) -> Parser:
             metavar="FILE",
             help="TOML file of the agent.",
         )
-    for sub in (status, why, variants, pin, install, override, profile):
+    for sub in (status, why, variants, pin, install, trust, override, profile):
         sub.add_argument("--json", action="store_true", help="Print as JSON.")
     return parser
 
@@ -175,6 +176,20 @@ def _add_install(commands: Subcommands, run: Run) -> Parser:
     )
     install.add_argument("file", type=Path, metavar="FILE", help="File of the package.")
     return install
+
+
+def _add_trust(commands: Subcommands, run: Run) -> Parser:
+    trust = commands.add(
+        "trust",
+        "Take the fleet's trusted metadata from a file.\n\nFor a device without a network. The "
+        "file is what `fleet key export` wrote. It is checked like metadata that comes over the "
+        "network. The exit status is 1 when it is refused, or when the device still has none that "
+        "is fresh.",
+        run,
+        "/media/stick/metadata.json",
+    )
+    trust.add_argument("file", type=Path, metavar="FILE", help="File of the metadata.")
+    return trust
 
 
 def _add_override(commands: Subcommands, run: Run) -> Parser:

@@ -31,10 +31,12 @@ from agent.packages import (
     keep_directory,
     refuse_links,
 )
+from agent.trust.keeper import MetadataTrust
 from wire.codec import sha256_hex
 from wire.errors import IntegrityError
 from wire.files import PRIVATE, sync_directory
-from wire.package.archive import AGAIN, Archive, Member, open_archive
+from wire.metadata import metadata_from
+from wire.package.archive import AGAIN, Archive, Member, metadata_in, open_archive
 from wire.package.index import ENVELOPE_FILE, FileEntry, entry_for
 from wire.profile import DeviceProfile
 from wire.trust.root import Trust
@@ -108,7 +110,15 @@ class Preload:
         Raises:
             FleetError: It is no package, has no valid signature, or cannot be read.
         """
-        return open_archive(lambda *part: _read(source, *part), source.size_bytes, self._trust)
+
+        def read(offset: int, length: int) -> bytes:
+            return _read(source, offset, length)
+
+        if isinstance(self._trust, MetadataTrust):
+            data = metadata_in(read, source.size_bytes)
+            if data is not None:
+                self._trust.receive(metadata_from(data))
+        return open_archive(read, source.size_bytes, self._trust)
 
     def store(self, source: Source, archive: Archive) -> Preloaded:
         """Store the files that this device needs of a package.

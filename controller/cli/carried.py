@@ -11,13 +11,17 @@ import typer
 from controller.cli.client import ApiClient, connect, segment
 from controller.cli.errors import ArgumentError, PackageFilesError
 from controller.cli.releases import OUTPUT
+from controller.cli.signing import newest_files
+from controller.metadata.store import authored_of
 from controller.schemas import Release, SignedDesired
 from packager.device_profiles import load_profile
 from packager.package.archive import Exported, export
 from packager.package.content import Content, directory_content, index_of
-from wire.codec import sha256_hex
+from wire.codec import sha256_hex, to_json
+from wire.metadata import MetadataFiles, parse_file_name
 from wire.package.index import FileEntry, is_digest
 from wire.trust.envelope import MAX_ENVELOPE_BYTES
+from wire.trust.roles import TOP_LEVEL, target_path
 
 
 def exported(
@@ -42,16 +46,18 @@ def exported(
     kinds = [load_profile(name) for name in profiles]
     if (directory := Path(package)).is_dir():
         content = directory_content(directory)
-        desired = None
+        desired = metadata = None
         if device:
             with connect(context) as api:
                 desired = _desired(api, device, content)
-        return export(content, to, profiles=kinds, desired=desired)
+                metadata = metadata_for(api, content)
+        return export(content, to, profiles=kinds, desired=desired, metadata=metadata)
     _check_name(package)
     with connect(context) as api:
         content = _published(api, package)
         desired = _desired(api, device, content) if device else None
-        return export(content, to, profiles=kinds, desired=desired)
+        metadata = metadata_for(api, content)
+        return export(content, to, profiles=kinds, desired=desired, metadata=metadata)
 
 
 @contextmanager
@@ -104,6 +110,18 @@ def _published(api: ApiClient, ref: str) -> Content:
         return api.blob(entry.sha256, entry.size_bytes)
 
     return Content(envelope, parts)
+
+
+def metadata_for(api: ApiClient, content: Content) -> bytes | None:
+    """Return what a device needs to believe a package, as one file; None for a trust file."""
+    index = index_of(content.envelope)
+    files = newest_files(api)
+    if not files:
+        return None
+    own = authored_of(files).role_of(target_path(index.name, index.version))
+    wanted = {*TOP_LEVEL, own}
+    kept = tuple(file for file in files if parse_file_name(file.name)[0] in wanted)
+    return to_json(MetadataFiles(files=kept))
 
 
 def _desired(api: ApiClient, device: str, content: Content) -> bytes:

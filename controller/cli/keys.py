@@ -18,11 +18,12 @@ from controller.cli.signing import (
     SecretOption,
     finish,
     needed,
+    newest_files,
     open_keys,
     read_draft,
     secret_of,
 )
-from controller.schemas import MetadataState, MetadataSubmission
+from controller.schemas import MetadataState
 from wire.clock import SystemClock
 from wire.console.output import remark, write, write_fields, write_table
 from wire.console.text import local_time
@@ -322,12 +323,11 @@ def key_export(
     """  # noqa: DOC501 - is the help text
     from wire.codec import to_json
     from wire.files import PUBLIC, write_atomic
-    from wire.messages import MetadataFile
     from wire.metadata import MetadataFiles
 
     with connect(context) as api:
-        found = api.get("/v1/metadata/files", MetadataSubmission)
-    files = tuple(MetadataFile(name=name, content=text) for name, text in found.files.items())
+        needed(api)
+        files = newest_files(api)
     try:
         write_atomic(to, to_json(MetadataFiles(files=files)), mode=PUBLIC)
     except OSError as exc:

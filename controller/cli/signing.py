@@ -66,18 +66,29 @@ def current(api: ApiClient) -> Authored | None:
     """Return what people have signed of the fleet's metadata; None for a fleet without it.
 
     Raises:
-        FaultError: The controller refuses.
-        FleetError: It does not answer, or its metadata cannot be believed.
+        FleetError: The controller does not answer, or its metadata cannot be believed.
     """
     from controller.metadata.store import authored_of
+
+    files = newest_files(api)
+    return authored_of(files) if files else None
+
+
+def newest_files(api: ApiClient) -> tuple[MetadataFile, ...]:
+    """Return all files of the fleet's metadata; none for a fleet without it.
+
+    Raises:
+        FaultError: The controller refuses.
+    """
+    from wire.messages import MetadataFile
 
     try:
         found = api.get("/v1/metadata/files", MetadataSubmission)
     except FaultError as exc:
         if exc.status == 404:  # noqa: PLR2004 - HTTP; also a controller of an earlier version
-            return None
+            return ()
         raise
-    return authored_of(_files(found))
+    return tuple(MetadataFile(name=name, content=text) for name, text in found.files.items())
 
 
 def needed(api: ApiClient) -> Authored:
@@ -243,12 +254,6 @@ def _beside(context: typer.Context) -> list[str]:
     names = (*ROOT_KEY_FILES, TARGETS_KEY_FILE, RELEASE_KEY_FILE)
     paths = [offline_directory(home) / name for name in names]
     return [str(path) for path in paths if path.exists()]
-
-
-def _files(found: MetadataSubmission) -> tuple[MetadataFile, ...]:
-    from wire.messages import MetadataFile
-
-    return tuple(MetadataFile(name=name, content=text) for name, text in found.files.items())
 
 
 def _secret(path: Path) -> str:

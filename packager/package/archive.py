@@ -41,6 +41,7 @@ from wire.files import (
 from wire.package.archive import (
     DESIRED_FILE,
     END,
+    METADATA_FILE,
     Archive,
     blob_name,
     header,
@@ -70,6 +71,7 @@ def export(
     *,
     profiles: Collection[DeviceProfile] = (),
     desired: bytes | None = None,
+    metadata: bytes | None = None,
 ) -> Exported:
     """Write a package into one file.
 
@@ -78,6 +80,7 @@ def export(
         to: The file; it must not exist.
         profiles: Only the variants that fit one of these; empty for all.
         desired: The signed desired state of one device, to go with it.
+        metadata: The fleet's trusted metadata, to go before it.
 
     Returns:
         What was written.
@@ -98,6 +101,8 @@ def export(
     by_digest = {entry.sha256: entry for entry in entries}
     with _new_file(to) as file:
         hashed = _Hashed(file)
+        if metadata is not None:
+            hashed.add(METADATA_FILE, len(metadata), iter((metadata,)))
         hashed.add(ENVELOPE_FILE, len(content.envelope), iter((content.envelope,)))
         if desired is not None:
             hashed.add(DESIRED_FILE, len(desired), iter((desired,)))

@@ -49,6 +49,7 @@ from wire.messages import (
     TelemetryBatch,
     decode_message,
 )
+from wire.metadata import MetadataFiles
 from wire.package.index import PackageIndex, entry_for, index_from_bytes
 from wire.package.manifest import (
     Golden,
@@ -415,7 +416,8 @@ def test_no_message_is_without_a_record() -> None:
         FirstHello,
         FirstInstallReport,
         FirstSources,
-        DesiredModels,  # test_wire_v2.py has it
+        DesiredModels,  # test_wire_v2.py has these
+        MetadataFiles,
     }
 
 

@@ -7,11 +7,21 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from wire.codec import to_json
 from wire.desired import NAMED_MODELS, DesiredModels, ModelState, desired_from_json, desired_to_json
-from wire.messages import Hello, InstallReport, ReleaseRef, ServedModel, decode_message
+from wire.messages import (
+    Hello,
+    InstallReport,
+    MetadataFile,
+    MetadataVersions,
+    ReleaseRef,
+    ServedModel,
+    decode_message,
+)
+from wire.metadata import MetadataFiles
 from wire.policy import Objective, PolicySpec, Sharing
 from wire.profile import DeviceProfile
 
@@ -98,6 +108,39 @@ def test_what_the_other_messages_gain_is_unchanged(
     recorded = (HERE / name).read_bytes()
     assert to_json(message) == recorded
     assert decode_message(recorded, type(message)) == message
+
+
+def test_what_trusted_metadata_adds_to_a_greeting_and_a_desired_state_is_unchanged() -> None:
+    versions = MetadataVersions(
+        root=2,
+        timestamp=1767225600,
+        snapshot=1767139200,
+        targets=1,
+        roles={"releases": 7},
+        models=("digits", "speech"),
+        lacks_desired=True,
+    )
+    hello = msgspec.structs.replace(HELLO, metadata=versions)
+    recorded = (HERE / "hello-metadata.json").read_bytes()
+    assert to_json(hello) == recorded
+    assert decode_message(recorded, Hello) == hello
+
+    timely = msgspec.structs.replace(DESIRED, expires_at_s=1767830400.0, timestamp=1767225600)
+    recorded = (HERE / "desired-timely.json").read_bytes()
+    assert desired_to_json(timely, form=NAMED_MODELS) == recorded
+    assert desired_from_json(recorded) == timely
+
+
+def test_files_of_metadata_are_unchanged() -> None:
+    files = MetadataFiles(
+        files=(
+            MetadataFile(name="2.root", content='{"signed":{}}'),
+            MetadataFile(name="timestamp", content="{}"),
+        )
+    )
+    recorded = (HERE / "metadata.json").read_bytes()
+    assert to_json(files) == recorded
+    assert decode_message(recorded, MetadataFiles) == files
 
 
 def test_a_desired_state_of_form_1_is_read() -> None:

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from agent.app.config import load_config
+from agent.app.config import AgentConfig, load_config
 from agent.app.named_files import load_profile, load_token, load_trust
 from agent.cli.main import main as agent
 from agent.errors import ConfigError
@@ -19,8 +19,11 @@ from controller.app.new_home import create_home
 from controller.cli.arguments import ConnectionOptions
 from controller.cli.target import find_controller
 from packager.package.keys import generate_key
+from telemetry.device.recorder import Recorder
+from tests.simulators.clock import FakeClock
 from tests.simulators.packages import package, variant
 from tests.simulators.stack import fleet_here
+from wire.trust.root import Trust
 
 URL = ("--url", "https://127.0.0.1:1")
 """Nobody listens there."""
@@ -87,9 +90,14 @@ def test_a_named_pipe_is_no_file_of_an_agent(
     """
     config.write_text(text.format(here=here))
     settings = load_config(config)
-    for read in (load_token, load_trust, load_profile):
+    for read in (load_token, _load_trust, load_profile):
         with pytest.raises(ConfigError, match="not a file"):
             read(settings)
+
+
+def _load_trust(config: AgentConfig) -> Trust:
+    clock = FakeClock()
+    return load_trust(config, Recorder(clock), clock)
 
 
 def test_a_secret_comes_through_a_pipe_that_the_caller_has_opened() -> None:

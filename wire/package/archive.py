@@ -1,7 +1,8 @@
 """A signed package as one file, to be carried by hand. Pure: the caller reads and writes the bytes.
 
 ```
-package.dsse.json      the signed index, first
+metadata.json          perhaps: trusted metadata, first
+package.dsse.json      the signed index
 desired.dsse.json      perhaps: the signed desired state of one device
 blobs/<sha256>         the manifest, then other files of the package in the order of the index
 ```
@@ -10,7 +11,8 @@ It is a plain tar archive. Files are named by their digests, so no name in it ca
 equal content is there once. Equal input gives equal bytes.
 
 Rules:
-- Nothing behind the signed index is read before its signature has been verified.
+- Nothing behind the signed index is read before its signature has been verified. Metadata before it
+  is only passed on, to where it is checked.
 - The index bounds what may follow: each file is one of its files, of the size that it says, once.
 - A header is read only if it is, byte for byte, what this module writes: there is no way to write a
   link, a device, a sparse file or another name.
@@ -39,13 +41,17 @@ from wire.trust.envelope import MAX_ENVELOPE_BYTES
 from wire.trust.root import Trust
 
 DESIRED_FILE: Final = "desired.dsse.json"
+METADATA_FILE: Final = "metadata.json"
+MAX_METADATA_BYTES: Final = 8 * 1024 * 1024
 BLOBS: Final = "blobs/"
 BLOCK_BYTES: Final = 512
 END: Final = bytes(2 * BLOCK_BYTES)
 MAX_MEMBER_BYTES: Final = 8**11 - 1
 """What eleven octal digits of a header can say."""
 
-MAX_ARCHIVE_BYTES: Final = MAX_PACKAGE_BYTES + 2 * MAX_ENVELOPE_BYTES + 2 * MAX_FILES * BLOCK_BYTES
+MAX_ARCHIVE_BYTES: Final = (
+    MAX_PACKAGE_BYTES + 2 * MAX_ENVELOPE_BYTES + MAX_METADATA_BYTES + 2 * MAX_FILES * BLOCK_BYTES
+)
 AGAIN: Final = "export the package again with `fleet package export`"
 _SIZE: Final = slice(124, 135)
 _CHECKSUM: Final = slice(148, 156)
@@ -146,6 +152,24 @@ def layout(index: PackageIndex, wanted: Iterable[str]) -> tuple[tuple[str, int],
     return tuple({entry.sha256: entry.size_bytes for entry in entries}.items())
 
 
+def metadata_in(read: Read, size_bytes: int) -> bytes | None:
+    """Return the trusted metadata in an archive, as it is; None if there is none.
+
+    Args:
+        read: Reads from the archive.
+        size_bytes: Size of the archive.
+
+    Raises:
+        ArchiveError: It is not an archive of this form, or the metadata is too large.
+    """
+    first = next(_members(read, size_bytes), None)
+    if first is None or first.name != METADATA_FILE:
+        return None
+    if first.size_bytes > MAX_METADATA_BYTES:
+        raise ArchiveError(f"the package file is damaged: {METADATA_FILE} is too large")
+    return read(first.offset, first.size_bytes)
+
+
 def open_archive(read: Read, size_bytes: int, trust: Trust) -> Archive:
     """Verify the index of an archive, and find the files in it.
 
@@ -166,7 +190,10 @@ def open_archive(read: Read, size_bytes: int, trust: Trust) -> Archive:
     if size_bytes > MAX_ARCHIVE_BYTES:
         raise ArchiveError(f"the file is over {MAX_ARCHIVE_BYTES} bytes: it is no package")
     members = _members(read, size_bytes)
-    envelope = _document(read, next(members, None), ENVELOPE_FILE)
+    first = next(members, None)
+    if first is not None and first.name == METADATA_FILE:
+        first = next(members, None)
+    envelope = _document(read, first, ENVELOPE_FILE)
     payload = trust.unseal(envelope, role="release", payload_type=PAYLOAD_TYPE)
     index = index_from_bytes(payload)
     manifest_entry = index.file(MANIFEST_FILE)
@@ -197,7 +224,7 @@ def _members(read: Read, size_bytes: int) -> Iterator[Member]:
             late.
     """
     offset = 0
-    for _ in range(MAX_FILES + 3):
+    for _ in range(MAX_FILES + 4):
         if offset + len(END) > size_bytes:
             raise ArchiveError(CUT if offset else FOREIGN)
         block = read(offset, BLOCK_BYTES)

@@ -9,7 +9,13 @@ import pytest
 from agent.app.config import load_config
 from agent.app.named_files import load_endpoint_token, load_profile, load_token, load_trust
 from agent.errors import ConfigError
+from agent.trust.keeper import MetadataTrust
+from telemetry.device.recorder import Recorder
+from tests.simulators.clock import FakeClock
 from tests.simulators.packages import TRUST
+from tests.simulators.repository import Repository
+
+CLOCK = FakeClock()
 
 LEAST = 'device = "kiosk-17"\nstate_dir = "state"\nprofile = "p.toml"\ntrust = "t.json"\n'
 
@@ -27,7 +33,7 @@ def test_the_files_that_it_names(tmp_path: Path) -> None:
     )
     (tmp_path / "t.json").write_bytes(TRUST.to_bytes())
     assert load_profile(config).name == "pi"
-    assert load_trust(config) == TRUST
+    assert load_trust(config, Recorder(CLOCK), CLOCK) == TRUST
     with pytest.raises(ConfigError, match="no such file") as caught:
         load_token(config)
     assert str(tmp_path / "token") in caught.value.message
@@ -47,7 +53,17 @@ def test_a_faulty_profile_or_trust_root_names_its_file(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"/p\.toml: name must be a text, not a whole number"):
         load_profile(config)
     with pytest.raises(ConfigError, match=r"/t\.json: the setting \w+ is missing"):
-        load_trust(config)
+        load_trust(config, Recorder(CLOCK), CLOCK)
+
+
+def test_a_root_of_trusted_metadata_takes_the_place_of_a_trust_file(tmp_path: Path) -> None:
+    config = load_config(write(tmp_path, LEAST))
+    fleet = Repository()
+    fleet.write_root(tmp_path / "t.json")
+    trust = load_trust(config, Recorder(CLOCK), CLOCK)
+    assert isinstance(trust, MetadataTrust)
+    assert trust.fleet_names == (fleet.authored.fleet,)
+    assert trust.director.keys == ()  # nothing has come yet
 
 
 @pytest.mark.parametrize("host", ["127.0.0.1", "127.8.8.8", "::1", "localhost"])

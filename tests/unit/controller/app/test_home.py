@@ -14,6 +14,8 @@ from controller.broker.errors import HomeError
 from controller.config import load_config, read_api_token, read_director_key, read_trust
 from controller.errors import SettingsError
 
+OFFLINE = {"release.key", "targets.key", "root-1.key", "root-2.key", "root-3.key"}
+
 
 def mode(path: Path) -> int:
     return stat.S_IMODE(path.stat().st_mode)
@@ -29,7 +31,7 @@ def test_everything_in_it_is_private_but_what_devices_get(tmp_path: Path) -> Non
     for top in (home, offline_directory(home)):
         assert mode(top) == 0o700
         for path in top.rglob("*"):
-            is_public = path in {home / "ca.pem", home / "trust.json"}
+            is_public = path in {home / name for name in ("ca.pem", "root.json", "trust.json")}
             wanted = 0o700 if path.is_dir() else 0o644 if is_public else 0o600
             assert mode(path) == wanted, path
     assert {path.name for path in home.parent.iterdir()} == {"home", "home-offline"}
@@ -37,12 +39,12 @@ def test_everything_in_it_is_private_but_what_devices_get(tmp_path: Path) -> Non
 
 def test_the_keys_that_no_server_needs_lie_apart(tmp_path: Path) -> None:
     create_home(tmp_path / "home")
-    assert tree(tmp_path / "home-offline") == {"release.key", "ca.key"}
+    assert tree(tmp_path / "home-offline") == OFFLINE | {"ca.key"}
     create_home(tmp_path / "other", HomeOptions(offline_keys=tmp_path / "stick" / "fleet"))
-    assert tree(tmp_path / "stick" / "fleet") == {"release.key", "ca.key"}
+    assert tree(tmp_path / "stick" / "fleet") == OFFLINE | {"ca.key"}
     for home in ("home", "other"):
         assert {name for name in tree(tmp_path / home) if name.endswith(".key")} == {
-            "keys/director.key"
+            f"keys/{role}.key" for role in ("director", "snapshot", "timestamp")
         }
 
 
@@ -56,7 +58,7 @@ def test_a_home_speaks_tls_unless_asked_not_to(tmp_path: Path) -> None:
     broker = load_config(tmp_path / "clear" / "controller.toml").broker
     assert (broker.host, broker.port, broker.clear_text) == ("127.0.0.1", 1883, True)
     assert broker.ca_file is None
-    assert tree(tmp_path / "clear-offline") == {"release.key"}
+    assert tree(tmp_path / "clear-offline") == OFFLINE
 
 
 def test_the_controller_accepts_it(tmp_path: Path) -> None:
@@ -76,7 +78,7 @@ def test_secrets_differ_from_home_to_home(tmp_path: Path) -> None:
         create_home(tmp_path / name)
     for name in ("api.token", "broker.password", "keys/director.key", "ca.pem"):
         assert (tmp_path / "a" / name).read_bytes() != (tmp_path / "b" / name).read_bytes()
-    for name in ("release.key", "ca.key"):
+    for name in sorted(OFFLINE | {"ca.key"}):
         one, other = (tmp_path / f"{home}-offline" / name for home in "ab")
         assert one.read_bytes() != other.read_bytes()
 

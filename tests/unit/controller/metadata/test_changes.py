@@ -1,0 +1,246 @@
+"""Changes of trusted metadata: what is taken, what is refused, and what must be signed again."""
+
+from __future__ import annotations
+
+import secrets
+from pathlib import Path
+
+import pytest
+
+from controller.metadata.documents import changed, check
+from controller.metadata.edit import (
+    RoleKeys,
+    moved,
+    next_version,
+    put,
+    renewed,
+    with_keys,
+    with_release,
+)
+from controller.metadata.errors import MetadataError
+from controller.metadata.online import signer_of
+from controller.metadata.signing import changed_files, lacking, signed, with_stale
+from controller.metadata.store import MetadataStore, authored_of, draft_of
+from packager.package.signers import generate_pem
+from tests.simulators.repository import Repository, altered, file_of
+from wire.messages import MetadataFile
+from wire.metadata import MAX_FILE_BYTES, parse_file_name, split
+from wire.trust.roles import DIRECTOR, RELEASES, ROOT, TARGETS, TIMESTAMP
+
+DIGEST = secrets.token_hex(32)
+
+
+@pytest.fixture
+def fleet() -> Repository:
+    return Repository()
+
+
+def test_a_release_is_listed_once_and_a_version_is_one_package(fleet: Repository) -> None:
+    fleet.list("digits", "1.0.0", DIGEST)
+    again = with_release(
+        fleet.authored, "digits", "1.0.0", sha256=DIGEST, size_bytes=100, now_s=fleet.now_s
+    )
+    assert again is None
+    with pytest.raises(MetadataError, match="listed already as another package"):
+        fleet.list("digits", "1.0.0", secrets.token_hex(32))
+
+
+def test_a_list_has_a_bound_that_its_message_holds(fleet: Repository) -> None:
+    listed = altered(fleet.authored.lists[RELEASES])
+    one = with_release(fleet.authored, "m", "0", sha256=DIGEST, size_bytes=1, now_s=fleet.now_s)
+    assert one is not None
+    target = one[1].signed.targets["m/0"]
+    listed.signed.targets = {f"m/{number}": target for number in range(2200)}
+    full = put(fleet.authored, RELEASES, listed)
+    with pytest.raises(MetadataError, match="is full") as caught:
+        with_release(full, "m", "x", sha256=DIGEST, size_bytes=1, now_s=fleet.now_s)
+    assert "fleet key delegate" in caught.value.remedy
+
+
+def test_what_others_signed_is_refused(fleet: Repository) -> None:
+    listed = altered(fleet.authored.lists[RELEASES])
+    listed.signed.version += 1
+    for role in (TARGETS, DIRECTOR, ROOT):
+        fleet.sign(listed, role)
+        with pytest.raises(MetadataError, match="0 of 1 needed signatures"):
+            check(changed(fleet.authored, [file_of(RELEASES, listed)]))
+    fleet.sign(listed, RELEASES)
+    check(changed(fleet.authored, [file_of(RELEASES, listed)]))
+
+
+def test_a_root_needs_the_keys_of_the_root_before_it_and_its_own(fleet: Repository) -> None:
+    new = secrets.token_bytes(32)
+    document = with_keys(
+        fleet.authored,
+        ROOT,
+        fleet.now_s,
+        add=[signer_of(new).public_key],
+        remove=[signer_of(fleet.seeds[ROOT][0]).public_key.keyid],
+    )
+    old, kept, third = fleet.seeds[ROOT]
+    enough = {(old, kept, third), (kept, third), (kept, third, new)}
+    for seeds in [*enough, (old, kept), (old, new), (new, kept), (kept,)]:
+        fleet.sign(document, seeds=seeds)
+        files = [file_of(ROOT, document)]
+        if seeds in enough:
+            assert changed(fleet.authored, files).root.signed.version == 2
+        else:
+            with pytest.raises(MetadataError, match="of 2 needed signatures"):
+                changed(fleet.authored, files)
+
+
+def test_versions_follow_each_other(fleet: Repository) -> None:
+    root = altered(fleet.authored.root, version=3)
+    fleet.sign(root, ROOT)
+    with pytest.raises(MetadataError, match="does not follow version 1"):
+        changed(fleet.authored, [file_of(ROOT, root)])
+    listed = altered(fleet.authored.lists[RELEASES], version=1)
+    fleet.sign(listed, RELEASES)
+    before = fleet.authored
+    fleet.list("digits", "1.0.0", DIGEST)
+    with pytest.raises(MetadataError, match="does not follow"):
+        changed(fleet.authored, [file_of(RELEASES, listed)])
+    # What holds already changes nothing, in any order.
+    assert changed(fleet.authored, reversed(fleet.authored.files())) == fleet.authored
+    assert changed(before, fleet.authored.files()).files() == fleet.authored.files()
+
+
+def test_a_clock_that_was_ahead_or_a_backup_that_was_restored_is_exceeded() -> None:
+    assert next_version(5, 1_700_000_000.9) == 1_700_000_000
+    assert next_version(1_800_000_000, 1_700_000_000.0) == 1_800_000_001
+    assert next_version(5, 1_700_000_000.0, is_root=True) == 6
+
+
+def test_another_fleet_is_refused(fleet: Repository) -> None:
+    other = Repository()
+    root = altered(other.authored.root, version=2)
+    fleet.sign(root, ROOT)
+    with pytest.raises(MetadataError):
+        changed(fleet.authored, [file_of(ROOT, root)])
+
+
+def test_keys_that_would_leave_a_role_without_enough_are_refused(fleet: Repository) -> None:
+    keyid = next(iter(fleet.authored.keys(DIRECTOR)))
+    with pytest.raises(MetadataError, match="would need 1 signatures and have 0 keys"):
+        with_keys(fleet.authored, DIRECTOR, fleet.now_s, remove=[keyid])
+    with pytest.raises(MetadataError, match="does not sign"):
+        with_keys(fleet.authored, TIMESTAMP, fleet.now_s, remove=[keyid])
+    with pytest.raises(MetadataError, match="there is no role 'nobody'") as caught:
+        with_keys(fleet.authored, "nobody", fleet.now_s)
+    assert "director" in caught.value.remedy
+    with pytest.raises(MetadataError, match="nobody signs a file of 'director'"):
+        renewed(fleet.authored, DIRECTOR, fleet.now_s)
+
+
+def test_a_key_that_is_taken_back_leaves_a_list_that_must_be_signed_again(
+    fleet: Repository,
+) -> None:
+    fleet.list("digits", "1.0.0", DIGEST)
+    new = secrets.token_bytes(32)
+    old = list(fleet.authored.keys(RELEASES))
+    document = with_keys(
+        fleet.authored, RELEASES, fleet.now_s, add=[signer_of(new).public_key], remove=old
+    )
+    after = with_stale(put(fleet.authored, TARGETS, document), fleet.now_s)
+    some = signed(after, [signer_of(fleet.seeds[TARGETS][0])])
+    assert list(lacking(some)) == [RELEASES]
+    whole = signed(some, [signer_of(new)])
+    assert lacking(whole) == {}
+    taken = changed(fleet.authored, changed_files(fleet.authored, whole))
+    check(taken)
+    assert "digits/1.0.0" in taken.lists[RELEASES].signed.targets
+
+
+def test_a_model_with_a_role_of_its_own_is_listed_by_its_keys_alone(fleet: Repository) -> None:
+    fleet.list("digits", "1.0.0", DIGEST)
+    fleet.list("speech", "1.0.0", DIGEST)
+    team = secrets.token_bytes(32)
+    after = moved(fleet.authored, "digits", RoleKeys((signer_of(team).public_key,)), fleet.now_s)
+    everybody = [signer_of(seed) for seeds in fleet.seeds.values() for seed in seeds]
+    after = signed(after, [*everybody, signer_of(team)])
+    assert lacking(after) == {}
+    taken = changed(fleet.authored, changed_files(fleet.authored, after))
+    check(taken)
+    assert taken.role_of("digits/2.0.0") == "digits"
+    assert taken.role_of("speech/2.0.0") == RELEASES
+    assert set(taken.lists["digits"].signed.targets) == {"digits/1.0.0"}
+    assert set(taken.lists[RELEASES].signed.targets) == {"speech/1.0.0"}
+    # Whoever lists all other models cannot list this one any more.
+    listed = altered(taken.lists[RELEASES])
+    listed.signed.version += 1
+    listed.signed.targets["digits/2.0.0"] = listed.signed.targets["speech/1.0.0"]
+    fleet.sign(listed, RELEASES)
+    with pytest.raises(MetadataError, match="is for another role to list"):
+        check(changed(taken, [file_of(RELEASES, listed)]))
+    with pytest.raises(MetadataError, match="cannot get a role"):
+        moved(taken, "digits", RoleKeys((signer_of(team).public_key,)), fleet.now_s)
+    with pytest.raises(MetadataError, match="cannot get a role"):
+        moved(taken, "root", RoleKeys((signer_of(team).public_key,)), fleet.now_s)
+
+
+def test_a_director_that_devices_cannot_check_is_refused(fleet: Repository, tmp_path: Path) -> None:
+    key = generate_pem(tmp_path / "k.pem", "ecdsa", "")
+    targets = with_keys(fleet.authored, DIRECTOR, fleet.now_s, add=[key])
+    fleet.sign(targets, TARGETS)
+    with pytest.raises(MetadataError, match="not Ed25519"):
+        check(changed(fleet.authored, [file_of(TARGETS, targets)]))
+
+
+def test_signers_may_work_one_after_the_other(fleet: Repository) -> None:
+    document = with_keys(
+        fleet.authored,
+        ROOT,
+        fleet.now_s,
+        add=[signer_of(secrets.token_bytes(32)).public_key],
+    )
+    draft = put(fleet.authored, ROOT, document)
+    for number, seed in enumerate(fleet.seeds[ROOT][:2]):
+        draft = draft_of(draft.files())
+        (found,) = lacking(draft).values()
+        assert (found.valid, found.needed) == (number, 2)
+        draft = signed(draft, [signer_of(seed)])
+    assert lacking(draft) == {}
+    assert authored_of(draft.files()).root.signed.version == 2
+
+
+@pytest.mark.parametrize(
+    "content", ["", "{}", "[]", "nothing", '{"signed": {"_type": "root"}}', "[" * 9999]
+)
+def test_nonsense_is_one_line(fleet: Repository, content: str) -> None:
+    for name in (f"2.{ROOT}", f"9.{TARGETS}", f"9.{RELEASES}", "9.stray"):
+        with pytest.raises(MetadataError) as caught:
+            changed(fleet.authored, [MetadataFile(name=name, content=content)])
+        assert "\n" not in caught.value.message
+
+
+def test_what_is_kept_comes_back(
+    fleet: Repository, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    folder = tmp_path_factory.mktemp("home") / "metadata"
+    store = MetadataStore(folder)
+    assert not store.exists
+    fleet.rotate(ROOT)
+    fleet.list("digits", "1.0.0", DIGEST)
+    store.keep_authored(fleet.authored)
+    store.keep_online(fleet.online)
+    assert store.authored().files() == fleet.authored.files()
+    online = store.online()
+    assert online is not None
+    assert online.content == fleet.online.content
+    (folder / "online.json").write_text("{}")
+    assert MetadataStore(folder).online() is None
+    (folder / "authored.json").write_bytes(
+        (folder / "authored.json").read_bytes().replace(b"digits", b"digitz")
+    )
+    with pytest.raises(MetadataError):
+        store.authored()
+
+
+def test_files_are_put_into_messages_that_hold_them() -> None:
+    files = tuple(MetadataFile(name=f"{n}.root", content="x" * 50_000) for n in range(1, 9))
+    messages = split(files)
+    assert tuple(file for message in messages for file in message.files) == files
+    assert len(messages) == 4
+    assert len(split((MetadataFile(name="1.a", content="x" * MAX_FILE_BYTES),))) == 1
+    assert split(()) == []
+    assert parse_file_name("12.releases") == ("releases", 12)
