@@ -19,7 +19,8 @@ from packager.licences import installed_licence, read_licence
 from packager.materials.parameters import ROLES, parameters
 from packager.materials.values import Given, Making, Tool
 from packager.plan.figures import Imported, ModelFacts
-from packager.plan.recipes import PREPARE
+from packager.plan.recipes import PREPARE, SourceKind
+from packager.plan.runtimes import SourceFormat
 from packager.plan.steps import DATA_TOOLS, IMPORT, METRIC, SOURCE, TUNING_DATABASE
 from packager.plan.values import Candidate, Plan
 from packager.request import BuildRequest, package_name
@@ -72,12 +73,17 @@ def making_of(
     """
     versions = pipeline.toolchain.tools
     kept = {variant.name: variant.info.runtime for variant in manifest.variants}
-    candidates = {c.name: c for c in plan.candidates if c.name in kept}
-    made_with = {name: _makers(candidates[name], pipeline, versions) for name in kept}
+    kind = pipeline.result(PREPARE, ModelFacts).kind
+    unchanged, source = RUNTIMES.of_source(kind)
+    prepared = _preparers(request, pipeline, source)
+    made_with = {
+        candidate.name: _makers(candidate, prepared, kind, versions)
+        for candidate in plan.candidates
+        if candidate.name in kept
+    }
     used = {tool for tools in made_with.values() for tool in tools}
-    used |= _known(_preparers(request, pipeline), versions)
-    for runtime in {*kept.values(), RUNTIMES.of_source(_facts(pipeline).kind)[0].name}:
-        used |= _known(RUNTIMES.named(runtime).packages, versions)
+    for runtime in {*kept.values(), unchanged.name}:
+        used |= _known((*RUNTIMES.named(runtime).packages, *DATA_TOOLS), versions)
     functions = _functions(request)
     return Making(
         edgefleet=_tool(EDGEFLEET, VERSION),
@@ -93,32 +99,28 @@ def making_of(
 
 
 def _makers(
-    candidate: Candidate, pipeline: Pipeline, versions: Mapping[str, str]
+    candidate: Candidate, prepared: Iterable[str], kind: SourceKind, versions: Mapping[str, str]
 ) -> tuple[str, ...]:
-    """Return the tools that made the files of a variant, those of the recipe's base among them."""
+    """Return the tools that made the files of a variant, from the user's model on."""
     recipe = RUNTIMES.recipes[candidate.recipe]
     base = RUNTIMES.recipes.get(recipe.base)
-    from_base = base is not None and _facts(pipeline).kind in base.sources
+    links = RUNTIMES.named(candidate.info.runtime).links
     tools = (
+        *prepared,
         *candidate.tools,
-        *(base.tools if base is not None and from_base else ()),
-        *((candidate.target.compiler,) if candidate.target is not None else ()),
+        *(base.tools if base is not None and kind in base.sources else ()),
+        *((candidate.target.compiler,) if candidate.target is not None and links else ()),
     )
     return tuple(sorted(_known(tools, versions)))
 
 
-def _preparers(request: BuildRequest, pipeline: Pipeline) -> tuple[str, ...]:
-    """Return the tools that made the clean copy of the model and read the samples."""
+def _preparers(request: BuildRequest, pipeline: Pipeline, source: SourceFormat) -> tuple[str, ...]:
+    """Return the tools that made the clean copy of the model."""
     imported: tuple[str, ...] = ()
     if pipeline.has(IMPORT):
         imported = _IMPORTERS[pipeline.result(IMPORT, Imported).kind]
         imported = (*imported, _PRUNER) if request.prune or request.training else imported
-    _, source = RUNTIMES.of_source(_facts(pipeline).kind)
-    return (*imported, *source.tools, *DATA_TOOLS)
-
-
-def _facts(pipeline: Pipeline) -> ModelFacts:
-    return pipeline.result(PREPARE, ModelFacts)
+    return (*imported, *source.tools)
 
 
 def _known(tools: Iterable[str], versions: Mapping[str, str]) -> set[str]:

@@ -18,6 +18,8 @@ from cyclonedx.schema import SchemaVersion
 from cyclonedx.validation.json import JsonStrictValidator
 
 from agent.packages import open_package
+from packager.device_profiles import load_profile
+from packager.plan.targets import target_of
 from tests.integration.builds import QUICK, build_command, built, contents, digits, write_profile
 from tests.simulators.packages import RELEASE_KEY, STRANGER_KEY, TRUST, two_variants
 from tests.simulators.registry import real_registry
@@ -185,6 +187,31 @@ def test_a_function_is_told_by_its_name_with_the_tools_that_made_its_model(
     parts = {p["name"] for p in document(tmp_path / "package", BILL_FILE)["components"]}
     assert {"scikit-learn", "skl2onnx"} <= parts
     assert "torch" not in parts
+
+
+def test_each_compiled_variant_names_what_compiled_it(
+    work: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for tool in ("tvm", "iree.compiler"):
+        pytest.importorskip(tool)
+    profile = write_profile(tmp_path, "onnxruntime", "tvm", "iree", name="compiled")
+    compiler = target_of(load_profile(str(profile))).compiler
+    built(capsys, build_command(work, profile, tmp_path / "p", *QUICK, "--float-only"))
+    bill = document(tmp_path / "p", BILL_FILE)
+    needs = {one["ref"]: set(one.get("dependsOn", ())) for one in bill["dependencies"]}
+    by_runtime = {
+        name.removeprefix("variant:").partition("-")[0]: {
+            ref.removeprefix("tool:") for ref in refs if ref.startswith("tool:")
+        }
+        for name, refs in needs.items()
+        if name.startswith("variant:")
+    }
+    prepared = {"onnx", "onnxslim"}
+    assert by_runtime["iree"] == {*prepared, "iree-base-compiler"}
+    assert by_runtime["tvm"] == {*prepared, "apache-tvm", "apache-tvm-ffi", compiler}
+    parts = {part["name"]: part for part in bill["components"]}
+    assert parts[compiler]["purl"].startswith("pkg:generic/")
+    assert parts["iree-base-runtime"]["version"] == version("iree-base-runtime")
 
 
 def test_weights_beside_the_model_are_told_by_their_digest(
