@@ -24,7 +24,6 @@ from packager.plan.runtimes import SourceFormat
 from packager.plan.steps import DATA_TOOLS, IMPORT, METRIC, SOURCE, TUNING_DATABASE
 from packager.plan.values import Candidate, Plan
 from packager.request import BuildRequest, package_name
-from packager.run.cache import file_sha256
 from packager.run.earlier_builds import Measurements
 from packager.run.pipeline import Pipeline
 from packager.runtimes.table import RUNTIMES
@@ -67,9 +66,6 @@ def making_of(
 
     Returns:
         What is known.
-
-    Raises:
-        BuildError: A file that was given cannot be read any more.
     """
     versions = pipeline.toolchain.tools
     kept = {variant.name: variant.info.runtime for variant in manifest.variants}
@@ -143,8 +139,8 @@ def _given(
     folders = {role for field, role in ROLES.items() if _is_folder(getattr(request, field))}
     folders.add(TUNING_DATABASE)
     digests = pipeline.source_digests()
-    if measurements.field and request.measurements is not None:
-        digests[FIELD] = file_sha256(request.measurements)
+    if measurements.field:
+        digests[FIELD] = measurements.sha256
     return tuple(
         Given(
             role=role,
