@@ -83,10 +83,12 @@ class Part(msgspec.Struct, frozen=True, kw_only=True):
         return next((one.content for one in self.hashes if one.alg == "SHA-256"), "")
 
     def all(self) -> Iterator[Part]:
-        """Yield the component and those within it."""
-        yield self
-        for part in self.components:
-            yield from part.all()
+        """Yield the component and those within it, however deep they lie."""
+        left = [self]
+        while left:
+            part = left.pop()
+            yield part
+            left.extend(reversed(part.components))
 
 
 class BillMetadata(msgspec.Struct, frozen=True, kw_only=True):

@@ -97,6 +97,22 @@ def test_a_malformed_document_is_refused_with_one_line(
     assert "\n" not in str(caught.value)
 
 
+@pytest.mark.parametrize("depth", [300, 900, 100_000])
+def test_a_bill_of_any_depth_is_shown_or_refused_with_one_line(depth: int, tmp_path: Path) -> None:
+    head, tail = b'{"type": "data", "name": "a", "components": [', b"]}"
+    within = head * depth + tail * depth
+    data = (
+        b'{"bomFormat": "CycloneDX", "specVersion": "1.6", "metadata": {"component": %s}}' % within
+    )
+    source = directory_source(written(documented({BILL_FILE: data}), tmp_path / "p"), TRUST)
+    fault = ""
+    try:
+        assert len(read_bill(source, data).parts) == depth
+    except PackageError as exc:
+        fault = str(exc)
+    assert "\n" not in fault
+
+
 def test_a_provenance_of_other_files_is_refused(tmp_path: Path) -> None:
     told = json.loads(TOLD[PROVENANCE_FILE])
     more = {"name": "variants/best/other", "digest": {"sha256": "0" * 64}}
