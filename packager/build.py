@@ -13,6 +13,7 @@ Rules:
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
 
@@ -22,9 +23,13 @@ from packager.errors import BuildError
 from packager.judge.field import field_notes, judge_each, untold
 from packager.judge.gates import require_variants, too_slow
 from packager.judge.shapes import weak_notes
+from packager.materials.documents import documents
+from packager.materials.making import making_of
+from packager.materials.values import Described
 from packager.package.compose import (
     assemble,
     built_variants,
+    default_version,
     measured_variants,
     needed_repairs,
     tried_variant,
@@ -63,12 +68,13 @@ from packager.result import (
     tuning_notes,
     unused_gate_notes,
 )
+from packager.run.cache import file_sha256
 from packager.run.earlier_builds import keep_schedules
 from packager.run.pipeline import Pipeline, Progress
 from packager.runtimes.table import RUNTIMES
 from packager.search.report import SearchRun, search_notes
 from packager.search.run import carry_out, judge_with, report_of
-from wire.package.manifest import Variant
+from wire.package.manifest import Manifest, Variant
 
 
 def build(request: BuildRequest, progress: Progress) -> BuildResult:
@@ -130,7 +136,8 @@ def build(request: BuildRequest, progress: Progress) -> BuildResult:
             metric=metric,
             others=others.tolerances,
         )
-        index = write_package(output, manifest, files, key=key, force=request.force)
+        manifest, origin = _with_origin(manifest, files, request, prepared, plan)
+        index = write_package(output, manifest, {**files, **origin}, key=key, force=request.force)
     data = pipeline.result(DATA, DataResult)
     searched = report_of(request.search, search, variants, request.profiles, verdicts, plan)
     return BuildResult(
@@ -174,6 +181,37 @@ def build(request: BuildRequest, progress: Progress) -> BuildResult:
         ),
         steps=tuple(pipeline.records),
     )
+
+
+def _with_origin(
+    manifest: Manifest,
+    files: Mapping[str, Path],
+    request: BuildRequest,
+    prepared: Prepared,
+    plan: Plan,
+) -> tuple[Manifest, dict[str, bytes]]:
+    """Write what a package says of its origin, and give it a version if it has none.
+
+    Returns:
+        The manifest, and the documents by their paths in the package.
+    """
+    known = Described(
+        manifest=manifest,
+        digests={path: file_sha256(source) for path, source in files.items()},
+        making=making_of(
+            request,
+            manifest,
+            plan=plan,
+            pipeline=prepared.pipeline,
+            measurements=prepared.measurements,
+        ),
+    )
+    origin = documents(known)
+    if request.version:
+        return manifest, origin
+    version = default_version(manifest, known.digests, origin)
+    manifest = msgspec.structs.replace(manifest, version=version)
+    return manifest, documents(msgspec.structs.replace(known, manifest=manifest))
 
 
 def _layers_steps(kept: tuple[Candidate, ...], variants: tuple[Variant, ...]) -> list[Step]:

@@ -171,12 +171,9 @@ def _take_in(request: BuildRequest, kind: Kind, pipeline: Pipeline) -> tuple[str
     path = pipeline.folder(IMPORT) / MODEL_FILE if model == IMPORT else Path(request.model)
     files = [path, *(path.parent / name for name in external)]
     apart = format_ == "onnx" and is_apart(files, request.apart_over_bytes)
-    if apart:
-        pipeline.name_digests(
-            {f"{SOURCE}-data-{i}": external[n] for i, n in enumerate(external, 1)}
-        )
-        if not request.jobs:
-            pipeline.one_at_a_time()  # the memory that a build needs is then that of one step
+    pipeline.name_digests({f"{SOURCE}-data-{i}": external[n] for i, n in enumerate(external, 1)})
+    if apart and not request.jobs:
+        pipeline.one_at_a_time()  # the memory that a build needs is then that of one step
     _, source = RUNTIMES.of_source(format_)
     prepare_model(pipeline, prepare_step(source, model, external, apart=apart), request)
     return notes

@@ -19,6 +19,7 @@ from packager.callables import callable_file, is_callable
 from packager.errors import BuildError, DataError
 from packager.judge.gates import Gates
 from packager.judge.metrics import is_own, wanted
+from packager.licences import read_licence
 from packager.model_files import APART_OVER_BYTES
 from packager.plan.states import read_states
 from packager.plan.steps import (
@@ -89,6 +90,9 @@ class BuildRequest(msgspec.Struct, frozen=True, kw_only=True):
 
     version: str = ""
     """Empty for one computed from the content, so that two packages never have the same version."""
+
+    licence: str = ""
+    """Licence of the model, an SPDX expression; empty if it is not to be told."""
 
     metric: str = "auto"
     gates: Gates = Gates()
@@ -176,6 +180,7 @@ def check_request(request: BuildRequest) -> None:
         raise BuildError("the same profile is given twice", remedy="leave one of the two out")
     wanted(request.metric)
     read_states(request.states)
+    read_licence(request.licence)
     if request.remeasure and request.measurements is not None:
         raise BuildError(
             "figures cannot be measured again and taken from a report",

@@ -22,7 +22,7 @@ ProfileOption = Annotated[
     typer.Option("--profile", "-p", metavar="PROFILE", help="Kind of device to build for."),
 ]
 DEFAULT_CACHE = Path("~/.cache/edgefleet/build")
-NEEDED: Final = ("numpy", "onnx", "onnxslim")
+NEEDED: Final = ("numpy", "onnx", "onnxslim", "cyclonedx")
 """Modules without which no model can be built."""
 
 
@@ -258,6 +258,13 @@ def build_command(  # noqa: PLR0913, PLR0917 - one parameter per option
             metavar="VERSION", help="Version of the package. The default is made from its content."
         ),
     ] = "",
+    licence: Annotated[
+        str,
+        typer.Option(
+            metavar="SPDX",
+            help="Licence of the model for the bill of materials, such as Apache-2.0.",
+        ),
+    ] = "",
     key: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Release key to sign with.")
     ] = None,
@@ -343,6 +350,7 @@ def build_command(  # noqa: PLR0913, PLR0917 - one parameter per option
         cache=_expanded(cache),
         name=name,
         version=version,
+        licence=licence,
         metric=(metric or ["auto"])[0],
         gates=Gates(
             min_retention=min_retention,

@@ -7,6 +7,7 @@ from typing import Annotated
 
 import typer
 
+from controller.cli import materials
 from controller.cli.arguments import JsonOption
 from controller.cli.commands import Commands, add_group
 from controller.cli.output import write_plain_json
@@ -31,6 +32,7 @@ def register(app: typer.Typer) -> None:
         "import": package_import,
         "push": package_push,
         "pull": package_pull,
+        **materials.COMMANDS,
     }
     add_group(app, "package", "Check and sign packages on this disk.", packages)
 

@@ -24,8 +24,10 @@ from controller.cli.output import write_plain_json
 from wire.console.output import remark, write, write_fields
 
 if TYPE_CHECKING:
+    from packager.package.content import Content
     from packager.registry.reference import Reference
     from packager.registry.transfer import Way
+    from wire.trust.root import TrustRoot
 
 TRUST_FILE = "trust.json"
 
@@ -157,7 +159,7 @@ def fetched(
     from packager.registry.transfer import pull
 
     place = parse_reference(reference)
-    root = load_trust(trust or _own_trust(context))
+    root = load_trust(trust or own_trust(context))
     way = _way(place, ca_file, clear_text=clear_text)
     with tempfile.TemporaryDirectory(prefix="fleet-") as directory:
         output = Path(directory) / "package"
@@ -165,7 +167,46 @@ def fetched(
         yield output
 
 
-def _own_trust(context: typer.Context) -> Path:
+@contextmanager
+def registry_package(
+    reference: str, trust: TrustRoot, ca_file: Path | None, clear_text: bool
+) -> Iterator[Content]:
+    """Open a package in a registry, for as long as the `with` block lasts.
+
+    Args:
+        reference: Which package.
+        trust: Whose signature counts.
+        ca_file: Authority of the registry's certificate, beside those of the system.
+        clear_text: Whether to speak to the registry without TLS.
+
+    Yields:
+        Its content.
+
+    Raises:
+        FleetError: It cannot be had, or is not signed for this fleet.
+    """
+    _check_client()
+    from packager.registry.reference import parse_reference
+    from packager.registry.transfer import registry_content
+
+    place = parse_reference(reference)
+    way = _way(place, ca_file, clear_text=clear_text)
+    with registry_content(place, trust, way) as content:
+        yield content
+
+
+def own_trust(context: typer.Context) -> Path:
+    """Return the trust root in the controller's directory on this machine.
+
+    Args:
+        context: Says where that is.
+
+    Returns:
+        Its file.
+
+    Raises:
+        ArgumentError: Nothing says where the directory is.
+    """
     options = context.obj if isinstance(context.obj, ConnectionOptions) else ConnectionOptions()
     named = os.environ.get("FLEET_HOME", "")
     home = options.home or (Path(named) if named and options.url is None else None)

@@ -16,12 +16,13 @@ import os
 import stat
 from collections.abc import Collection, Iterator
 from pathlib import Path
-from typing import BinaryIO, NamedTuple
+from typing import BinaryIO, Final, NamedTuple
 
 from packager.errors import PackageError
 from packager.package.content import (
     STEP_BYTES,
     Content,
+    Parts,
     check_room,
     checked,
     index_of,
@@ -49,10 +50,12 @@ from wire.package.archive import (
     open_archive,
     padding,
 )
-from wire.package.index import ENVELOPE_FILE, PackageIndex
+from wire.package.index import ENVELOPE_FILE, FileEntry, PackageIndex
 from wire.package.manifest import MANIFEST_FILE, Manifest, manifest_from_bytes
 from wire.profile import DeviceProfile
 from wire.trust.root import TrustRoot
+
+WHOLE: Final = "export it without --profile"
 
 
 class Exported(NamedTuple):
@@ -135,6 +138,42 @@ def unpack(file: Path, output: Path, trust: TrustRoot, *, force: bool = False) -
             cannot be written.
         FleetError: It is no package, is not signed by the release role, or is damaged.
     """
+    with _archive(file, trust) as (archive, parts):
+        _check_whole(file, archive)
+        with staged(output, force=force) as staging:
+            check_room(staging, archive.index.size_bytes)
+            write_file(staging / ENVELOPE_FILE, iter((archive.envelope,)))
+            for entry in archive.index.files:
+                write_file(staging / entry.path, checked(parts(entry), entry))
+    return archive.index
+
+
+@contextlib.contextmanager
+def archive_content(file: Path, trust: TrustRoot) -> Iterator[Content]:
+    """Open the package of a file, after checking its signature, while the `with` block lasts.
+
+    Args:
+        file: What `export` wrote, for all devices or for some.
+        trust: The keys that may sign packages.
+
+    Yields:
+        Its content.
+
+    Raises:
+        PackageError: The file cannot be read.
+        FleetError: It is no package, is not signed by the release role, or is damaged.
+    """
+    with _archive(file, trust) as (archive, parts):
+        yield Content(archive.envelope, parts)
+
+
+@contextlib.contextmanager
+def _archive(file: Path, trust: TrustRoot) -> Iterator[tuple[Archive, Parts]]:
+    """Open an archive, and return what reads its files.
+
+    Raises:
+        PackageError: The file cannot be read, or does not hold a file that is asked for.
+    """
     with _opened(file) as (descriptor, size_bytes):
 
         def read(offset: int, length: int) -> bytes:
@@ -144,17 +183,19 @@ def unpack(file: Path, output: Path, trust: TrustRoot, *, force: bool = False) -
                 raise PackageError(f"{file} cannot be read: {exc.strerror}") from exc
 
         archive = open_archive(read, size_bytes, trust)
-        _check_whole(file, archive)
-        with staged(output, force=force) as staging:
-            check_room(staging, archive.index.size_bytes)
-            write_file(staging / ENVELOPE_FILE, iter((archive.envelope,)))
-            for entry in archive.index.files:
-                member = archive.blobs[entry.sha256]
-                ends = range(member.offset, member.offset + member.size_bytes, STEP_BYTES)
-                stop = member.offset + member.size_bytes
-                parts = (read(at, min(STEP_BYTES, stop - at)) for at in ends)
-                write_file(staging / entry.path, checked(parts, entry))
-    return archive.index
+
+        def parts(entry: FileEntry) -> Iterator[bytes]:
+            member = archive.blobs.get(entry.sha256)
+            if member is None:
+                raise PackageError(
+                    f"{file} holds only a part of the package: it lacks {entry.path}",
+                    remedy=WHOLE,
+                )
+            stop = member.offset + member.size_bytes
+            for at in range(member.offset, stop, STEP_BYTES):
+                yield read(at, min(STEP_BYTES, stop - at))
+
+        yield archive, parts
 
 
 class _Hashed:
@@ -201,7 +242,7 @@ def _check_whole(file: Path, archive: Archive) -> None:
         raise PackageError(
             f"{file} holds only a part of the package: it lacks {len(lacking)} files, such as "
             f"{lacking[0]}",
-            remedy="export it without --profile",
+            remedy=WHOLE,
         )
 
 

@@ -40,6 +40,8 @@ from wire.package.manifest import (
 )
 
 VERSION_DIGITS: Final = 12
+NO_VERSION: Final = "0"
+"""Stands for a version that is still to be computed."""
 
 
 def measured_variants(candidates: tuple[Candidate, ...], pipeline: Pipeline) -> tuple[Variant, ...]:
@@ -111,7 +113,7 @@ def assemble(
 
     Args:
         name: Name of the package.
-        version: Version of the package; empty for one that is computed from the content.
+        version: Version of the package; empty if it is to be computed from the content.
         variants: All measured variants.
         verdicts: Which of them are kept for which profile.
         pipeline: Holds the files and the golden samples.
@@ -145,27 +147,28 @@ def assemble(
             files[f"{variant.directory}/{ANCHORS_FILE}"] = pipeline.folder(ANCHORS)
     manifest = Manifest(
         name=name,
-        version=version or "0",
+        version=version or NO_VERSION,
         variants=tuple(kept),
         metadata=_metadata(pipeline, plan, {variant.name for variant in kept}, metric),
     )
-    if not version:
-        manifest = msgspec.structs.replace(manifest, version=default_version(manifest, files))
     return manifest, files
 
 
-def default_version(manifest: Manifest, files: dict[str, Path]) -> str:
+def default_version(
+    manifest: Manifest, digests: Mapping[str, str], documents: Mapping[str, bytes]
+) -> str:
     """Return a version computed from the content, so two packages of one version are the same.
 
     Args:
         manifest: With any version.
-        files: Every other file of the package.
+        digests: The SHA-256 of every other file of the package.
+        documents: What the package says of its origin, with that version.
 
     Returns:
         The version.
     """
-    digests = {path: file_sha256(source) for path, source in files.items()}
-    digest = sha256_hex(to_json([manifest, digests]))
+    origin = {path: sha256_hex(content) for path, content in documents.items()}
+    digest = sha256_hex(to_json([manifest, {**digests, **origin}]))
     return f"0-{digest[:VERSION_DIGITS]}"
 
 

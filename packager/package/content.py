@@ -30,12 +30,15 @@ from wire.trust.envelope import MAX_ENVELOPE_BYTES, read_unverified
 STEP_BYTES: Final = 1024 * 1024
 
 
+Parts = Callable[[FileEntry], Iterator[bytes]]
+"""Returns the content of a file in parts."""
+
+
 class Content(NamedTuple):
     """A signed package, wherever it is."""
 
     envelope: bytes
-    parts: Callable[[FileEntry], Iterator[bytes]]
-    """Returns the content of a file in parts."""
+    parts: Parts
 
 
 def directory_content(directory: Path) -> Content:
@@ -59,6 +62,20 @@ def directory_content(directory: Path) -> Content:
             remedy=f"sign it with: fleet package sign {directory} --key FILE",
         )
 
+    content = read_bounded(place, MAX_ENVELOPE_BYTES, PackageError)
+    return Content(content, directory_parts(directory))
+
+
+def directory_parts(directory: Path) -> Parts:
+    """Return what reads files of a package on this disk.
+
+    Args:
+        directory: The package.
+
+    Returns:
+        The function; it raises PackageError for a file that cannot be read.
+    """
+
     def parts(entry: FileEntry) -> Iterator[bytes]:
         try:
             with open_file(directory / entry.path) as stream:
@@ -67,7 +84,7 @@ def directory_content(directory: Path) -> Content:
         except OSError as exc:
             raise PackageError(f"{directory}: {entry.path}: {exc.strerror}", remedy=AGAIN) from exc
 
-    return Content(read_bounded(place, MAX_ENVELOPE_BYTES, PackageError), parts)
+    return parts
 
 
 def index_of(envelope: bytes) -> PackageIndex:

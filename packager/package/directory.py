@@ -15,7 +15,7 @@ import hashlib
 import shutil
 import stat
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import BinaryIO, Final
 
@@ -71,7 +71,7 @@ def check_output(output: Path, *, force: bool) -> None:
 def write_package(
     output: Path,
     manifest: Manifest,
-    files: dict[str, Path],
+    files: Mapping[str, Path | bytes],
     *,
     key: SigningKey | None,
     force: bool = False,
@@ -81,7 +81,7 @@ def write_package(
     Args:
         output: The directory to make.
         manifest: Its manifest.
-        files: Path in the package to the file whose content goes there.
+        files: Path in the package to the file whose content goes there, or to the content itself.
         key: A release key to sign with, or None for an unsigned package.
         force: Replace an existing package.
 
@@ -94,7 +94,8 @@ def write_package(
     """
     with staged(output, force=force) as staging:
         for path, source in files.items():
-            copy_file(source, staging / path)
+            place = staging / path
+            _write(place, source) if isinstance(source, bytes) else copy_file(source, place)
         _write(staging / MANIFEST_FILE, manifest_to_bytes(manifest))
         index = index_directory(staging)
         check_measured(manifest, index)

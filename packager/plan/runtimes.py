@@ -65,6 +65,9 @@ class BuildRuntime(msgspec.Struct, frozen=True, kw_only=True):
     tunes: bool = False
     """Whether the step `tune-<name>` searches for fast schedules."""
 
+    links: bool = False
+    """Whether the C compiler of a target makes its variants, too."""
+
     installs: dict[str, str] = {}
     """Tool to the command that installs it, where `edgefleet[packager]` does not."""
 

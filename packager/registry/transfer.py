@@ -141,17 +141,42 @@ def pull(
         PackageError: A file is not the signed one, or the output cannot be written.
         FleetError: It is not signed by the release role, or is malformed.
     """
-    if not (reference.tag or reference.digest):
-        raise RegistryError("the reference names no package", remedy=f"write {FORM}")
+    _check_named(reference)
     with _opened(reference, way) as repository, staged(output, force=force) as staging:
-        manifest = repository.manifest(reference.digest or reference.tag)
-        envelope = _envelope(repository, envelope_of(manifest))
-        payload = trust.unseal(envelope, role="release", payload_type=PAYLOAD_TYPE)
-        index = index_from_bytes(payload)
+        envelope = _envelope(repository, reference)
+        index = _verified(envelope, trust)
         check_room(staging, index.size_bytes)
         write_file(staging / ENVELOPE_FILE, iter((envelope,)))
         _fetch_all(repository, index, staging)
     return index
+
+
+@contextmanager
+def registry_content(reference: Reference, trust: TrustRoot, way: Way) -> Iterator[Content]:
+    """Open a package in a registry, after checking its signature, while the `with` block lasts.
+
+    Args:
+        reference: Which package, by a tag or a digest.
+        trust: The keys that may sign packages.
+        way: How the registry is reached.
+
+    Yields:
+        Its content; each file is downloaded when it is needed.
+
+    Raises:
+        RegistryError: The registry cannot be reached, refuses, has no such package or lies.
+        FleetError: It is not signed by the release role, or is malformed.
+    """
+    _check_named(reference)
+    with _opened(reference, way) as repository:
+        envelope = _envelope(repository, reference)
+        _verified(envelope, trust)
+        yield Content(envelope, lambda entry: repository.blob(_blob(entry)))
+
+
+def _check_named(reference: Reference) -> None:
+    if not (reference.tag or reference.digest):
+        raise RegistryError("the reference names no package", remedy=f"write {FORM}")
 
 
 @contextmanager
@@ -170,13 +195,27 @@ def _checked(content: Content, entry: FileEntry) -> Iterator[bytes]:
     return checked(content.parts(entry), entry)
 
 
-def _envelope(repository: Repository, blob: Blob) -> bytes:
+def _envelope(repository: Repository, reference: Reference) -> bytes:
+    """Download the signed index.
+
+    Raises:
+        RegistryAnswerError: It is another one than the manifest says.
+    """
+    blob = envelope_of(repository.manifest(reference.digest or reference.tag))
     envelope = b"".join(repository.blob(blob))
     if sha256_hex(envelope) != blob.sha256:
         raise RegistryAnswerError(
             "the signed index is not of the digest that the manifest has for it", remedy=PULL_AGAIN
         )
     return envelope
+
+
+def _verified(envelope: bytes, trust: TrustRoot) -> PackageIndex:
+    return index_from_bytes(trust.unseal(envelope, role="release", payload_type=PAYLOAD_TYPE))
+
+
+def _blob(entry: FileEntry) -> Blob:
+    return Blob(entry.sha256, entry.size_bytes)
 
 
 def _fetch_all(repository: Repository, index: PackageIndex, staging: Path) -> None:
@@ -191,7 +230,7 @@ def _fetch_all(repository: Repository, index: PackageIndex, staging: Path) -> No
         raise PackageError(f"{MANIFEST_FILE} is over {MAX_JSON_BYTES} bytes")
     there: dict[Blob, Path] = {}
     for entry in (first, *(e for e in index.files if e != first)):
-        blob, place = Blob(entry.sha256, entry.size_bytes), staging / entry.path
+        blob, place = _blob(entry), staging / entry.path
         parts = _read(there[blob]) if blob in there else repository.blob(blob)
         write_file(place, checked(parts, entry))
         there[blob] = place

@@ -64,6 +64,9 @@ class Measurements(msgspec.Struct, frozen=True, kw_only=True):
     """Profiles of such devices as the machine of that build is one; None if the report does not
     tell."""
 
+    sha256: str = ""
+    """Of the file itself, whatever it says there."""
+
     def apply(
         self, candidates: tuple[Candidate, ...], steps: tuple[Step, ...], pipeline: Pipeline
     ) -> None:
@@ -123,7 +126,7 @@ def read_measurements(path: Path | None) -> Measurements:
                 f"{path}: the figures of {name[:80]!r} are not possible",
                 remedy="use a file as it was written",
             )
-    return found
+    return msgspec.structs.replace(found, sha256=sha256_hex(content))
 
 
 def _is_possible(told: FieldFigures) -> bool:

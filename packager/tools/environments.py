@@ -16,6 +16,7 @@ from __future__ import annotations
 import fcntl
 import hashlib
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -67,6 +68,19 @@ def environment_version(name: str) -> str:
         The first 16 hexadecimal digits of its lock's SHA-256.
     """
     return hashlib.sha256(_lock(name).read_bytes()).hexdigest()[:16]
+
+
+def locked_version(name: str) -> str:
+    """Return the version of a tool in its environment.
+
+    Args:
+        name: The tool.
+
+    Returns:
+        The version that its lock names; where it names none of that name, `environment_version`.
+    """
+    found = re.search(rf"(?m)^{re.escape(name)}==([^ \\]+)", _lock(name).read_text())
+    return found[1] if found is not None else environment_version(name)
 
 
 def environment_python(name: str, root: Path) -> Path | None:

@@ -17,6 +17,7 @@ from tests.simulators.packages import SignedPackage
 from tests.simulators.patience import until
 from tests.simulators.stack import Stack, fleet_here, running_stack
 from tests.simulators.stack_devices import StackDevice, publish
+from wire.clock import SystemClock
 
 pytestmark = [pytest.mark.broker, pytest.mark.xdist_group("cli"), pytest.mark.timeout(1200)]
 
@@ -141,7 +142,8 @@ def test_a_device_that_hears_nothing_fresh_serves_and_takes_nothing_new(stack: S
     publish(stack, release(stack, "1.0.0"))
     publish(stack, release(stack, "2.0.0"))
     token = stack.ok("token", "create", "--json").json["token"]
-    later = dt.datetime.now(dt.UTC) + dt.timedelta(hours=6)
+    now = dt.datetime.fromtimestamp(SystemClock().now_s(), dt.UTC)
+    later = now + dt.timedelta(hours=6)
     window = f"{later:%H:%M}-{later + dt.timedelta(hours=1):%H:%M}"
     device = StackDevice(stack, DEVICE, token, f'[install]\nwindow = "{window}"\n')
     try:

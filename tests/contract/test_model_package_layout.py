@@ -22,7 +22,7 @@ import pytest
 
 from packager.package.directory import open_package, write_package
 from tests.contract.ort_packages import API_VERSION, Loader, OrtPackageError
-from wire.package.index import asset_directory, asset_uri
+from wire.package.index import MATERIALS, asset_directory, asset_uri
 from wire.package.manifest import (
     COMPONENT,
     EXECUTOR,
@@ -65,7 +65,7 @@ def variant(name: str, runtime: str, file: str, asset: str) -> Variant:
 
 @pytest.fixture(scope="module")
 def package(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A signed package with a variant that ONNX Runtime runs, one that it cannot, and an asset."""
+    """A signed package: a variant that ONNX Runtime runs, one that it cannot, assets, documents."""
     root = tmp_path_factory.mktemp("layout")
     other = root / "model.so"
     other.write_bytes(b"not for ONNX Runtime")
@@ -84,7 +84,8 @@ def package(tmp_path_factory: pytest.TempPathFactory) -> Path:
         metadata={"built_by": "edgefleet"},
     )
     output = root / "package"
-    write_package(output, manifest, files, key=SigningKey(b"k" * 32))
+    documents = dict.fromkeys(MATERIALS, b"{}")
+    write_package(output, manifest, {**files, **documents}, key=SigningKey(b"k" * 32))
     return output
 
 

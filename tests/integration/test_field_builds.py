@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 from pathlib import Path
 
@@ -12,6 +13,7 @@ from packager.package.directory import open_package
 from tests.integration.builds import QUICK, build_command, built, contents, digits, write_profile
 from wire.codec import to_json
 from wire.measuring import FieldFile, ProfileFigures, files_digest
+from wire.package.index import PROVENANCE_FILE
 from wire.package.manifest import FieldFigures, Manifest
 
 ELSEWHERE = "board"
@@ -53,6 +55,13 @@ def measured(manifest: Manifest, latencies_ms: dict[str, float]) -> tuple[Profil
     return tuple(found)
 
 
+def given_measurements(package: Path) -> list[dict[str, str]]:
+    """Return the digests of the measurements that a package says it was built with."""
+    told = json.loads((package / PROVENANCE_FILE).read_bytes())
+    needed = told["predicate"]["buildDefinition"]["resolvedDependencies"]
+    return [one["digest"] for one in needed if one["name"] == "measurements"]
+
+
 def test_a_second_build_uses_what_devices_measured_of_the_first(
     work: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -82,6 +91,9 @@ def test_a_second_build_uses_what_devices_measured_of_the_first(
     assert any("measured in the field, on 1 device (x86_64 A board)" in n for n in told["notes"])
     assert not any("--max-latency is not applied" in note for note in told["notes"])
     assert not any("--remeasure" in note for note in told["notes"]), "the field alone decides"
+    assert given_measurements(tmp_path / "first") == []
+    digest = hashlib.sha256(figures.read_bytes()).hexdigest()
+    assert given_measurements(tmp_path / "second") == [{"sha256": digest}]
     page = report.read_text()
     assert "measured in the field" in page
     assert "0.500" in page

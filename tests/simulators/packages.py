@@ -143,6 +143,7 @@ def package(
     name: str = "digits",
     key: SigningKey = RELEASE_KEY,
     assets: dict[str, dict[str, bytes]] | None = None,
+    documents: dict[str, bytes] | None = None,
     chunk_bytes: int = CHUNK_BYTES,
 ) -> SignedPackage:
     """Make and sign a package.
@@ -153,6 +154,7 @@ def package(
         name: Of the package.
         key: That signs it.
         assets: Shared assets: reference to file name to content.
+        documents: What it says of its origin, by path.
         chunk_bytes: Size of a chunk.
     """
     pairs = list(variants.items()) if isinstance(variants, dict) else variants
@@ -161,6 +163,7 @@ def package(
     files |= {f"{v.directory}/{v.info.model_file}": content for v, content in pairs}
     for asset, content in (assets or {}).items():
         files |= {f"{asset_directory(asset)}/{path}": data for path, data in content.items()}
+    files |= documents or {}
     index = PackageIndex(
         name=name,
         version=version,

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import hashlib
 import re
+from typing import Final
 
 import msgspec
 
@@ -20,6 +21,15 @@ from wire.package.manifest import MANIFEST_FILE, Variant, safe_path
 from wire.profile import NAME_PATTERN
 
 ENVELOPE_FILE = "package.dsse.json"
+BILL_FILE: Final = "materials/bom.cdx.json"
+"""The bill of materials, in the JSON of CycloneDX."""
+
+PROVENANCE_FILE: Final = "materials/provenance.intoto.json"
+"""How the package was built: a statement of in-toto with the provenance of SLSA."""
+
+MATERIALS: Final = frozenset({BILL_FILE, PROVENANCE_FILE})
+"""Documents for people and their tools. No device needs them, so none fetches them."""
+
 CHUNK_BYTES = 128 * 1024
 """The best size between 64 and 256 KiB in measurements with a window of 8 to 16; it is below the
 brokers' usual packet limit of 256 KiB."""

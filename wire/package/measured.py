@@ -13,7 +13,7 @@ import msgspec
 
 from wire.codec import sha256_hex
 from wire.errors import IntegrityError
-from wire.package.index import PackageIndex, asset_directory
+from wire.package.index import MATERIALS, PackageIndex, asset_directory
 from wire.package.manifest import MANIFEST_FILE, Manifest, Variant
 
 _AGAIN: Final = "copy, download or build the package again"
@@ -31,7 +31,7 @@ def check_measured(manifest: Manifest, index: PackageIndex) -> None:
     """
     known = [v for v in manifest.variants if v.info.files_sha256 is not msgspec.UNSET]
     found = {entry.path: entry.sha256 for entry in index.files}
-    allowed = {MANIFEST_FILE}
+    allowed = {MANIFEST_FILE, *MATERIALS}
     for variant in known:
         allowed |= _check_variant(variant, found)
     for uri in sorted({v.info.golden.asset for v in known if v.info.golden}):

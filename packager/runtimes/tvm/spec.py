@@ -56,6 +56,7 @@ SPEC: Final = BuildRuntime(
     emulate="steps:emulate",
     untold="a model compiled by TVM is one piece of code and does not tell what its parts take",
     tunes=True,
+    links=True,
     installs={"apache-tvm": "pip install 'edgefleet[packager-tvm]'"},
     missing=missing,
 )

@@ -13,7 +13,14 @@ from packager.package import directory as bundle
 from packager.package.directory import load_trust, open_package, seal, signers, write_package
 from wire.codec import sha256_hex
 from wire.errors import FleetError, IntegrityError, SignatureError
-from wire.package.index import ENVELOPE_FILE, PackageIndex, asset_directory, asset_uri
+from wire.package.index import (
+    BILL_FILE,
+    ENVELOPE_FILE,
+    MATERIALS,
+    PackageIndex,
+    asset_directory,
+    asset_uri,
+)
 from wire.package.manifest import (
     MANIFEST_FILE,
     Golden,
@@ -79,6 +86,25 @@ def write_measured(output: Path) -> None:
         name="demo", version="1", variants=(Variant(name="v", directory="v", info=info),)
     )
     write_package(output, manifest, sources, key=None)
+
+
+def test_a_package_tells_of_its_origin_and_no_device_fetches_that(tmp_path: Path) -> None:
+    write_measured(tmp_path / "before")
+    manifest, _ = open_package(tmp_path / "before")
+    files: dict[str, Path | bytes] = {
+        path: tmp_path / "before" / path
+        for path in contents(tmp_path / "before")
+        if path != MANIFEST_FILE
+    }
+    files |= {path: path.encode() for path in MATERIALS}
+    index = write_package(tmp_path / "p", manifest, files, key=KEY)
+    assert contents(tmp_path / "p")[BILL_FILE] == BILL_FILE.encode()
+    assert open_package(tmp_path / "p", trust=trust(KEY))[1] == index
+    fetched = {entry.path for entry in index.files_for(manifest.variants)}
+    assert {entry.path for entry in index.files} - fetched == MATERIALS
+    (tmp_path / "p" / BILL_FILE).write_bytes(b"another")
+    with pytest.raises(IntegrityError, match=f"{BILL_FILE} was changed"):
+        open_package(tmp_path / "p")
 
 
 def contents(directory: Path) -> dict[str, bytes]:
@@ -234,6 +260,12 @@ def test_a_package_that_cannot_be_put_in_its_place_leaves_the_old_one(tmp_path: 
         (lambda package: (package / "v" / "m.data").unlink(), "v/m.data is missing"),
         (lambda package: (package / "v" / "new").touch(), "v/new does not belong to the package"),
         (lambda package: (package / "new").touch(), "new does not belong to the package"),
+        (
+            lambda package: (
+                (package / BILL_FILE).parent.mkdir() or (package / "materials/x").touch()
+            ),
+            "materials/x does not belong to the package",
+        ),
         (
             lambda package: next(package.rglob("input.t.npy")).write_bytes(b"IN"),
             "the golden samples in .* are not those of the package",
