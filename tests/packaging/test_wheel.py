@@ -101,6 +101,7 @@ def test_our_names_belong_to_us_alone() -> None:
 def test_the_base_dependencies_are_few() -> None:
     assert base_distributions() == {
         "msgspec", "paho-mqtt", "pynacl", "cffi", "pycparser",
+        "tuf", "securesystemslib", "urllib3",
     }  # fmt: skip
 
 
