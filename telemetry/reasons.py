@@ -17,6 +17,7 @@ from wire.console.text import local_time, plain_text
 
 KINDS: Final = (
     "connection",
+    "damage",
     "decision",
     "defer",
     "drift",

@@ -43,7 +43,7 @@ from agent.link.connector import Connector
 from agent.link.outage import Outage
 from agent.link.telemetry import TelemetryPump
 from agent.log import Log
-from agent.packages import read_index
+from agent.packages import Damage, read_index
 from agent.select.adaptations import Adaptations
 from agent.serve.deferred.runner import DeferredRunner
 from agent.serve.http.endpoint import Endpoint
@@ -152,7 +152,7 @@ def assemble(config: AgentConfig, clock: Clock) -> Parts:
         recorder=recorder,
         interrupts=Interrupts(clock),
     )
-    slots = Slots(config.state_dir)
+    slots, damage = Slots(config.state_dir), Damage(recorder)
     store = _store(device, slots)
     broker = f"{config.broker.host}:{config.broker.port}"
     link = Link(config.device, device.boot_id, Outage(broker, device.recorder, clock))
@@ -168,6 +168,7 @@ def assemble(config: AgentConfig, clock: Clock) -> Parts:
         trust=trust,
         store=store,
         slots=slots,
+        damage=damage,
         fetching=fetching,
         adaptations=adaptations,
         served=served,

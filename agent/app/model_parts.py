@@ -21,6 +21,7 @@ from agent.install.workflow import Machine
 from agent.interrupts import Interrupts
 from agent.link.connection import Link
 from agent.log import Log
+from agent.packages import Damage
 from agent.select.adaptations import Adaptations
 from agent.serve.served import ServedModels
 from telemetry.device.recorder import Recorder
@@ -40,6 +41,7 @@ class ModelMaker(msgspec.Struct, frozen=True, kw_only=True):
     trust: TrustRoot
     store: StateStore
     slots: Slots
+    damage: Damage
     fetching: Fetching
     adaptations: Adaptations
     served: ServedModels
@@ -63,7 +65,13 @@ class ModelMaker(msgspec.Struct, frozen=True, kw_only=True):
         interrupts = self.interrupts.of_model(name)
         store = ModelStore(self.store, name)
         model_server, adaptation = make_serving(
-            config, self.profile, self.trust, self.slots, recorder=recorder, clock=clock
+            config,
+            self.profile,
+            self.trust,
+            self.slots,
+            damage=self.damage,
+            recorder=recorder,
+            clock=clock,
         )
         installer = Installer(
             InstallSettings(profile=self.profile, trust=self.trust, confirm_s=config.confirm_s),

@@ -47,6 +47,7 @@ from agent.install.store import FileStateStore, ModelStore
 from agent.install.workflow import Machine
 from agent.interrupts import Interrupts
 from agent.log import Log
+from agent.packages import Damage, Package, SignedFiles, open_package
 from agent.select.adaptation import Adaptation
 from agent.select.meter import Meter
 from agent.serve.benches import Benches
@@ -274,6 +275,7 @@ class SimulatedDevice:
             check=lambda: self.interrupts.check(abandon=False),
         )
         self.override = Override(self.heard, self.clock)
+        self.damage = Damage(self.heard)
         self.models = {name: SimulatedModel(self, name) for name in self.names}
         first = self.models[self.names[0]]
         self.slot, self.serving, self.adaptation = first.slot, first.serving, first.adaptation
@@ -285,6 +287,10 @@ class SimulatedDevice:
                 model.installer.restore()
             except FleetError as exc:
                 self.heard.event("worker", exc.message, {})
+
+    def opened(self, digest: str) -> Package:
+        """Return a package that is on the storage."""
+        return open_package(self.slots.directory(digest), digest, TRUST)
 
     def hook_effect(self, where: str, state: State) -> None:
         self.hook(where, state)
@@ -361,6 +367,7 @@ class SimulatedModel:
             bad_load=device.bad_load,
             takes_ms=device.takes_ms,
         )
+        self.serving.signed = SignedFiles(device.opened, device.damage)
         self.benches = Benches(device.clock)
         self.adaptation = Adaptation(
             self.serving,
@@ -369,6 +376,7 @@ class SimulatedModel:
             device.heard,
             device.clock,
             benches=self.benches,
+            damage=device.damage,
         )
         self.adaptation.note(HealthSnapshot(at_s=0, headroom=0.1, memory_available_bytes=2**30))
         self.installer = Installer(

@@ -16,7 +16,7 @@ from pathlib import Path
 from agent.errors import BlobMissingError, NeedsDeltaError, storage_faults
 from agent.install.fetch.part import Blob, Part
 from agent.install.fetch.sources import ChunkSource, Coming, Errand, SourceError
-from agent.packages import refuse_links
+from agent.package_files import refuse_links
 from wire.clock import Clock
 from wire.errors import FleetError
 from wire.progress import PEER
