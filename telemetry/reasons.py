@@ -33,6 +33,7 @@ KINDS: Final = (
     "refused",
     "removed",
     "restore",
+    "scrub",
     "source",
     "start",
     "storage",

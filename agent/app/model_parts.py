@@ -14,6 +14,8 @@ from agent.app.models import Model
 from agent.app.serving import make_serving
 from agent.install.early import EarlyService
 from agent.install.installer import Installer, InstallSettings
+from agent.install.mending import Mending
+from agent.install.scrub.scrubber import Scrubber
 from agent.install.slots import Slots
 from agent.install.store import ModelStore, StateStore
 from agent.install.thread import Installs
@@ -42,6 +44,7 @@ class ModelMaker(msgspec.Struct, frozen=True, kw_only=True):
     store: StateStore
     slots: Slots
     damage: Damage
+    scrubber: Scrubber
     fetching: Fetching
     adaptations: Adaptations
     served: ServedModels
@@ -115,7 +118,26 @@ class ModelMaker(msgspec.Struct, frozen=True, kw_only=True):
         if hooked is not None:
             hooked.holding.on_wait = machine.report_running
             machine.on_end = hooked.end
-        installs = Installs(machine, store, self.slots, interrupts, self.log, installer.remove)
+        installs = Installs(
+            machine,
+            store,
+            self.slots,
+            interrupts,
+            self.log,
+            installer.remove,
+            mending=Mending(
+                self.profile,
+                self.trust,
+                store=store,
+                slots=self.slots,
+                fetcher=self.fetching.fetcher,
+                damage=self.damage,
+                events=recorder,
+                interrupts=interrupts,
+                clock=clock,
+            ),
+            idle=self.scrubber.work,
+        )
         self.adaptations.add(name, adaptation)
         self.served.add(name, model_server.router, adaptation)
         return Model(

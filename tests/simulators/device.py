@@ -38,6 +38,7 @@ from agent.install.hooks.override import Override
 from agent.install.hooks.runner import HookRunner
 from agent.install.hooks.settings import HookSettings
 from agent.install.installer import Installer, InstallSettings
+from agent.install.mending import Mending
 from agent.install.preload import Preload, Preloaded, Source
 from agent.install.progress import Progress
 from agent.install.records import ModelRecord
@@ -280,7 +281,7 @@ class SimulatedDevice:
         first = self.models[self.names[0]]
         self.slot, self.serving, self.adaptation = first.slot, first.serving, first.adaptation
         self.store, self.installer, self.hooked = first.store, first.installer, first.hooked
-        self.machine, self.benches = first.machine, first.benches
+        self.machine, self.benches, self.mending = first.machine, first.benches, first.mending
         transport.start(self._deliver, lambda _connection: None)
         for model in self.models.values():
             try:
@@ -438,6 +439,17 @@ class SimulatedModel:
             interrupts=device.interrupts,
             clock=device.clock,
             rng=random.Random(1),
+        )
+        self.mending = Mending(
+            device.profile,
+            TRUST,
+            store=self.store,
+            slots=device.slots,
+            fetcher=device.fetcher,
+            damage=device.damage,
+            events=device.heard,
+            interrupts=device.interrupts,
+            clock=device.clock,
         )
         holding.on_wait = self._waiting
         self.machine.on_end = self.hooked.end
