@@ -34,6 +34,7 @@ KINDS: Final = (
     "removed",
     "restore",
     "scrub",
+    "slow",
     "source",
     "start",
     "storage",

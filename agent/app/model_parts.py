@@ -115,6 +115,7 @@ class ModelMaker(msgspec.Struct, frozen=True, kw_only=True):
             rng=random.Random(),  # noqa: S311 - jitter, not a secret
         )
         machine.arrivals = self.fetching.arrivals
+        machine.slowness = lambda: self.fetching.slow.alone
         if hooked is not None:
             hooked.holding.on_wait = machine.report_running
             machine.on_end = hooked.end

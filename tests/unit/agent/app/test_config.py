@@ -59,6 +59,14 @@ def test_all_keys(tmp_path: Path) -> None:
         (LEAST + '[broker]\nhots = "b"\n', "there is no setting broker.hots"),
         (LEAST + "[scrub]\nevery_days = -1\n", "scrub.every_days is not within 0 to 366"),
         (LEAST + "[scrub]\nbytes_per_s = 1\n", "scrub.bytes_per_s is not within 16384 to 8388608"),
+        (
+            LEAST + "[delivery]\nleast_bytes_per_s = -1\n",
+            "delivery.least_bytes_per_s is not within 0 to 1048576",
+        ),
+        (
+            LEAST + "[delivery]\nslow_window_s = 0.5\n",
+            "delivery.slow_window_s is not within 1 to 3600",
+        ),
         (LEAST + "[scrub]\nevery = 1\n", "there is no setting scrub.every"),
         (LEAST + "[serving]\ncompany_ms = 1.0\n", "there is no setting serving.company_ms"),
         (LEAST.replace('device = "kiosk-17"\n', ""), "the setting device is missing"),
