@@ -153,7 +153,8 @@ class WorkerPool:
                 files=files,
             )
         except (IntegrityError, StorageError) as exc:
-            if self._signed is not None:
+            # A package that was moved or removed meanwhile is not damaged.
+            if self._signed is not None and package.is_dir():
                 self._signed.note(digest, variant, exc)
             raise
         prepared = Prepared(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import signal
 from collections.abc import Iterator
 from pathlib import Path
@@ -11,6 +12,7 @@ import pytest
 
 from agent.packages import Damage, SignedFiles, open_package
 from agent.serve.errors import NotServingError, WorkerCrashedError
+from agent.serve.model_server import ModelServer
 from agent.serve.settings import ServingSettings
 from telemetry.device.recorder import Recorder
 from tests.simulators.crowd import Crowd
@@ -19,6 +21,8 @@ from tests.simulators.patience import until
 from tests.simulators.rig import CLOCK, DIGEST, NAMES, SEEDS, Rig, infer
 from wire.errors import IntegrityError
 from wire.messages import Event, Point, SumPoint
+from wire.package.index import FileEntry
+from wire.package.manifest import Variant
 
 IMPATIENT = ServingSettings(infer_timeout_s=1.0, gap_wait_s=0.2)
 
@@ -198,6 +202,29 @@ def test_what_serves_goes_on_if_the_next_worker_finds_its_files_damaged(
     assert infer(client)[:2] == (200, "first")
     client.close()
     assert damage.variants(SIGNED.digest) == {"first"}
+
+
+def test_a_package_that_was_removed_meanwhile_is_not_called_damaged(
+    careful: tuple[Rig, Damage], tmp_path: Path
+) -> None:
+    rig, damage = careful
+    leaving = tmp_path / "leaving"
+    SIGNED.write_to(leaving)
+
+    class Removing(SignedFiles):
+        def of(self, digest: str, variant: Variant) -> tuple[FileEntry, ...]:
+            shutil.rmtree(leaving)
+            return super().of(digest, variant)
+
+    server = ModelServer(
+        Recorder(CLOCK),
+        CLOCK,
+        signed=Removing(lambda digest: open_package(rig.directory, digest, TRUST), damage),
+    )
+    with pytest.raises(IntegrityError):
+        server.prepare(leaving, SIGNED.digest, FIRST)
+    server.stop()
+    assert damage.of(SIGNED.digest) is None
 
 
 def test_a_prepared_worker_gets_no_requests_until_it_is_activated(rig: Rig) -> None:
