@@ -2,24 +2,22 @@
 
 Rules:
 - No part of a package is trusted before its index's signature and digest have been checked.
-- A file is opened without following links, below the package's own directory, and hashed whole.
+- `agent.package_files` opens the files.
 """
 
 from __future__ import annotations
 
-import contextlib
 import hashlib
-import os
-import shutil
-import stat
-from collections.abc import Iterable, Iterator
+import threading
+from collections.abc import Callable, Iterable
 from pathlib import Path
-from typing import BinaryIO
 
 import msgspec
 
 from agent.errors import StorageError, storage_faults
-from wire.errors import IntegrityError
+from agent.package_files import is_intact, open_inside
+from agent.ports import RecorderPort
+from wire.errors import FleetError, IntegrityError
 from wire.package.index import (
     ENVELOPE_FILE,
     PAYLOAD_TYPE,
@@ -30,8 +28,6 @@ from wire.package.index import (
 from wire.package.manifest import MANIFEST_FILE, Manifest, Variant, manifest_from_bytes
 from wire.trust.envelope import MAX_ENVELOPE_BYTES
 from wire.trust.root import Trust
-
-READ_BYTES = 1024 * 1024
 
 
 class Package(msgspec.Struct, frozen=True, kw_only=True):
@@ -70,35 +66,114 @@ class Package(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Damage:
-    """What was found damaged among the packages of this device. For any thread."""
+    """What was found damaged among the packages of this device. For any thread.
 
-    def __init__(self) -> None:
-        self._found: dict[str, str] = {}
+    Args:
+        recorder: Takes an event for each fault that is new.
+    """
 
-    def verify(self, package: Package, variants: Iterable[Variant]) -> None:
-        """Hash every file that some variants need, and remember what is wrong.
+    def __init__(self, recorder: RecorderPort) -> None:
+        self._recorder = recorder
+        self._lock = threading.Lock()
+        self._found: dict[str, dict[str, frozenset[str]]] = {}
+
+    def note(self, digest: str, fault: str, variants: Iterable[str], *, found: str) -> None:
+        """Remember what is wrong with a package.
 
         Args:
-            package: The package.
-            variants: Variants of this package.
-
-        Raises:
-            IntegrityError: A file is missing, is a link, or differs from what was signed.
-            StorageError: A file cannot be read.
+            digest: Digest of the package.
+            fault: What is wrong, for people.
+            variants: Names of the variants that need what is damaged.
+            found: By what it was found, for the event: `start` of a worker, or `scrub`.
         """
-        try:
-            package.verify(variants)
-        except (IntegrityError, StorageError) as exc:
-            self._found[package.digest] = exc.message
-            raise
+        hurt = frozenset(variants)
+        with self._lock:
+            faults = self._found.setdefault(digest, {})
+            is_new = fault not in faults
+            faults[fault] = faults.get(fault, frozenset()) | hurt
+        if is_new:
+            data = {"package": digest, "variants": sorted(hurt), "found": found}
+            self._recorder.event("damage", fault, data)
 
     def of(self, digest: str) -> str | None:
         """Return what is wrong with a package; None if nothing is known."""
-        return self._found.get(digest)
+        with self._lock:
+            return next(iter(self._found.get(digest, ())), None)
+
+    def variants(self, digest: str) -> frozenset[str]:
+        """Return the names of the variants of a package of which a file is damaged."""
+        with self._lock:
+            return frozenset().union(*self._found.get(digest, {}).values())
 
     def forget(self, digest: str) -> None:
         """Forget the damage of a package, because it has been repaired."""
-        self._found.pop(digest, None)
+        with self._lock:
+            self._found.pop(digest, None)
+
+
+class SignedFiles:
+    """What was signed of the files of variants, for what loads them.
+
+    Args:
+        opened: Returns a package of this device by its digest; raises a FleetError if its index or
+            its manifest is not what was signed.
+        damage: Remembers what is found damaged.
+    """
+
+    def __init__(self, opened: Callable[[str], Package], damage: Damage) -> None:
+        self._opened = opened
+        self._damage = damage
+
+    def of(self, digest: str, variant: Variant) -> tuple[FileEntry, ...]:
+        """Return what was signed of all files that a variant needs.
+
+        Args:
+            digest: Digest of the package.
+            variant: One of its variants.
+
+        Returns:
+            Their entries in the index, which has just been checked.
+
+        Raises:
+            FleetError: The index or the manifest is not what was signed, or cannot be read.
+        """
+        return self._package(digest, variant).files((variant,))
+
+    def check(self, digest: str, variant: Variant) -> None:
+        """Hash these files here.
+
+        Args:
+            digest: Digest of the package.
+            variant: One of its variants.
+
+        Raises:
+            IntegrityError: One is not what was signed.
+            StorageError: One cannot be read.
+            FleetError: The index is not what was signed.
+        """
+        package = self._package(digest, variant)
+        try:
+            package.verify((variant,))
+        except (IntegrityError, StorageError) as exc:
+            self.note(digest, variant, exc)
+            raise
+
+    def note(self, digest: str, variant: Variant, fault: FleetError) -> None:
+        """Remember that a file of a variant was found damaged when it was to be loaded.
+
+        Args:
+            digest: Digest of the package.
+            variant: One of its variants.
+            fault: What is wrong.
+        """
+        self._damage.note(digest, fault.message, (variant.name,), found="start")
+
+    def _package(self, digest: str, variant: Variant) -> Package:
+        try:
+            return self._opened(digest)
+        except (IntegrityError, StorageError) as exc:
+            self.note(digest, variant, exc)
+            raise
 
 
 def read_index(directory: Path, digest: str, trust: Trust) -> PackageIndex:
@@ -156,111 +231,6 @@ def open_package(directory: Path, digest: str, trust: Trust) -> Package:
             f"{manifest.name}:{manifest.version}"
         )
     return Package(digest=digest, directory=directory, index=index, manifest=manifest)
-
-
-def is_intact(directory: Path, entry: FileEntry) -> bool:
-    """Tell whether a file is there and equals what was signed.
-
-    Args:
-        directory: Directory of the package.
-        entry: The file's entry in the index.
-
-    Returns:
-        False also for a link, wherever it points.
-
-    Raises:
-        StorageError: The file is there and cannot be read.
-    """
-    digest = hashlib.sha256()
-    try:
-        with (
-            storage_faults(f"cannot read {entry.path}"),
-            open_inside(directory, entry.path) as file,
-        ):
-            if os.fstat(file.fileno()).st_size != entry.size_bytes:
-                return False
-            while block := file.read(READ_BYTES):
-                digest.update(block)
-    except IntegrityError:
-        return False
-    return digest.hexdigest() == entry.sha256
-
-
-@contextlib.contextmanager
-def open_inside(directory: Path, path: str) -> Iterator[BinaryIO]:
-    """Open a regular file below a directory without following links.
-
-    Args:
-        directory: The directory that the file must be in.
-        path: Relative path, as in a package index.
-
-    Yields:
-        The file, open for reading.
-
-    Raises:
-        IntegrityError: It is missing, not a regular file, or reached through a link.
-        OSError: It cannot be read.
-    """
-    refuse_links(directory, path)
-    # Without O_NONBLOCK the agent would wait for ever on a pipe in place of the file.
-    flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
-    try:
-        descriptor = os.open(directory / path, flags)
-    except (FileNotFoundError, NotADirectoryError):
-        raise IntegrityError(f"the file {path} is missing from the package") from None
-    try:
-        if not stat.S_ISREG(os.fstat(descriptor).st_mode):
-            raise IntegrityError(f"{path} is not a regular file")
-        with os.fdopen(descriptor, "rb", closefd=False) as file:
-            yield file
-    finally:
-        os.close(descriptor)
-
-
-def refuse_links(directory: Path, path: str) -> None:
-    """Check that a path leads to a place below a directory without a link on the way.
-
-    Args:
-        directory: The directory that the path must stay in.
-        path: Relative path, as in a package index.
-
-    Raises:
-        IntegrityError: It leaves the directory, or a part of it is a link.
-    """
-    place = directory
-    for part in path.split("/"):
-        place /= part
-        if part in {"", ".", ".."} or place.is_symlink():
-            raise IntegrityError(f"{path} points outside its package")
-
-
-def clear_way(directory: Path, path: str) -> None:
-    """Remove what stands in the way of a file below a directory: links, and things of another kind.
-
-    Args:
-        directory: The directory.
-        path: Relative path of the file, as in a package index.
-
-    Raises:
-        StorageError: It cannot be removed.
-    """
-    place = directory
-    *folders, file = path.split("/")
-    with storage_faults(f"cannot remove what is in the way of {path}"):
-        for folder in folders:
-            place /= folder
-            keep_directory(place)
-        place /= file
-        if place.is_symlink():
-            place.unlink()
-        elif place.is_dir():
-            shutil.rmtree(place)
-
-
-def keep_directory(path: Path) -> None:
-    """Remove what stands where a directory must be; a directory stays. Raises OSError."""
-    if path.is_symlink() or (path.exists() and not path.is_dir()):
-        path.unlink()
 
 
 def _read_bounded(directory: Path, path: str, limit_bytes: int) -> bytes:

@@ -5,12 +5,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Protocol
 
 import msgspec
 
+from agent.package_files import SignedFile
+from wire.errors import FleetError
 from wire.package.manifest import Variant
 
 
@@ -126,6 +128,25 @@ class ModelServerPort(Protocol):
 
     def supervise(self) -> None:
         """Replace a worker that died; called about once a second."""
+        ...
+
+
+class SignedPort(Protocol):
+    """What was signed of the files of variants, as `agent.packages.SignedFiles` knows it."""
+
+    def of(self, digest: str, variant: Variant) -> Sequence[SignedFile]:
+        """Return what was signed of all files that a variant needs.
+
+        Raises a FleetError if the index or the manifest is not what was signed.
+        """
+        ...
+
+    def check(self, digest: str, variant: Variant) -> None:
+        """Hash these files here; raises a FleetError if one is not what was signed."""
+        ...
+
+    def note(self, digest: str, variant: Variant, fault: FleetError) -> None:
+        """Remember that a worker found a file of a variant damaged."""
         ...
 
 

@@ -17,6 +17,7 @@ from wire.console.text import local_time, plain_text
 
 KINDS: Final = (
     "connection",
+    "damage",
     "decision",
     "defer",
     "drift",
@@ -32,6 +33,8 @@ KINDS: Final = (
     "refused",
     "removed",
     "restore",
+    "scrub",
+    "slow",
     "source",
     "start",
     "storage",

@@ -34,7 +34,9 @@ from agent.app.sharing import Sharing, make_sharing
 from agent.app.spooling import make_pump
 from agent.app.watchdog import Watchdog
 from agent.errors import ConfigError, ControlError, StorageError, storage_faults
+from agent.install.conditions import tired
 from agent.install.preload import Preload
+from agent.install.scrub.scrubber import Scrubber
 from agent.install.slots import Slots
 from agent.install.store import FileStateStore
 from agent.interrupts import Interrupts
@@ -43,7 +45,7 @@ from agent.link.connector import Connector
 from agent.link.outage import Outage
 from agent.link.telemetry import TelemetryPump
 from agent.log import Log
-from agent.packages import read_index
+from agent.packages import Damage, open_package, read_index
 from agent.select.adaptations import Adaptations
 from agent.serve.deferred.runner import DeferredRunner
 from agent.serve.http.endpoint import Endpoint
@@ -100,6 +102,7 @@ class Parts(msgspec.Struct, frozen=True, kw_only=True):
 
     pump: TelemetryPump
     watchdog: Watchdog
+    scrubber: Scrubber
     deferral: DeferredRunner
 
 
@@ -159,7 +162,7 @@ def assemble(config: AgentConfig, clock: Clock) -> Parts:
         recorder=recorder,
         interrupts=Interrupts(clock),
     )
-    slots = Slots(config.state_dir)
+    slots, damage = Slots(config.state_dir), Damage(recorder)
     store = _store(device, slots)
     broker = f"{config.broker.host}:{config.broker.port}"
     link = Link(config.device, device.boot_id, Outage(broker, device.recorder, clock))
@@ -169,12 +172,25 @@ def assemble(config: AgentConfig, clock: Clock) -> Parts:
     pump = make_pump(config, link, boot_id=device.boot_id, recorder=recorder, clock=clock)
     adaptations, served = Adaptations(clock), ServedModels(clock)
     override = make_override(config, fetching.budgets, recorder, clock)
+    scrubber = Scrubber(
+        config.scrub,
+        profile,
+        slots,
+        opened=lambda digest: open_package(slots.directory(digest), digest, trust),
+        damage=damage,
+        may_read=lambda: not (tired(adaptations.health) or adaptations.advice().defer),
+        directory=config.state_dir,
+        recorder=recorder,
+        clock=clock,
+    )
     maker = ModelMaker(
         config=config,
         profile=profile,
         trust=trust,
         store=store,
         slots=slots,
+        damage=damage,
+        scrubber=scrubber,
         fetching=fetching,
         adaptations=adaptations,
         served=served,
@@ -281,6 +297,7 @@ def assemble(config: AgentConfig, clock: Clock) -> Parts:
         sharing=sharing,
         pump=pump,
         watchdog=Watchdog(clock),
+        scrubber=scrubber,
         deferral=deferral,
     )
 

@@ -187,7 +187,9 @@ class Commands:
             "own_policy": self._own_policy,
             "phase": record.state.value,
             "transfer": _with_rest(transfer) if transfer is not None else None,
-            "waits_for": model.machine.waits_for or held,
+            "waits_for": model.machine.waits_for
+            or held
+            or (model.machine.slowness() if transfer is not None else ""),
             "target": f"{record.target.name}:{record.target.version}" if record.target else None,
             "last_report": to_builtins(record.report),
         }

@@ -34,6 +34,7 @@ from agent.grpc_endpoint.settings import GrpcSettings
 from agent.install.conditions import ConditionSettings
 from agent.install.fetch.settings import DeliverySettings
 from agent.install.hooks.settings import HookSettings
+from agent.install.scrub.settings import ScrubSettings
 from agent.measure.settings import MeasureSettings
 from agent.peers.settings import PeerSettings
 from agent.serve.deferred.settings import DeferredSettings
@@ -149,6 +150,7 @@ class AgentConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     hooks: HookSettings = HookSettings()
     delivery: DeliverySettings = DeliverySettings()
     peers: PeerSettings = PeerSettings()
+    scrub: ScrubSettings = ScrubSettings()
     measure: MeasureSettings = MeasureSettings()
     policy: PolicySpec | None = None
     """How this device chooses among its variants, in place of the controller's policy; None to use
@@ -324,7 +326,7 @@ def _check(config: AgentConfig, name: str) -> None:
     if fault := origins_fault(endpoint.allow_origins, needs_token=endpoint.token_file is not None):
         faults.append((True, f"endpoint.allow_origins {fault}"))
     parts = (config.install, config.hooks, config.delivery, config.peers, config.deferred)
-    for part in (*parts, config.measure):
+    for part in (*parts, config.measure, config.scrub):
         faults += [(True, text) for text in part.faults()]
     knows_clients = bool(endpoint.token_file or endpoint.client_ca_file)
     encrypts = bool(endpoint.cert_file) or endpoint.clear_text

@@ -143,6 +143,7 @@ class Daemon:
         for thread in self._threads:
             thread.join(JOIN_S)
         parts.models.join(JOIN_S)
+        parts.scrubber.close()
         # An install that was under way may have begun a worker meanwhile.
         parts.models.stop()
         if parts.control is not None:

@@ -10,13 +10,15 @@ import msgspec
 
 from agent.app.config import AgentConfig
 from agent.install.arrivals import Arrivals
+from agent.install.fetch.connection import Bounds
 from agent.install.fetch.delta import DeltaSource
-from agent.install.fetch.fetcher import Bind, Fetcher
+from agent.install.fetch.fetcher import Bind, Fetcher, SlowSource
 from agent.install.fetch.http import HttpSource
 from agent.install.fetch.local import LocalSource
 from agent.install.fetch.messages import MessageSource
 from agent.install.fetch.multicast import MulticastSource
 from agent.install.fetch.offers import Offers
+from agent.install.fetch.slowness import Watch
 from agent.install.fetch.sources import ChunkSource, Coming, Errand, SourceName
 from agent.interrupts import Interrupts
 from agent.link.connection import Link
@@ -31,6 +33,11 @@ if TYPE_CHECKING:
     from agent.install.budget.budgets import Budgets
 
 SMALL_BYTES: Final = 32 * 1024
+WINDOWS: Final = 3.0
+"""After so many windows without a word a source is not said to be slow any more."""
+SLOW_METRIC: Final = "slow_retrievals_total"
+"""Counts, by source, the windows in which one brought less than it has to."""
+
 TOLD_S: Final = 600.0
 """How often the fleet hears that a source cannot go on."""
 
@@ -56,10 +63,63 @@ class Fetching(msgspec.Struct, frozen=True, kw_only=True):
     coming: Coming
     """Which blob comes now."""
 
+    slow: SlowSources
+
     def reconnected(self) -> None:
         """Note that the connection to the broker is new."""
         self.messages.reconnected()
         self.offers.reconnected()
+
+
+class SlowSources:
+    """Tells that a source is too slow: the log each time, the fleet now and then.
+
+    Args:
+        log: Takes a line.
+        recorder: Takes an event, and counts.
+        clock: For how long ago the last event was.
+        valid_s: How long it is true that the only source is slow, unless it is found so again.
+    """
+
+    def __init__(self, log: Log, recorder: RecorderPort, clock: Clock, *, valid_s: float) -> None:
+        self._log = log
+        self._recorder = recorder
+        self._clock = clock
+        self._valid_s = valid_s
+        self._told_s: dict[tuple[str, str], float] = {}
+        self._alone: tuple[float, str] = (float("-inf"), "")
+
+    @property
+    def alone(self) -> str:
+        """What is said of a source that is slow, while there is no better one; empty if none is."""
+        at_s, text = self._alone
+        return text if self._clock.monotonic_s() - at_s < self._valid_s else ""
+
+    def __call__(self, found: SlowSource) -> None:
+        """Tell that a source is too slow, and what comes of it."""
+        slow, now_s = found.slow, self._clock.monotonic_s()
+        rates = f"{slow.bytes_per_s:.0f} bytes/s, less than {slow.least_bytes_per_s:.0f}"
+        what = f"slow retrieval: {found.source} ({slow.who}) brings {rates}"
+        reason = f"{what}; {found.other} is asked now" if found.other else f"{what}; it goes on"
+        self._alone = (
+            (now_s, f"{what}, and nothing else brings more")
+            if not found.other
+            else (float("-inf"), "")
+        )
+        self._recorder.add(SLOW_METRIC, 1.0, {"source": found.source})
+        key = (found.source, found.other)
+        if now_s - self._told_s.get(key, float("-inf")) < TOLD_S:
+            self._log.write("slow", reason=reason)
+            return
+        self._told_s[key] = now_s
+        data = {
+            "source": found.source,
+            "who": slow.who,
+            "other": found.other,
+            "bytes_per_s": round(slow.bytes_per_s, 1),
+            "least_bytes_per_s": slow.least_bytes_per_s,
+        }
+        self._recorder.event("slow", reason, data)
 
 
 class SourceFaults:
@@ -120,8 +180,10 @@ def make_fetching(
         if budgets is not None:
             budgets.came(size_bytes)
 
+    least, window_s = delivery.least_bytes_per_s, delivery.slow_window_s
+    slow = SlowSources(log, recorder, clock, valid_s=WINDOWS * window_s)
     offers = Offers(config.device, link.publish, trust, clock, link.is_denied)
-    messages = MessageSource(config.device, link.publish, clock)
+    messages = MessageSource(config.device, link.publish, clock, watch=Watch(window_s, least))
     multicast = MulticastSource(
         config.device,
         offers,
@@ -129,6 +191,7 @@ def make_fetching(
         subscribe=link.subscribe,
         unsubscribe=link.unsubscribe,
         clock=clock,
+        watch=Watch(window_s, least),
     )
     files = (delivery.ca_file, config.broker.ca_file)
     http = HttpSource(
@@ -137,6 +200,7 @@ def make_fetching(
         ca_files=tuple(file for file in files if file is not None),
         clear_text=delivery.clear_text,
         least_bytes=SMALL_BYTES if MQTT in delivery.sources else 0,
+        bounds=Bounds(window_s=window_s, least_bytes_per_s=least),
         came=partial(came, HTTP),
     )
     interrupts.wake_on_stop(http.wake)
@@ -167,6 +231,7 @@ def make_fetching(
         [sources[name] for name in delivery.sources],
         clock,
         on_fault=SourceFaults(log, recorder, clock),
+        on_slow=slow,
         bind=_binding(budgets) if budgets is not None else _unbound,
         coming=coming,
     )
@@ -178,6 +243,7 @@ def make_fetching(
         budgets=budgets,
         arrivals=arrivals,
         coming=coming,
+        slow=slow,
     )
 
 

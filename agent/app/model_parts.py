@@ -15,6 +15,8 @@ from agent.app.serving import make_serving
 from agent.install.early import EarlyService
 from agent.install.holding import Holding
 from agent.install.installer import Installer, InstallSettings
+from agent.install.mending import Mending
+from agent.install.scrub.scrubber import Scrubber
 from agent.install.slots import Slots
 from agent.install.store import ModelStore, StateStore
 from agent.install.thread import Installs
@@ -23,6 +25,7 @@ from agent.install.workflow import Machine
 from agent.interrupts import Interrupts
 from agent.link.connection import Link
 from agent.log import Log
+from agent.packages import Damage
 from agent.select.adaptations import Adaptations
 from agent.serve.served import ServedModels
 from agent.trust.keeper import MetadataTrust
@@ -43,6 +46,8 @@ class ModelMaker(msgspec.Struct, frozen=True, kw_only=True):
     trust: Trust
     store: StateStore
     slots: Slots
+    damage: Damage
+    scrubber: Scrubber
     fetching: Fetching
     adaptations: Adaptations
     served: ServedModels
@@ -66,7 +71,13 @@ class ModelMaker(msgspec.Struct, frozen=True, kw_only=True):
         interrupts = self.interrupts.of_model(name)
         store = ModelStore(self.store, name)
         model_server, adaptation = make_serving(
-            config, self.profile, self.trust, self.slots, recorder=recorder, clock=clock
+            config,
+            self.profile,
+            self.trust,
+            self.slots,
+            damage=self.damage,
+            recorder=recorder,
+            clock=clock,
         )
         installer = Installer(
             InstallSettings(profile=self.profile, trust=self.trust, confirm_s=config.confirm_s),
@@ -110,10 +121,30 @@ class ModelMaker(msgspec.Struct, frozen=True, kw_only=True):
         machine.arrivals = self.fetching.arrivals
         if trusting is not None:
             trusting.holding.on_wait = machine.tell_wait
+        machine.slowness = lambda: self.fetching.slow.alone
         if hooked is not None:
             hooked.holding.on_wait = machine.report_running
             machine.on_end = hooked.end
-        installs = Installs(machine, store, self.slots, interrupts, self.log, installer.remove)
+        installs = Installs(
+            machine,
+            store,
+            self.slots,
+            interrupts,
+            self.log,
+            installer.remove,
+            mending=Mending(
+                self.profile,
+                self.trust,
+                store=store,
+                slots=self.slots,
+                fetcher=self.fetching.fetcher,
+                damage=self.damage,
+                events=recorder,
+                interrupts=interrupts,
+                clock=clock,
+            ),
+            idle=self.scrubber.work,
+        )
         self.adaptations.add(name, adaptation)
         self.served.add(name, model_server.router, adaptation)
         return Model(

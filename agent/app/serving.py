@@ -7,7 +7,7 @@ from typing import Final
 
 from agent.app.config import AgentConfig, serving_settings
 from agent.install.slots import Slots
-from agent.packages import Damage, open_package
+from agent.packages import Damage, Package, SignedFiles, open_package
 from agent.select.adaptation import Adaptation
 from agent.select.adaptations import Adaptations
 from agent.select.meter import Meter
@@ -30,6 +30,7 @@ def make_serving(
     trust: Trust,
     slots: Slots,
     *,
+    damage: Damage,
     recorder: Recorder,
     clock: Clock,
 ) -> tuple[ModelServer, Adaptation]:
@@ -40,6 +41,7 @@ def make_serving(
         profile: What the device has.
         trust: Who may sign packages.
         slots: Where packages are.
+        damage: What was found damaged on this device.
         recorder: Takes figures and events.
         clock: For deadlines.
 
@@ -49,15 +51,20 @@ def make_serving(
     Raises:
         ConfigError: A bound on serving is impossible.
     """
-    damage = Damage()
+
+    def opened(digest: str) -> Package:
+        directory, serving = slots.directory(digest), adaptation.package
+        # Its index was checked when it came into service.
+        if serving is not None and (serving.digest, serving.directory) == (digest, directory):
+            return serving
+        return open_package(directory, digest, trust)
+
     model_server = ModelServer(
         recorder,
         clock,
         device=config.device,
         settings=serving_settings(config, threads=profile.threads, processors=os.cpu_count() or 1),
-        verify=lambda digest, variant: damage.verify(
-            open_package(slots.directory(digest), digest, trust), (variant,)
-        ),
+        signed=SignedFiles(opened, damage),
     )
     meter = Meter(clock)
     model_server.router.greet(meter.came)

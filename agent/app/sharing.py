@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Final, Protocol
 
 from agent.app.config import AgentConfig
 from agent.errors import PeersError
+from agent.install.conditions import tired
 from agent.install.slots import Slots
 from agent.log import Log
 from agent.peers.settings import PeerSettings, parse_address, told_address
@@ -26,8 +27,6 @@ if TYPE_CHECKING:
 
 METRIC: Final = "peer_sent_bytes_total"
 """Counts what this device sent to others of its site."""
-
-SEVERE: Final = 1.0
 
 
 class Server(Protocol):
@@ -148,16 +147,3 @@ def make_sharing(
     )
     limits = Limits(at_once=settings.at_once, bytes_per_s=settings.bytes_per_s)
     return Sharing(settings, PeerServer(where, rights, limits, clock), log, recorder)
-
-
-def tired(health: HealthSnapshot) -> str:
-    """Return why a device should not be loaded by others now; empty if it may be.
-
-    Args:
-        health: The newest readings. What is not known is no reason.
-    """
-    if health.battery_discharging:
-        return "this device runs on its battery"
-    if health.throttled or (health.headroom is not None and health.headroom >= SEVERE):
-        return "this device is too hot"
-    return ""

@@ -13,7 +13,8 @@ from agent.errors import RefusedError, storage_faults
 from agent.install.fetch.fetcher import Fetcher
 from agent.install.fetch.part import Blob
 from agent.install.fetch.sources import Errand
-from agent.packages import Package, clear_way, is_intact, keep_directory, open_package, read_index
+from agent.package_files import clear_way, is_intact, keep_directory
+from agent.packages import Package, open_package, read_index
 from wire.messages import ReleaseRef
 from wire.package.index import ENVELOPE_FILE, FileEntry
 from wire.package.manifest import MANIFEST_FILE

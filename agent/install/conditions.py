@@ -24,6 +24,8 @@ LOOK_S: Final = 5.0
 """Time between two looks at the clock and the battery."""
 
 WHOLE_PERCENT: Final = 100.0
+SEVERE: Final = 1.0
+"""Headroom at which the processor is slowed down severely."""
 
 
 class ConditionSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -143,3 +145,16 @@ def low_battery(least_percent: float, health: HealthSnapshot) -> Later | None:
         "it goes on when the battery is charged or on mains",
         LOOK_S,
     )
+
+
+def tired(health: HealthSnapshot) -> str:
+    """Return why a device should do nothing now but serve; empty if it may.
+
+    Args:
+        health: The newest readings. What is not known is no reason.
+    """
+    if health.battery_discharging:
+        return "this device runs on its battery"
+    if health.throttled or (health.headroom is not None and health.headroom >= SEVERE):
+        return "this device is too hot"
+    return ""

@@ -37,7 +37,8 @@ from agent.install.slots import Slots
 from agent.install.states import State, may_abandon
 from agent.install.store import ModelStore
 from agent.interrupts import Interrupts
-from agent.packages import Package, is_intact, open_package
+from agent.package_files import is_intact
+from agent.packages import Package, open_package
 from agent.ports import Probed
 from agent.select.adaptation import Adaptation
 from agent.select.decisions import candidate, preference

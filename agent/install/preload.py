@@ -24,13 +24,8 @@ from agent.errors import NoVariantError, storage_faults
 from agent.install.preflight import check_storage, fitting, reserved_bytes
 from agent.install.slots import Slots
 from agent.install.store import StateStore
-from agent.packages import (
-    Package,
-    clear_way,
-    is_intact,
-    keep_directory,
-    refuse_links,
-)
+from agent.package_files import clear_way, is_intact, keep_directory, refuse_links
+from agent.packages import Package
 from agent.trust.keeper import MetadataTrust
 from wire.codec import sha256_hex
 from wire.errors import IntegrityError

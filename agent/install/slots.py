@@ -26,7 +26,7 @@ from pathlib import Path
 from typing import Final
 
 from agent.errors import storage_faults
-from agent.packages import keep_directory
+from agent.package_files import keep_directory
 from wire.files import sync_directory
 from wire.package.index import is_digest
 from wire.profile import NAME_PATTERN

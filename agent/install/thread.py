@@ -7,8 +7,8 @@ Rules:
   unless it names the same package: then it waits.
 - A model that the device should have no more is removed when its install has ended, and its thread
   ends with it.
-- While nothing waits, the thread looks every few seconds whether the installed release is still
-  whole, and repairs it.
+- While nothing waits, the thread looks every few seconds whether the installed release and the one
+  before are still whole, and repairs them. Then it has time for what is to be done beside installs.
 - If the storage fails, the thread tries again. If it is full, what is not needed goes first.
   An unexpected fault ends the agent, and the next start goes on from the saved state.
 """
@@ -20,6 +20,7 @@ from collections.abc import Callable
 from typing import Final, NamedTuple
 
 from agent.errors import StoppedError, StorageError, StorageFullError
+from agent.install.mending import Mending
 from agent.install.slots import Slots
 from agent.install.store import ModelStore
 from agent.install.workflow import Machine
@@ -48,6 +49,8 @@ class Installs:
         interrupts: Those of the model; they end a running install when a newer one waits.
         log: Takes a line for each revision and each storage fault.
         remove: Removes the model from the device; raises StorageError if it cannot.
+        mending: Mends the version before; None for nothing that does.
+        idle: Does a little of what is to be done beside installs.
     """
 
     def __init__(
@@ -58,6 +61,8 @@ class Installs:
         interrupts: Interrupts,
         log: Log,
         remove: Callable[[], None],
+        mending: Mending | None = None,
+        idle: Callable[[], None] = lambda: None,
     ) -> None:
         self._machine = machine
         self._store = store
@@ -65,6 +70,8 @@ class Installs:
         self._interrupts = interrupts
         self._log = log
         self._remove = remove
+        self._mending = mending
+        self._idle = idle
         self._changed = threading.Condition()
         self._waiting: _Job | None = None
         self._busy = True
@@ -138,6 +145,8 @@ class Installs:
         while True:
             try:
                 self._machine.run()
+                if self._mending is not None:
+                    self._mending.run()
                 job = self._next(job)
                 if job is not None and job.desired is None:
                     with self._interrupts.turn():
@@ -182,20 +191,32 @@ class Installs:
         """Wait for a job; without a newer one, return the one that could not be saved.
 
         Returns:
-            The job; None if a repair is to be run.
+            The job; None if something is to be repaired.
         """
         with self._changed:
             self._busy = False
             self._waiting = self._waiting or unsaved
-            while self._waiting is None:
-                self._interrupts.check(abandon=False)
-                if self._machine.repair():
-                    self._busy = True
-                    return None
-                self._changed.wait(REPAIR_LOOK_S)
-            job, self._waiting = self._waiting, None
-            self._job, self._busy = job, True
-            self._interrupts.clear_superseded()
-            if job.desired is not None:
-                self._begun, self._target = job.desired.revision, job.desired.release
-            return job
+        while True:
+            with self._changed:
+                if self._waiting is None:
+                    self._interrupts.check(abandon=False)
+                    if self._machine.repair() or self._has_to_mend:
+                        self._busy = True
+                        return None
+                    self._changed.wait(REPAIR_LOOK_S)
+                if self._waiting is not None:
+                    return self._taken(self._waiting)
+            self._idle()
+
+    @property
+    def _has_to_mend(self) -> bool:
+        return self._mending is not None and self._mending.is_due()
+
+    def _taken(self, job: _Job) -> _Job:
+        """Note that a job is begun; return it."""
+        self._waiting = None
+        self._job, self._busy = job, True
+        self._interrupts.clear_superseded()
+        if job.desired is not None:
+            self._begun, self._target = job.desired.revision, job.desired.release
+        return job

@@ -153,6 +153,8 @@ class Machine:
 
         self.on_end: Callable[[], None] = lambda: None  # called when an install has ended
         self.waits_for = ""  # what it waits for, if another model has the turn; else empty
+        self.slowness: Callable[[], str] = lambda: ""
+        """Returns what is said of a fetch that is too slow; empty if it is not."""
 
     def accept(self, desired: ModelState, *, has_sources: bool) -> None:
         """Take what is desired of the model while idle; if its outcome is known, report it again.
@@ -389,6 +391,8 @@ class Machine:
     def report_running(self, state: State, waits_for: str = "") -> None:
         """Report that an install is under way, and what it waits for."""
         self._meter.reported()
+        if state is State.FETCHING:
+            waits_for = waits_for or self.slowness()
         self._link.tell(self._report(self._store.state, state, failure=None, waits_for=waits_for))
 
     def _finish(self, changes: dict[str, Any]) -> None:

@@ -20,7 +20,8 @@ from agent.install.preflight import FREE_MARGIN_BYTES, fitting
 from agent.install.slots import Slots
 from agent.interrupts import Interrupts
 from agent.measure.place import Place
-from agent.packages import Package, is_intact
+from agent.package_files import is_intact
+from agent.packages import Package
 from wire.measuring import Measure
 from wire.package.manifest import Variant
 from wire.profile import DeviceProfile

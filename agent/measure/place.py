@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Final
 
 from agent.errors import storage_faults
-from agent.packages import keep_directory
+from agent.package_files import keep_directory
 from wire.files import PRIVATE, write_atomic
 
 DIRECTORY: Final = "measuring"

@@ -17,7 +17,8 @@ from pathlib import Path
 from typing import BinaryIO, NamedTuple
 
 from agent.install.slots import Slots
-from agent.packages import open_inside, read_index
+from agent.package_files import open_inside
+from agent.packages import read_index
 from wire.errors import FleetError
 from wire.package.index import ENVELOPE_FILE, FileEntry, PackageIndex
 from wire.trust.root import Trust

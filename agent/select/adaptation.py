@@ -73,13 +73,12 @@ class Adaptation:
         self._loaded: Loaded | None = None
         self._is_unloaded = False
         self._benches = benches or Benches(clock)
-        self._damage = damage or Damage()
+        self._damage = damage or Damage(recorder)
         self._deciding = Deciding(model_server, meter, self._benches, clock, cpu_share=cpu_share)
         self._bringing = Bringing(
             model_server,
             self._deciding,
             self._benches,
-            self._damage,
             recorder,
             DecisionLog(recorder, clock),
         )
@@ -224,7 +223,7 @@ class Adaptation:
         """Bring a package into service, with the variant that suits the device now.
 
         Args:
-            package: The package; its files are verified here.
+            package: The package; each worker compares the files that it loads.
             dropped: Variants that must not serve, and why.
             latencies_ms: Latencies measured on this device; other variants have declared ones.
             why: Reason for the event that records the switch.
@@ -246,12 +245,20 @@ class Adaptation:
                 return
             self._is_unloaded = False
             was_damaged = self._damage.of(package.digest) is not None
+            # What serves may have been loaded from a file that has been replaced since.
+            is_stale = self.active()[1] in self._damage.variants(package.digest)
             self._damage.forget(package.digest)
-            if self.active()[0] != package.digest or self._has_moved(package):
+            if is_stale or self.active()[0] != package.digest or self._has_moved(package):
                 self._bringing.enter(loaded, why)
             elif was_damaged:
                 self._benches.clear()  # the variants whose files were damaged may be tried
             self._loaded = loaded
+
+    @property
+    def package(self) -> Package | None:
+        """The package in service; None if there is none."""
+        loaded = self._loaded
+        return loaded.package if loaded is not None else None
 
     @property
     def partial(self) -> Loaded | None:
@@ -289,7 +296,6 @@ class Adaptation:
         Raises:
             FleetError: The files differ from what was signed, or the worker does not start.
         """
-        self._damage.verify(package, (variant,))
         return self._model_server.probe(package.directory, package.digest, variant)
 
     def probe_active(self) -> Probed:

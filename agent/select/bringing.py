@@ -1,7 +1,7 @@
 """Brings the variant that was chosen into service, and tells of it.
 
 Rules:
-- A variant's files are hashed again before each start of its worker.
+- Each worker hashes its files before it loads them; what is damaged is not loaded.
 - A variant that cannot start is benched for a while and the next best is tried.
 - Who calls lets one change of a model happen at a time.
 """
@@ -11,7 +11,6 @@ from __future__ import annotations
 from typing import Any, Final
 
 from agent.errors import NoVariantError
-from agent.packages import Damage
 from agent.ports import ModelServerPort, RecorderPort
 from agent.select.deciding import Deciding, Loaded
 from agent.select.decision_log import DecisionLog
@@ -34,7 +33,6 @@ class Bringing:
         model_server: Runs the workers.
         deciding: Decides, and hears of switches.
         benches: Which variants rest.
-        damage: What was found damaged.
         recorder: Records switches and variants that cannot serve.
         log: Tells of decisions.
     """
@@ -44,14 +42,12 @@ class Bringing:
         model_server: ModelServerPort,
         deciding: Deciding,
         benches: Benches,
-        damage: Damage,
         recorder: RecorderPort,
         log: DecisionLog,
     ) -> None:
         self._model_server = model_server
         self._deciding = deciding
         self._benches = benches
-        self._damage = damage
         self._recorder = recorder
         self._log = log
 
@@ -141,7 +137,6 @@ class Bringing:
     ) -> None:
         package = loaded.package
         variant = next(v for v in loaded.variants if v.name == decision.variant)
-        self._damage.verify(package, (variant,))
         gap = decision.switch is not None and decision.switch.gap
         self._model_server.switch_to(package.directory, package.digest, variant, stop_first=gap)
         self._deciding.switched()

@@ -54,8 +54,22 @@ class ModelIdentity(msgspec.Struct, frozen=True, kw_only=True):
     """Put into every response, such as the names of the variant and the device."""
 
 
+class Signed(msgspec.Struct, frozen=True, kw_only=True):
+    """What a signed index says of a file."""
+
+    path: str
+    """Relative to the directory of the package."""
+
+    size_bytes: int
+    sha256: str
+
+
 class Load(msgspec.Struct, frozen=True, kw_only=True, tag="load"):
     """Load a variant. This is the first message to a worker."""
+
+    package_directory: str
+    files: tuple[Signed, ...] = ()
+    """All that the variant needs; each is compared before it is loaded. Empty to compare none."""
 
     variant_directory: str
     asset_directory: str | None

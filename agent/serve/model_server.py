@@ -16,13 +16,13 @@ from __future__ import annotations
 
 import math
 import threading
-from collections.abc import Callable, Collection
+from collections.abc import Collection
 from pathlib import Path
 from typing import Final
 
 import msgspec
 
-from agent.ports import RecorderPort, Running
+from agent.ports import RecorderPort, Running, SignedPort
 from agent.serve.benches import Benches
 from agent.serve.errors import NotServingError, WorkerCrashedError
 from agent.serve.frames import ProbeResult
@@ -49,9 +49,8 @@ class ModelServer:
         device: Identifier of this device, put into every response.
         settings: Bounds.
         benches: Knows which variants are benched; None for a new one.
-        verify: Called with the package's digest and the variant before a crashed worker is started
-            again: raises a FleetError if the files differ from what was signed. The caller of
-            `prepare` has verified them before.
+        signed: What was signed of the files, which each worker compares before it loads them; None
+            to load them as they are.
     """
 
     def __init__(
@@ -62,7 +61,7 @@ class ModelServer:
         device: str = "",
         settings: ServingSettings | None = None,
         benches: Benches | None = None,
-        verify: Callable[[str, Variant], None] | None = None,
+        signed: SignedPort | None = None,
     ) -> None:
         self._recorder = recorder
         self._clock = clock
@@ -70,7 +69,7 @@ class ModelServer:
         self._lock = threading.Lock()
         self.benches = benches or Benches(clock)
         self._pool = WorkerPool(
-            recorder, clock, self._settings, device=device, benches=self.benches, verify=verify
+            recorder, clock, self._settings, device=device, benches=self.benches, signed=signed
         )
         self.router = Router(self._pool, recorder, clock, self._settings)
         self._routes = self.router.routes
@@ -124,7 +123,7 @@ class ModelServer:
         """Start a worker for a variant, send new requests to it, and end the old worker.
 
         Args:
-            package: The package's directory; its files have been verified.
+            package: The package's directory.
             digest: Digest of the package.
             variant: One of its variants.
             stop_first: Whether the active worker has to end first, because there is no memory for
@@ -144,7 +143,7 @@ class ModelServer:
         """Run the golden samples and their processing in a new worker; measure the latency of one.
 
         Args:
-            package: The package's directory; its files have been verified.
+            package: The package's directory.
             digest: Digest of the package.
             variant: One of its variants.
 
@@ -152,6 +151,7 @@ class ModelServer:
             The verdict.
 
         Raises:
+            IntegrityError: A file differs from what was signed.
             WorkerError: The worker does not load the variant, crashes or hangs.
             StorageError: The manifest cannot be read.
             WireFormatError: The manifest is malformed.
@@ -186,7 +186,7 @@ class ModelServer:
         If it is the version before, which is still loaded, that is ready at once.
 
         Args:
-            package: The package's directory; its files have been verified.
+            package: The package's directory.
             digest: Digest of the package.
             variant: One of its variants.
             stop_first: Whether the active worker has to end first, because there is no memory for
@@ -197,6 +197,7 @@ class ModelServer:
             The variant in its worker, for `activate` or `discard`.
 
         Raises:
+            IntegrityError: A file differs from what was signed.
             WorkerError: The worker does not load the variant, crashes or takes too long.
             StorageError: The manifest cannot be read.
             WireFormatError: The manifest is malformed.
@@ -206,6 +207,7 @@ class ModelServer:
         kept = self._kept(package, digest, variant)
         if stop_first:
             if kept is None:
+                self._pool.check(digest, variant)  # what serves must not end for a damaged file
                 self._retire(self._routes.forget_kept())
             self._retire(self._routes.begin_handover())
         try:

@@ -1,7 +1,8 @@
 """Starts workers, replaces those that crashed, and counts crashes.
 
 Rules:
-- A worker starts again only if its files still match the signed digests.
+- Each worker compares its files with the signed digests before it loads them, the first one and
+  every other. What it finds damaged is remembered, so that it is repaired.
 - Three crashes within a minute bench a variant for five minutes. A bench ends, because the device
   may be the cause (low memory, heat). A request with too many samples causes no crash.
 - The pool records an event for each crash, bench and fallback.
@@ -9,20 +10,21 @@ Rules:
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Sequence
 from pathlib import Path
 
 import msgspec
 
 from agent.errors import StorageError
-from agent.ports import RecorderPort
+from agent.package_files import SignedFile
+from agent.ports import RecorderPort, SignedPort
 from agent.serve.benches import Benches
 from agent.serve.frames import ModelIdentity
 from agent.serve.scheduler import Scheduler
 from agent.serve.settings import ServingSettings
 from agent.serve.worker_process import END_GRACE_S, WorkerProcess
 from wire.clock import Clock
-from wire.errors import FleetError
+from wire.errors import FleetError, IntegrityError
 from wire.package.manifest import MANIFEST_FILE, Variant, manifest_from_bytes
 
 
@@ -76,7 +78,7 @@ class WorkerPool:
         settings: Bounds.
         device: Identifier of this device, put into every response.
         benches: Counts the crashes and knows which variants are benched.
-        verify: Called with the package's digest and the variant before a worker is started again.
+        signed: What was signed of the files; None to load them as they are.
     """
 
     def __init__(
@@ -87,13 +89,13 @@ class WorkerPool:
         *,
         device: str = "",
         benches: Benches,
-        verify: Callable[[str, Variant], None] | None = None,
+        signed: SignedPort | None = None,
     ) -> None:
         self._recorder = recorder
         self._clock = clock
         self._settings = settings
         self._device = device
-        self._verify = verify
+        self._signed = signed
         self.benches = benches
         self.threads = settings.limits.threads
         """Threads of the workers that start from now on."""
@@ -124,7 +126,7 @@ class WorkerPool:
         """Start a worker, with as many threads as workers have now.
 
         Args:
-            package: The package's directory, whose files have been verified.
+            package: The package's directory.
             digest: Digest of the package.
             variant: One of its variants.
             model: The identity that the worker puts into its answers.
@@ -133,17 +135,28 @@ class WorkerPool:
             The variant in a worker that is ready.
 
         Raises:
+            IntegrityError: A file differs from what was signed.
+            StorageError: A file cannot be read.
+            FleetError: The index of the package is not what was signed.
             WorkerError: The worker does not load the variant, crashes or takes too long.
         """
         limits = msgspec.structs.replace(self._settings.limits, threads=self.threads)
-        worker = WorkerProcess.start(
-            package,
-            variant,
-            model=model,
-            limits=limits,
-            timeout_s=self._settings.start_timeout_s,
-            clock=self._clock,
-        )
+        files: Sequence[SignedFile] = self._signed.of(digest, variant) if self._signed else ()
+        try:
+            worker = WorkerProcess.start(
+                package,
+                variant,
+                model=model,
+                limits=limits,
+                timeout_s=self._settings.start_timeout_s,
+                clock=self._clock,
+                files=files,
+            )
+        except (IntegrityError, StorageError) as exc:
+            # A package that was moved or removed meanwhile is not damaged.
+            if self._signed is not None and package.is_dir():
+                self._signed.note(digest, variant, exc)
+            raise
         prepared = Prepared(
             digest=digest,
             package_dir=package,
@@ -155,6 +168,16 @@ class WorkerPool:
         if fallback := worker.description.get("fallback"):
             self.tell("fallback", str(fallback), prepared)
         return prepared
+
+    def check(self, digest: str, variant: Variant) -> None:
+        """Hash the files of a variant here; raises FleetError if one differs from what was signed.
+
+        Args:
+            digest: Digest of the package.
+            variant: One of its variants.
+        """
+        if self._signed is not None:
+            self._signed.check(digest, variant)
 
     def start_again(self, before: Prepared) -> Prepared:
         """Start a new worker for a variant that served before.
@@ -168,8 +191,6 @@ class WorkerPool:
         Raises:
             FleetError: The files differ from what was signed, or the worker does not start.
         """
-        if self._verify is not None:
-            self._verify(before.digest, before.variant)
         return self.start(before.package_dir, before.digest, before.variant, before.model)
 
     def after_crash(self, crashed: Prepared, reason: str) -> Prepared | None:

@@ -14,7 +14,6 @@ Rules:
 from __future__ import annotations
 
 import contextlib
-import os
 import signal
 import subprocess
 import threading
@@ -23,6 +22,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Final, NoReturn, TypeVar
 
+from agent.errors import StorageError
+from agent.package_files import SignedFile
+from agent.serve import process_figures
 from agent.serve.errors import (
     WorkerCrashedError,
     WorkerGoneError,
@@ -45,11 +47,12 @@ from agent.serve.frames import (
     Replies,
     Reply,
     Request,
+    Signed,
 )
 from agent.serve.settings import Turn, WorkerLimits
 from agent.serve.spawning import kill_group, spawn
 from wire.clock import Clock, SystemClock
-from wire.errors import WireFormatError
+from wire.errors import FleetError, IntegrityError, WireFormatError
 from wire.package.index import asset_directory
 from wire.package.manifest import Variant
 
@@ -61,10 +64,17 @@ USUAL_TURNS: Final = 20.0
 """A worker hangs only after so many times what its turns usually take: one that waits for an
 accelerator uses no processor time either."""
 
-PAGE_BYTES: Final = os.sysconf("SC_PAGE_SIZE")
+READS_BYTES_PER_S: Final = 4 * 1024 * 1024
+"""What the slowest storage gives, such as a worn memory card: a worker may take this time longer to
+start, because it hashes its files."""
 
 ENDED: Final = "the worker has ended"
 IDLE_DEATH: Final = "the worker died while it was idle"
+
+FAULTS: Final[dict[str, type[FleetError]]] = {
+    kind.code: kind for kind in (IntegrityError, StorageError)
+}
+"""Faults of its files that a worker tells; any other is that the variant cannot be loaded."""
 
 A = TypeVar("A")
 
@@ -118,35 +128,45 @@ class WorkerProcess:
         limits: WorkerLimits,
         timeout_s: float,
         clock: Clock | None = None,
+        files: Sequence[SignedFile] = (),
     ) -> WorkerProcess:
         """Start a process and let it load a variant.
 
         Args:
-            package: The package's directory, whose files have been verified.
+            package: The package's directory.
             variant: One of its variants.
             model: The identity that the worker puts into its answers.
             limits: What it may use.
-            timeout_s: How long starting and loading may take.
+            timeout_s: How long starting and loading may take, without hashing the files.
             clock: For deadlines.
+            files: What was signed of all files that the variant needs; none to compare none.
 
         Returns:
             A worker that is ready and warm.
 
         Raises:
+            IntegrityError: A file differs from what was signed.
+            StorageError: A file cannot be read.
             WorkerLoadError: The variant cannot be loaded, or no process can be started.
             WorkerCrashedError: The process ended while it loaded.
             WorkerTimeoutError: It took too long.
         """
         worker = cls(limits, clock or SystemClock())
         try:
-            worker.load(package, variant, model, timeout_s=timeout_s)
+            worker.load(package, variant, model, timeout_s=timeout_s, files=files)
         except BaseException:
             worker.stop(grace_s=0)
             raise
         return worker
 
     def load(
-        self, package: Path, variant: Variant, model: ModelIdentity, *, timeout_s: float
+        self,
+        package: Path,
+        variant: Variant,
+        model: ModelIdentity,
+        *,
+        timeout_s: float,
+        files: Sequence[SignedFile] = (),
     ) -> None:
         """Let the process load a variant. This happens once per process.
 
@@ -154,15 +174,23 @@ class WorkerProcess:
             package: The package's directory.
             variant: One of its variants.
             model: The identity that the worker puts into its answers.
-            timeout_s: How long it may take.
+            timeout_s: How long it may take, without hashing the files.
+            files: What was signed of all files that the variant needs; none to compare none.
 
         Raises:
+            IntegrityError: A file differs from what was signed.
+            StorageError: A file cannot be read.
             WorkerLoadError: The variant cannot be loaded.
             WorkerCrashedError: The process ended.
             WorkerTimeoutError: It took too long.
         """
         golden = variant.info.golden
         request = Load(
+            package_directory=str(package),
+            files=tuple(
+                Signed(path=file.path, size_bytes=file.size_bytes, sha256=file.sha256)
+                for file in files
+            ),
             variant_directory=str(package / variant.directory),
             asset_directory=str(package / asset_directory(golden.asset)) if golden else None,
             info=variant.info,
@@ -170,7 +198,8 @@ class WorkerProcess:
             memory_bytes=self._limits.memory_bytes,
             model=model,
         )
-        self._ready = self._ask(request, Ready, timeout_s)
+        hashing_s = sum(file.size_bytes for file in files) / READS_BYTES_PER_S
+        self._ready = self._ask(request, Ready, timeout_s + hashing_s)
         self._start_s = self._clock.monotonic_s() - self._began_s
 
     @property
@@ -213,11 +242,7 @@ class WorkerProcess:
 
     def rss_bytes(self) -> int:
         """Return the resident size of the process, in bytes; 0 when it has ended."""
-        try:
-            pages = _read(f"/proc/{self.pid}/statm").split()[1]
-        except (OSError, IndexError):
-            return 0
-        return int(pages) * PAGE_BYTES
+        return process_figures.rss_bytes(self.pid)
 
     def end_if_hung(self, usual_s: float) -> None:
         """End the process if it hangs; called about once a second.
@@ -226,7 +251,7 @@ class WorkerProcess:
             usual_s: How long a turn usually takes.
         """
         asked_s, now_s = self._asked_s, self._clock.monotonic_s()
-        ticks = None if asked_s is None else _processor_ticks(self.pid)
+        ticks = None if asked_s is None else process_figures.processor_ticks(self.pid)
         if asked_s is None or ticks is None or (asked_s, ticks) != self._looked:
             self._looked, self._looked_s = (asked_s or 0.0, ticks or 0), now_s
             return
@@ -342,6 +367,8 @@ class WorkerProcess:
         """Send a request and wait for the answer, when it is this caller's turn.
 
         Raises:
+            IntegrityError: A file of the variant differs from what was signed.
+            StorageError: A file of the variant cannot be read.
             WorkerLoadError: The worker could not do it.
             WorkerGoneError: The process had ended before.
             WorkerCrashedError: The process ended.
@@ -361,14 +388,14 @@ class WorkerProcess:
         """End the worker after an error, and raise what its caller should hear.
 
         Args:
-            exc: The error; after a `WorkerLoadError` the worker goes on.
+            exc: The error; after one that the worker told it goes on.
             timeout_s: How long the worker had.
 
         Raises:
             WorkerCrashedError: The process ended, or sent an unexpected answer.
             WorkerTimeoutError: It did not answer in time and was ended.
         """
-        if isinstance(exc, WorkerLoadError):
+        if isinstance(exc, WorkerLoadError | IntegrityError | StorageError):
             raise exc
         lost = isinstance(exc, EOFError | OSError) and not isinstance(exc, TimeoutError)
         self._end(grace_s=END_GRACE_S if lost else 0)
@@ -408,38 +435,17 @@ class WorkerProcess:
         return f"the worker ended with exit code {code}"
 
 
-def _processor_ticks(pid: int) -> int | None:
-    """Return the processor time of a process; None if it has ended or waits for the disk."""
-    try:
-        # The name of the program stands in parentheses and may hold spaces.
-        fields = _read(f"/proc/{pid}/stat").rpartition(b")")[2].split()
-    except OSError:
-        return None
-    return None if fields[0] == b"D" else int(fields[11]) + int(fields[12])
-
-
-def _read(path: str) -> bytes:
-    """Read a file of the kernel, once a second for each worker: with no more calls than it needs.
-
-    Raises:
-        OSError: It is not there.
-    """
-    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-    try:
-        return os.read(descriptor, PAGE_BYTES)
-    finally:
-        os.close(descriptor)
-
-
 def _expected(answer: Answer, kind: type[A]) -> A:
     """Return an answer of the kind that was asked for.
 
     Raises:
+        IntegrityError: A file of the variant differs from what was signed.
+        StorageError: A file of the variant cannot be read.
         WorkerLoadError: The worker could not do what it was asked.
         WireFormatError: It is of another kind.
     """
     if isinstance(answer, Failed):
-        raise WorkerLoadError(answer.message, remedy=answer.remedy)
+        raise FAULTS.get(answer.code, WorkerLoadError)(answer.message, remedy=answer.remedy)
     if not isinstance(answer, kind):
         raise WireFormatError(f"it sent a {type(answer).__name__}")
     return answer

@@ -3,20 +3,25 @@
 from __future__ import annotations
 
 import os
+import shutil
 import signal
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
+from agent.packages import Damage, SignedFiles, open_package
 from agent.serve.errors import NotServingError, WorkerCrashedError
+from agent.serve.model_server import ModelServer
 from agent.serve.settings import ServingSettings
+from telemetry.device.recorder import Recorder
 from tests.simulators.crowd import Crowd
-from tests.simulators.packages import package, variant
+from tests.simulators.packages import TRUST, package, variant
 from tests.simulators.patience import until
-from tests.simulators.rig import DIGEST, NAMES, SEEDS, Rig, infer
+from tests.simulators.rig import CLOCK, DIGEST, NAMES, SEEDS, Rig, infer
 from wire.errors import IntegrityError
 from wire.messages import Event, Point, SumPoint
+from wire.package.index import FileEntry
 from wire.package.manifest import Variant
 
 IMPATIENT = ServingSettings(infer_timeout_s=1.0, gap_wait_s=0.2)
@@ -152,19 +157,74 @@ def test_a_worker_that_died_while_idle_is_replaced(rig: Rig) -> None:
     assert rig.server.router.is_ready
 
 
-def test_a_worker_is_not_restarted_from_changed_files(tmp_path: Path) -> None:
-    def verify(digest: str, chosen: Variant) -> None:
-        raise IntegrityError(f"{chosen.name} of {digest} is not what was signed")
+FIRST = variant("first")
+SIGNED = package("1.0", [(FIRST, SEEDS["first"])])
 
-    rig = Rig(tmp_path, settings=IMPATIENT, verify=verify)
-    rig.use(variant("first"))
+
+@pytest.fixture
+def careful(tmp_path: Path) -> Iterator[tuple[Rig, Damage]]:
+    """Return a rig whose workers compare what they load with what was signed."""
+    SIGNED.write_to(tmp_path)
+    damage = Damage(Recorder(CLOCK))
+    signed = SignedFiles(lambda digest: open_package(tmp_path, digest, TRUST), damage)
+    rig = Rig(tmp_path, settings=IMPATIENT, signed=signed)
+    rig.server.switch_to(tmp_path, SIGNED.digest, FIRST)
+    yield rig, damage
+    rig.stop()
+
+
+def test_a_worker_is_not_restarted_from_changed_files(careful: tuple[Rig, Damage]) -> None:
+    rig, damage = careful
+    (rig.directory / "variants/first/model.json").write_bytes(b'{"seed": 7}')
     os.kill(rig.pid, signal.SIGKILL)
     client = rig.client()
     status, error, _ = infer(client)
     assert (status, rig.server.router.is_ready) == (503, False)
     assert error
+    assert damage.of(SIGNED.digest) == (
+        "variants/first/model.json of digits:1.0 differs from the signed file"
+    )
+    assert damage.variants(SIGNED.digest) == {"first"}
     client.close()
-    rig.stop()
+
+
+@pytest.mark.parametrize("stop_first", [False, True])
+def test_what_serves_goes_on_if_the_next_worker_finds_its_files_damaged(
+    careful: tuple[Rig, Damage], stop_first: bool
+) -> None:
+    rig, damage = careful
+    pid = rig.pid
+    (rig.directory / "variants/first/model.json").unlink()
+    with pytest.raises(IntegrityError, match=r"model\.json"):
+        rig.server.switch_to(rig.directory, SIGNED.digest, FIRST, stop_first=stop_first)
+    assert rig.pid == pid
+    client = rig.client()
+    assert infer(client)[:2] == (200, "first")
+    client.close()
+    assert damage.variants(SIGNED.digest) == {"first"}
+
+
+def test_a_package_that_was_removed_meanwhile_is_not_called_damaged(
+    careful: tuple[Rig, Damage], tmp_path: Path
+) -> None:
+    rig, damage = careful
+    leaving = tmp_path / "leaving"
+    SIGNED.write_to(leaving)
+
+    class Removing(SignedFiles):
+        def of(self, digest: str, variant: Variant) -> tuple[FileEntry, ...]:
+            shutil.rmtree(leaving)
+            return super().of(digest, variant)
+
+    server = ModelServer(
+        Recorder(CLOCK),
+        CLOCK,
+        signed=Removing(lambda digest: open_package(rig.directory, digest, TRUST), damage),
+    )
+    with pytest.raises(IntegrityError):
+        server.prepare(leaving, SIGNED.digest, FIRST)
+    server.stop()
+    assert damage.of(SIGNED.digest) is None
 
 
 def test_a_prepared_worker_gets_no_requests_until_it_is_activated(rig: Rig) -> None:

@@ -18,7 +18,7 @@ from agent.app.endpoint import make_endpoint
 from agent.app.serving import make_deferral, make_serving
 from agent.install.slots import Slots
 from agent.log import Log
-from agent.packages import open_package
+from agent.packages import Damage, open_package
 from agent.select.adaptations import Adaptations
 from agent.select.levers import Levers
 from agent.serve.answered import Answered, Outcome
@@ -74,9 +74,15 @@ class Served:
             policy=policy,
         )
         config.state_dir.mkdir()
-        self.recorder = Recorder(CLOCK)
+        self.recorder, slots = Recorder(CLOCK), Slots(config.state_dir)
         self.server, self.adaptation = make_serving(
-            config, PROFILE, TRUST, Slots(config.state_dir), recorder=self.recorder, clock=CLOCK
+            config,
+            PROFILE,
+            TRUST,
+            slots,
+            damage=Damage(self.recorder),
+            recorder=self.recorder,
+            clock=CLOCK,
         )
         self.models, self.adaptations = ServedModels(CLOCK), Adaptations(CLOCK)
         self.models.add("digits", self.server.router)
@@ -103,11 +109,10 @@ class Served:
             "small", accuracy=0.90, latency_ms=delay_ms, memory_bytes=20 * MIB, options=options
         )
         made = package("1.0", [(best, b'{"seed": 1}'), (small, b'{"seed": 2}')])
-        made.write_to(directory / "package")
+        place = slots.directory(made.digest)
+        made.write_to(place)
         self.sense()
-        self.adaptation.serve(
-            open_package(directory / "package", made.digest, TRUST), {}, {}, why="test"
-        )
+        self.adaptation.serve(open_package(place, made.digest, TRUST), {}, {}, why="test")
 
     def sense(self, **readings: Any) -> Levers:
         """Let the agent read its sensors and decide."""

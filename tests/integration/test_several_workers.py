@@ -6,12 +6,13 @@ import http.client
 import os
 import signal
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import pytest
 
 from agent.errors import StorageError
+from agent.package_files import SignedFile
 from agent.ports import Running
 from agent.serve.routes import Route
 from agent.serve.served import ServedModels
@@ -20,6 +21,7 @@ from tests.simulators.crowd import Crowd
 from tests.simulators.packages import package, variant
 from tests.simulators.patience import PATIENCE_S, finished, until
 from tests.simulators.rig import CLOCK, DIGEST, SEEDS, Rig, infer
+from wire.errors import FleetError
 from wire.package.manifest import Variant
 
 DAMAGED = "the file is not what was signed"
@@ -33,13 +35,21 @@ class Workers(Rig):
         self.asked, self.damaged, self.verified = 1, False, 0
         limits = WorkerLimits(threads=2)
         settings = ServingSettings(limits=limits, processors=4, gap_wait_s=PATIENCE_S)
-        super().__init__(directory, settings=settings, verify=self.verify)
+        super().__init__(directory, settings=settings, signed=self)
         self.use(FIRST)
 
-    def verify(self, _digest: str, _variant: Variant) -> None:
+    def of(self, _digest: str, _variant: Variant) -> Sequence[SignedFile]:
+        """Return what was signed of the files: as a port of the model server."""
         self.verified += 1
         if self.damaged:
             raise StorageError(DAMAGED)
+        return ()
+
+    def check(self, _digest: str, _variant: Variant) -> None:
+        """Nothing ends first here."""
+
+    def note(self, _digest: str, _variant: Variant, _fault: FleetError) -> None:
+        """Nothing repairs here."""
 
     def tick(self) -> None:
         """Do what the agent does each second."""
@@ -179,7 +189,7 @@ def test_workers_that_died_while_they_were_idle_are_no_fault_of_the_next_request
 
 
 def test_what_cannot_start_a_further_worker_serves_with_those_that_there_are(rig: Workers) -> None:
-    rig.damaged = True
+    rig.damaged, rig.verified = True, 0
     rig.ask_for(3)
     assert (rig.server.router.workers, rig.server.most_workers(3)) == (1, 1)
     assert rig.verified == 1, "it is not tried again and again"

@@ -38,6 +38,7 @@ from agent.install.hooks.override import Override
 from agent.install.hooks.runner import HookRunner
 from agent.install.hooks.settings import HookSettings
 from agent.install.installer import Installer, InstallSettings
+from agent.install.mending import Mending
 from agent.install.preload import Preload, Preloaded, Source
 from agent.install.progress import Progress
 from agent.install.records import ModelRecord
@@ -47,6 +48,7 @@ from agent.install.store import FileStateStore, ModelStore
 from agent.install.workflow import Machine
 from agent.interrupts import Interrupts
 from agent.log import Log
+from agent.packages import Damage, Package, SignedFiles, open_package
 from agent.select.adaptation import Adaptation
 from agent.select.meter import Meter
 from agent.serve.benches import Benches
@@ -274,17 +276,22 @@ class SimulatedDevice:
             check=lambda: self.interrupts.check(abandon=False),
         )
         self.override = Override(self.heard, self.clock)
+        self.damage = Damage(self.heard)
         self.models = {name: SimulatedModel(self, name) for name in self.names}
         first = self.models[self.names[0]]
         self.slot, self.serving, self.adaptation = first.slot, first.serving, first.adaptation
         self.store, self.installer, self.hooked = first.store, first.installer, first.hooked
-        self.machine, self.benches = first.machine, first.benches
+        self.machine, self.benches, self.mending = first.machine, first.benches, first.mending
         transport.start(self._deliver, lambda _connection: None)
         for model in self.models.values():
             try:
                 model.installer.restore()
             except FleetError as exc:
                 self.heard.event("worker", exc.message, {})
+
+    def opened(self, digest: str) -> Package:
+        """Return a package that is on the storage."""
+        return open_package(self.slots.directory(digest), digest, TRUST)
 
     def hook_effect(self, where: str, state: State) -> None:
         self.hook(where, state)
@@ -361,6 +368,7 @@ class SimulatedModel:
             bad_load=device.bad_load,
             takes_ms=device.takes_ms,
         )
+        self.serving.signed = SignedFiles(device.opened, device.damage)
         self.benches = Benches(device.clock)
         self.adaptation = Adaptation(
             self.serving,
@@ -369,6 +377,7 @@ class SimulatedModel:
             device.heard,
             device.clock,
             benches=self.benches,
+            damage=device.damage,
         )
         self.adaptation.note(HealthSnapshot(at_s=0, headroom=0.1, memory_available_bytes=2**30))
         self.installer = Installer(
@@ -430,6 +439,17 @@ class SimulatedModel:
             interrupts=device.interrupts,
             clock=device.clock,
             rng=random.Random(1),
+        )
+        self.mending = Mending(
+            device.profile,
+            TRUST,
+            store=self.store,
+            slots=device.slots,
+            fetcher=device.fetcher,
+            damage=device.damage,
+            events=device.heard,
+            interrupts=device.interrupts,
+            clock=device.clock,
         )
         holding.on_wait = self._waiting
         self.machine.on_end = self.hooked.end

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import http.client
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from agent.ports import SignedPort
 from agent.serve.http.endpoint import Endpoint
 from agent.serve.model_server import ModelServer
 from agent.serve.served import Alone
@@ -37,13 +38,13 @@ class Rig:
         directory: Path,
         *,
         settings: ServingSettings = SETTINGS,
-        verify: Callable[[str, Variant], None] | None = None,
+        signed: SignedPort | None = None,
         offers: Mapping[str, Any] | None = None,
     ) -> None:
         self.directory = directory
         self.recorder = Recorder(CLOCK)
         self.server = ModelServer(
-            self.recorder, CLOCK, device="dev-1", settings=settings, verify=verify
+            self.recorder, CLOCK, device="dev-1", settings=settings, signed=signed
         )
         self.endpoint = Endpoint(Alone(self.server.router), **(offers or {}))
         self.endpoint.start()

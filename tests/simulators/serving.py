@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from agent.errors import AgentError
-from agent.ports import Running
+from agent.ports import Running, SignedPort
 from agent.serve.errors import WorkerCrashedError, WorkerLoadError
 from wire.package.manifest import Variant
 
@@ -72,6 +72,9 @@ class FakeModelServer:
     stopped_first: list[str] = field(default_factory=list)
     """Variants for which the worker before had to end first."""
 
+    signed: SignedPort | None = None
+    """What was signed of the files, which are compared before they are loaded."""
+
     @property
     def held_bytes(self) -> int:
         return self.active.memory_bytes if self.active is not None else 0
@@ -104,6 +107,8 @@ class FakeModelServer:
 
     def _prepare(self, package: Path, digest: str, variant: Variant) -> FakeWorker:
         self._call("prepare")
+        if self.signed is not None:
+            self.signed.check(digest, variant)
         content = (package / variant.directory / variant.info.model_file).read_bytes()
         if content.decode() in self.bad_load:
             raise WorkerLoadError(f"cannot load {variant.name}")

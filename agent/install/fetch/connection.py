@@ -50,7 +50,7 @@ class Bounds(msgspec.Struct, frozen=True, kw_only=True):
 
     window_s: float = 60.0
     least_bytes_per_s: float = 4096.0
-    """Slower than this for so long, it is given up too: on such links messages do better."""
+    """Slower than this for so long, it is left too, if there is another source."""
 
 
 class GoneError(ConnectionError):

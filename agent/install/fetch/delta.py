@@ -22,8 +22,11 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
+import msgspec
+
 from agent.errors import BlobMissingError, storage_faults
 from agent.install.fetch.part import Blob, Part
+from agent.install.fetch.slowness import Slow
 from agent.install.fetch.sources import ChunkSource, Errand, SourceError, SourceName, Ways
 from wire.clock import Clock
 from wire.delivery import DeltaSource as Delta
@@ -178,8 +181,9 @@ class DeltaSource:
             for carrier in self._carriers:
                 if part.complete:
                     break
+                last = carrier is self._carriers[-1]
                 try:
-                    carrier.bring(part, quiet)
+                    carrier.bring(part, _patient(quiet, errand) if last else quiet)
                 except (SourceError, BlobMissingError, IntegrityError) as exc:
                     fault = exc  # the controller may have removed it
             if not part.complete:
@@ -227,6 +231,15 @@ class DeltaSource:
                 self._failed.add(files[1].name)
             line = said.decode(errors="replace").strip()[:MAX_LINE]
             raise SourceError(f"the delta cannot be applied: {line or process.returncode}")
+
+
+def _patient(quiet: Errand, errand: Errand) -> Errand:
+    """Return an errand that leaves no source for being slow: the file itself would take longer."""
+
+    def too_slow(slow: Slow) -> bool:
+        return errand.too_slow(msgspec.structs.replace(slow, stays=not slow.other))
+
+    return msgspec.structs.replace(quiet, too_slow=too_slow)
 
 
 def _has_ended(process: subprocess.Popen[bytes]) -> bool:

@@ -37,6 +37,7 @@ class HttpSource:
         ca_files: Authorities of certificates, beside those of the system.
         clear_text: Whether other machines may be asked without TLS.
         least_bytes: A smaller blob is left to messages: to ask for a link takes as long.
+        bounds: What a server may cost; None for the usual.
         came: Called with the size of what has come, useful or not.
     """
 
@@ -50,6 +51,7 @@ class HttpSource:
         ca_files: tuple[Path, ...] = (),
         clear_text: bool = False,
         least_bytes: int = 0,
+        bounds: Bounds | None = None,
         came: Callable[[int], None] = lambda _size: None,
     ) -> None:
         self._ways = ways
@@ -60,7 +62,7 @@ class HttpSource:
             clock,
             pardoned=(RefusedLinkError, EndedError),
             ca_files=ca_files,
-            bounds=Bounds(),
+            bounds=bounds or Bounds(),
             came=came,
         )
 
@@ -91,9 +93,11 @@ class HttpSource:
         """Bring what lacks from one place after another; return the last one's fault, if any."""
         ways = self._ways.of(part.blob.sha256, errand)
         fault: SourceError | None = None
-        for url in ways.urls if ways is not None else ():
+        urls = ways.urls if ways is not None else ()
+        for number, url in enumerate(urls, 1):
+            following = next(map(_host_of, urls[number:]), "")
             try:
-                self._places.bring(self._checked(url), part, errand)
+                self._places.bring(self._checked(url), part, errand, following=following)
             except EndedError as exc:
                 fault = exc
                 if is_last:
@@ -124,3 +128,11 @@ class HttpSource:
                 f"{host} has no TLS", remedy="delivery.clear_text = true allows that on this device"
             )
         return place
+
+
+def _host_of(url: str) -> str:
+    """Return who answers at a link, for people."""
+    try:
+        return urlsplit(url).netloc
+    except ValueError:
+        return "another place"

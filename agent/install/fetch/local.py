@@ -13,7 +13,8 @@ from typing import NamedTuple
 
 from agent.install.fetch.part import Part
 from agent.install.fetch.sources import Errand, SourceName
-from agent.packages import open_inside, read_index, refuse_links
+from agent.package_files import open_inside, refuse_links
+from agent.packages import read_index
 from wire.errors import FleetError
 from wire.package.index import FileEntry
 from wire.progress import LOCAL

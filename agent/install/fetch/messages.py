@@ -22,7 +22,8 @@ from agent.errors import DeferredError
 from agent.install.fetch.asking import Request
 from agent.install.fetch.flow import MAX_WINDOW_BYTES, Flow
 from agent.install.fetch.part import Blob, Part
-from agent.install.fetch.sources import Errand, SourceName
+from agent.install.fetch.slowness import Slow, Watch
+from agent.install.fetch.sources import Errand, SlowError, SourceName
 from agent.install.fetch.transfer import Transfer
 from wire.clock import Clock
 from wire.codec import to_json
@@ -54,17 +55,25 @@ class MessageSource:
         device: The device that requests chunks.
         publish: Publishes a message; False without a connection.
         clock: For round trips and for waiting.
+        watch: Knows whether the answers come too slowly; None for no bound.
         poll_s: How long it waits for an answer before it looks for an end of the transfer.
     """
 
     name: SourceName = MQTT
 
     def __init__(
-        self, device: str, publish: Publish, clock: Clock, *, poll_s: float = POLL_S
+        self,
+        device: str,
+        publish: Publish,
+        clock: Clock,
+        *,
+        watch: Watch | None = None,
+        poll_s: float = POLL_S,
     ) -> None:
         self._device = device
         self._publish = publish
         self._clock = clock
+        self._watch = watch
         self._poll_s = poll_s
         self._flow = Flow()
         self._wanted = ""
@@ -99,6 +108,7 @@ class MessageSource:
             BlobMissingError: The controller has no such blob.
             IntegrityError: Too many chunks were wrong.
             DeferredError: The transfer may cost no more now.
+            SlowError: The answers come too slowly, and there is another source.
         """
         transfer = Transfer(part, self._flow)
         self._begin(part.blob.sha256)
@@ -127,14 +137,38 @@ class MessageSource:
 
     def _take_next(self, transfer: Transfer, wait_s: float, errand: Errand) -> bool:
         """Take the next answer, and tell whether one has come in time."""
+        began_s, had_bytes = self._clock.monotonic_s(), transfer.useful_bytes
         chunk = self._next(wait_s)
-        if chunk is None:
-            return False
-        if isinstance(chunk.number, int):
-            self._seen = (chunk.number, chunk.index)
-        if size_bytes := transfer.take(chunk, self._clock.monotonic_s()):
-            errand.progress(size_bytes, MQTT)
-        return True
+        came_s = self._clock.monotonic_s()
+        if chunk is not None:
+            if isinstance(chunk.number, int):
+                self._seen = (chunk.number, chunk.index)
+            if size_bytes := transfer.take(chunk, came_s):
+                errand.progress(size_bytes, MQTT)
+        self._judge(came_s - began_s, transfer.useful_bytes - had_bytes, chunk, errand)
+        return chunk is not None
+
+    def _judge(
+        self, waited_s: float, useful_bytes: int, chunk: Chunk | None, errand: Errand
+    ) -> None:
+        """Look whether the answers come too slowly.
+
+        Raises:
+            SlowError: They do, and there is another source.
+        """
+        watch = self._watch
+        if watch is None:
+            return
+        rate = watch.waited(waited_s, self._flow.patience_s)
+        if rate is None and useful_bytes and chunk is not None:
+            said_s = chunk.waited_s if isinstance(chunk.waited_s, float) else 0.0
+            rate = watch.came(useful_bytes, said_s)
+        if rate is None:
+            return
+        least = watch.least_bytes_per_s
+        slow = Slow(who="the controller", bytes_per_s=rate, least_bytes_per_s=least)
+        if errand.too_slow(slow):
+            raise SlowError(slow)
 
     def _take_rest(self, transfer: Transfer, errand: Errand) -> None:
         """Take what is under way, although nothing more may be asked for."""

@@ -19,7 +19,8 @@ import msgspec
 from agent.install.fetch.listening import Listening
 from agent.install.fetch.messages import Publish
 from agent.install.fetch.part import Part
-from agent.install.fetch.sources import Errand, SourceError, SourceName, Ways
+from agent.install.fetch.slowness import Slow, Watch
+from agent.install.fetch.sources import Errand, SlowError, SourceError, SourceName, Ways
 from wire.clock import Clock
 from wire.codec import to_json
 from wire.delivery import Cast, CastPiece, CastReport
@@ -56,6 +57,7 @@ class MulticastSource:
         subscribe: Subscribes to a topic, also on later connections.
         unsubscribe: Ends that.
         clock: For waiting.
+        watch: Knows whether a cast is too slow; None for no bound.
         least_bytes: Size of the smallest blob for which to ask.
     """
 
@@ -70,6 +72,7 @@ class MulticastSource:
         subscribe: Subscribe,
         unsubscribe: Subscribe,
         clock: Clock,
+        watch: Watch | None = None,
         least_bytes: int = LEAST_BYTES,
     ) -> None:
         self._device = device
@@ -78,10 +81,14 @@ class MulticastSource:
         self._subscribe = subscribe
         self._unsubscribe = unsubscribe
         self._clock = clock
+        self._watch = watch
         self._least_bytes = least_bytes
         self._rests_until_s = float("-inf")
         self._heard: OrderedDict[str, None] = OrderedDict()
         """Casts that this device has listened to: it is told of a new one or of none."""
+
+        self._right_bytes = 0
+        """Came in right chunks, and is not judged."""
 
         self._wanted = ""
         self._held: deque[tuple[CastPiece, float]] = deque()
@@ -162,6 +169,7 @@ class MulticastSource:
 
     def _listen(self, name: str, listening: Listening, part: Part, errand: Errand) -> None:
         wrong = 0
+        self._right_bytes = 0
         while not part.complete:
             errand.check()
             now_s = self._clock.monotonic_s()
@@ -170,8 +178,28 @@ class MulticastSource:
             if listening.must_report(now_s):
                 self._report(name, part, listening)
             wrong += self._take(listening, part, errand, listening.wait_s(now_s))
+            self._judge(self._clock.monotonic_s() - now_s, errand)
             if wrong >= MAX_WRONG:
                 raise SourceError(f"{wrong} chunks of a cast were wrong")
+
+    def _judge(self, waited_s: float, errand: Errand) -> None:
+        """Look whether the cast is too slow, by chunks that are right, whether they lacked or not.
+
+        Raises:
+            SlowError: It is, and there is another source.
+        """
+        watch = self._watch
+        if watch is None:
+            return
+        rate, came_bytes = watch.waited(waited_s), self._right_bytes
+        self._right_bytes = 0
+        if rate is None and came_bytes:
+            rate = watch.came(came_bytes)
+        if rate is None:
+            return
+        slow = Slow(who="a cast", bytes_per_s=rate, least_bytes_per_s=watch.least_bytes_per_s)
+        if errand.too_slow(slow):
+            raise SlowError(slow)
 
     def _drain(self, listening: Listening, part: Part, errand: Errand) -> None:
         """Keep what is still on its way."""
@@ -193,6 +221,7 @@ class MulticastSource:
             return 0
         if not part.blob.is_right(*ready):
             return 1
+        self._right_bytes += len(ready.data)
         size_bytes = part.keep(*ready)
         if size_bytes:
             errand.progress(size_bytes, MULTICAST)

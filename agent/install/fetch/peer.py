@@ -87,6 +87,7 @@ class PeerSource:
         wait_s: How long to wait for a blob that is coming to another device.
         least_bytes: A smaller blob is left to other sources: to ask for a link takes as long.
         came: Called with the size of what has come, useful or not.
+        bounds: What another device may cost.
         pause_s: Returns how long to wait when nobody has anything.
     """
 
@@ -101,6 +102,7 @@ class PeerSource:
         wait_s: float,
         least_bytes: int = 0,
         came: Callable[[int], None] = lambda _size: None,
+        bounds: Bounds = NEAR,
         pause_s: Callable[[], float] = lambda: random.uniform(0.0, PAUSE_S),  # noqa: S311 - jitter
     ) -> None:
         self._ways = ways
@@ -117,7 +119,7 @@ class PeerSource:
             PEER,
             clock,
             pardoned=(AbsentError, LaterError, RefusedLinkError, EndedError),
-            bounds=NEAR,
+            bounds=bounds,
             came=came,
             key=device_at,
         )
@@ -164,10 +166,12 @@ class PeerSource:
         said = _Said()
         ways = self._ways.of(part.blob.sha256, errand)
         peers = ways.peers if ways is not None else msgspec.UNSET
-        for url in peers if isinstance(peers, tuple) else ():
+        urls = peers if isinstance(peers, tuple) else ()
+        for number, url in enumerate(urls, 1):
             try:
                 place = checked(url, part.blob.sha256)
-                self._hear(place, said, part, errand, is_renewed=is_renewed)
+                following = "another device" if number < len(urls) else ""
+                self._hear(place, said, part, errand, is_renewed=is_renewed, following=following)
             except SourceError as exc:
                 said.fault = exc
             if part.complete:
@@ -175,7 +179,14 @@ class PeerSource:
         return said
 
     def _hear(
-        self, place: SplitResult, said: _Said, part: Part, errand: Errand, *, is_renewed: bool
+        self,
+        place: SplitResult,
+        said: _Said,
+        part: Part,
+        errand: Errand,
+        *,
+        is_renewed: bool,
+        following: str,
     ) -> None:
         """Ask one device, and note what it says.
 
@@ -186,7 +197,7 @@ class PeerSource:
             SourceError: It does not give the rest.
         """
         try:
-            self._ask(place, part, errand)
+            self._ask(place, part, errand, following)
         except AbsentError:
             said.absent = True
         except BusyError as exc:
@@ -203,13 +214,14 @@ class PeerSource:
                 raise
             said.stale = True
 
-    def _ask(self, place: SplitResult, part: Part, errand: Errand) -> None:
+    def _ask(self, place: SplitResult, part: Part, errand: Errand, following: str) -> None:
         def progress(size_bytes: int, source: SourceName) -> None:
             self._coming.sha256 = part.blob.sha256
             errand.progress(size_bytes, source)
 
         try:
-            self._places.bring(place, part, msgspec.structs.replace(errand, progress=progress))
+            telling = msgspec.structs.replace(errand, progress=progress)
+            self._places.bring(place, part, telling, following=following)
         finally:
             self._coming.sha256 = ""
 

@@ -14,9 +14,12 @@ from pathlib import Path
 from typing import Final, NamedTuple
 from urllib.parse import SplitResult
 
+import msgspec
+
 from agent.install.fetch.connection import Bounds
 from agent.install.fetch.part import Part
 from agent.install.fetch.ranges import Ranges
+from agent.install.fetch.slowness import Slow
 from agent.install.fetch.sources import Errand, SourceError, SourceName
 from wire.clock import Clock
 
@@ -65,13 +68,14 @@ class Places:
         self._resting: dict[str, tuple[float, float]] = {}
         """By key: until when it rests, and for how long."""
 
-    def bring(self, place: SplitResult, part: Part, errand: Errand) -> None:
+    def bring(self, place: SplitResult, part: Part, errand: Errand, *, following: str = "") -> None:
         """Bring what lacks from one place, unless who answers there rests.
 
         Args:
             place: Where the blob is.
             part: The partial file.
             errand: What the install wants.
+            following: The place that is asked next, for one that is too slow; empty for none.
 
         Raises:
             SourceError: It does not give all of it.
@@ -80,6 +84,8 @@ class Places:
         began_s = self._clock.monotonic_s()
         if began_s < self._resting.get(self._key(place), (float("-inf"), 0.0))[0]:
             raise SourceError(f"{place.netloc} did not answer a short time ago")
+        if following:
+            errand = _with_other(errand, following)
         lacked = len(part.lacking)
         try:
             self._fetch_all(place, part, errand)
@@ -130,7 +136,9 @@ class Places:
         end = min(run.after * blob.chunk_bytes, blob.size_bytes)
         indices = range(run.first, run.after)
         sizes_bytes = [blob.length(index) for index in indices]
-        blocks = self._ranges.read(place, start, end, blob.size_bytes, sizes_bytes, errand.check)
+        blocks = self._ranges.read(
+            place, start, end, blob.size_bytes, sizes_bytes, errand.check, errand.too_slow
+        )
         # Left to the garbage collector, a reading that has not ended would end a later one.
         with contextlib.closing(blocks):
             for index, data in zip(indices, blocks, strict=True):
@@ -139,6 +147,16 @@ class Places:
                     raise SourceError(f"{place.netloc} sent wrong bytes")
                 if size_bytes:
                     errand.progress(size_bytes, self._name)
+
+
+def _with_other(errand: Errand, other: str) -> Errand:
+    """Return an errand that names another place, which is asked if one is too slow."""
+    too_slow = errand.too_slow
+
+    def named(slow: Slow) -> bool:
+        return too_slow(msgspec.structs.replace(slow, other=other))
+
+    return msgspec.structs.replace(errand, too_slow=named)
 
 
 def _runs(part: Part) -> Iterator[_Run]:

@@ -3,8 +3,8 @@
 Rules:
 - A server is not trusted: what it sends is bounded by what was asked for, no redirect is followed,
   and no proxy of the environment is asked.
-- A server that sends nothing for some time, next to nothing for longer, or a head that is long is
-  given up.
+- A server that sends nothing for some time, or a head that is long, is given up. One that sends
+  next to nothing for longer is too, if there is another.
 - All that comes is counted as it comes, headers too, and the install may end at each read.
 - Whatever goes wrong here is a fault of that server: it ends no install.
 """
@@ -20,12 +20,14 @@ from urllib.parse import SplitResult
 from agent.install.fetch.answer import AnswerError, AnswerHead
 from agent.install.fetch.connection import Bounds, Connection, GoneError, wake
 from agent.install.fetch.rate import Rate
+from agent.install.fetch.slowness import Slow
 from agent.install.fetch.sources import (
     AbsentError,
     BusyError,
     EndedError,
     LaterError,
     RefusedLinkError,
+    SlowError,
     SourceError,
 )
 from wire.clock import Clock
@@ -70,6 +72,7 @@ class Ranges:
         """Of that origin, over all its connections."""
 
         self._check: Callable[[], None] = lambda: None
+        self._too_slow: Callable[[Slow], bool] = lambda _slow: True
 
     def read(
         self,
@@ -79,6 +82,7 @@ class Ranges:
         whole_bytes: int,
         sizes_bytes: Sequence[int],
         check: Callable[[], None],
+        too_slow: Callable[[Slow], bool] = lambda _slow: True,
     ) -> Generator[memoryview]:
         """Ask for a range, and yield it in blocks.
 
@@ -89,6 +93,7 @@ class Ranges:
             whole_bytes: Size of the whole file.
             sizes_bytes: Sizes of the blocks; together they are the range.
             check: Called often; raises to end the reading.
+            too_slow: Called when the server is too slow; returns whether it is to be left.
 
         Yields:
             The blocks; their content is not checked. Each is good until the next one is asked for.
@@ -99,10 +104,11 @@ class Ranges:
             BusyError: It ended a new connection at once.
             LaterError: It asks to try again a little later.
             EndedError: It ended its answer too early.
+            SlowError: It is too slow.
             SourceError: It does not give the range.
             FleetError: The check raised it.
         """
-        self._check = check
+        self._check, self._too_slow = check, too_slow
         host = self._host = place.netloc
         try:
             check()
@@ -169,13 +175,21 @@ class Ranges:
         """Count what came, and end a reading that takes too long or is not wanted any more.
 
         Raises:
-            SourceError: The server has been too slow for too long.
+            SlowError: The server has been too slow for too long, and is to be left.
         """
         self._came(size_bytes)
         self._check()
-        if not self._rate.add(waited_s, size_bytes):
-            self._rate = Rate(self._bounds.window_s, self._bounds.least_bytes_per_s)
-            raise SourceError(f"{self._host} sends too slowly")
+        if self._rate.add(waited_s, size_bytes):
+            return
+        least_bytes_per_s = self._bounds.least_bytes_per_s
+        slow = Slow(
+            who=self._host,
+            bytes_per_s=self._rate.bytes_per_s,
+            least_bytes_per_s=least_bytes_per_s,
+        )
+        self._rate = Rate(self._bounds.window_s, least_bytes_per_s)
+        if self._too_slow(slow):
+            raise SlowError(slow)
 
     def _fill(self, block: memoryview) -> None:
         """Read one block.

@@ -31,6 +31,13 @@ class Rate:
         self._waited_s = 0.0
         self._come_bytes = 0
 
+    @property
+    def bytes_per_s(self) -> float:
+        """What came in the window; 0 before any wait."""
+        since_s, had_bytes = self._samples[0]
+        took_s = self._waited_s - since_s
+        return (self._come_bytes - had_bytes) / took_s if took_s > 0 else 0.0
+
     def add(self, waited_s: float, come_bytes: int) -> bool:
         """Note a wait and what came in it.
 

@@ -12,6 +12,8 @@ from agent.install.fetch.sources import SourceName
 from wire.progress import DELTA, HTTP, LOCAL, MQTT, MULTICAST
 
 MAX_PEER_WAIT_S: Final = 86_400
+MAX_LEAST_BYTES_PER_S: Final = 1024 * 1024
+LEAST_WINDOW_S, MOST_WINDOW_S = 1, 3600
 
 
 class DeliverySettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -35,6 +37,12 @@ class DeliverySettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown
     """How long to wait, for each file, for other devices that say that it is coming to them or that
     others fetch from them; then the next source is tried. 0 to wait for nobody."""
 
+    least_bytes_per_s: float = 2048.0
+    """What a source has to bring, averaged over `slow_window_s`; one that is slower is left for
+    another if there is one, and is told. 0 for no bound. Other devices of the site have to bring
+    more (`agent.install.fetch.peer.NEAR`)."""
+
+    slow_window_s: float = 60.0
     networks: tuple[NetworkSettings, ...] = ()
     """What packages may cost each kind of network; others have no bounds."""
 
@@ -52,8 +60,16 @@ class DeliverySettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown
             return ["delivery.sources names a source twice"]
         if not 0 <= self.peer_wait_s <= MAX_PEER_WAIT_S:
             return [f"delivery.peer_wait_s is not within 0 to {MAX_PEER_WAIT_S}"]
-        if lines := faults_of(self.networks, self.write_bytes_per_day):
+        others = faults_of(self.networks, self.write_bytes_per_day)
+        if lines := self._rate_faults() or list(others):
             return lines
         if not {HTTP, MQTT} & set(self.sources):
             return ['delivery.sources needs "http" or "mqtt": nothing else brings a whole package']
+        return []
+
+    def _rate_faults(self) -> list[str]:
+        if not 0 <= self.least_bytes_per_s <= MAX_LEAST_BYTES_PER_S:
+            return [f"delivery.least_bytes_per_s is not within 0 to {MAX_LEAST_BYTES_PER_S}"]
+        if not LEAST_WINDOW_S <= self.slow_window_s <= MOST_WINDOW_S:
+            return [f"delivery.slow_window_s is not within {LEAST_WINDOW_S} to {MOST_WINDOW_S}"]
         return []

@@ -17,6 +17,7 @@ import msgspec
 
 from agent.errors import FetchError
 from agent.install.fetch.part import Part
+from agent.install.fetch.slowness import Slow
 from wire.delivery import BlobSources
 
 SourceName = Literal["local", "delta", "peer", "http", "multicast", "mqtt"]
@@ -27,6 +28,23 @@ class SourceError(FetchError):
     """A source cannot bring a blob now; another may."""
 
     code = "agent.fetch.source"
+
+
+class SlowError(SourceError):
+    """A source is too slow, and another one is asked.
+
+    Args:
+        slow: How slow it is.
+    """
+
+    code = "agent.fetch.slow"
+
+    def __init__(self, slow: Slow) -> None:
+        super().__init__(
+            f"{slow.who} sends too slowly: {slow.bytes_per_s:.0f} bytes/s, less than "
+            f"{slow.least_bytes_per_s:.0f}"
+        )
+        self.slow = slow
 
 
 class RefusedLinkError(SourceError):
@@ -131,6 +149,9 @@ class Errand(msgspec.Struct, frozen=True, kw_only=True):
 
     only_deltas: Callable[[], bool] = lambda: False
     """Whether no whole file may come by the network in use."""
+
+    too_slow: Callable[[Slow], bool] = lambda _slow: True
+    """Called when a source was too slow for a whole window; returns whether it is to be left."""
 
     asks: bool = False
     """Whether the controller answers when it is asked for other sources than messages."""

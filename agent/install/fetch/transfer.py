@@ -25,6 +25,8 @@ class Transfer:
         self._asking = Asking(flow, self._pieces, blob.size_bytes)
         for index in part.lacking:
             self._pieces.add(index)
+        self.useful_bytes = 0
+        """How much has come that was lacking; whether it is right is seen with each chunk."""
 
     @property
     def complete(self) -> bool:
@@ -83,6 +85,7 @@ class Transfer:
             self._asking.settle(number)
         if done is None:
             return 0
+        self.useful_bytes += size_bytes
         self._part.write(place.offset_bytes, chunk.data)
         if not done:
             return 0

@@ -8,6 +8,7 @@ Rules:
 - It never outlives its supervisor: when the pipe breaks, the kernel ends the worker and what it has
   started, even in the middle of a run.
 - It decides nothing: the supervisor starts it, asks it and ends it.
+- It loads only files that are what was signed: it hashes them itself, before and beside the load.
 - No request ends it: a wrong request gets a 4xx answer.
 """
 
@@ -45,6 +46,7 @@ from agent.serve.frames import (
 from agent.serve.worker.batching import Done, Joiner
 from agent.serve.worker.inference_protocol import InferenceProtocol, InferenceRequest
 from agent.serve.worker.processing import Processing
+from agent.serve.worker.signed_files import SignedFiles
 from runtime_adapters.errors import InputError
 from runtime_adapters.golden import check_golden, load_golden
 from runtime_adapters.latency import measure_latency_ms
@@ -70,12 +72,15 @@ class VariantWorker:
         clock: For measured times.
 
     Raises:
+        IntegrityError: A file of the variant is not what was signed.
         FleetError: The variant cannot be loaded.
     """
 
     def __init__(self, load: Load, clock: Clock) -> None:
         self._load = load
         self._clock = clock
+        release = f"{load.model.name}:{load.model.version}"
+        signed = SignedFiles(Path(load.package_directory), load.files, release)
         directory = Path(load.variant_directory)
         # The limit below is not meant for a compiler.
         self._processing = processing = Processing.ready(load.info, directory)
@@ -99,6 +104,7 @@ class VariantWorker:
         )
         self._joiner = Joiner(self._session, description.inputs, description.outputs, clock)
         _warm_up(self._session, description.inputs)
+        signed.check_untouched()  # after the first run: a runtime may read some of a file late
         self.ready = Ready(
             description=to_builtins(description) | {"processing": processing.describe()},
             load_ms=(loaded_s - start_s) * 1000,

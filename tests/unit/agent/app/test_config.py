@@ -37,6 +37,7 @@ def test_all_keys(tmp_path: Path) -> None:
         'key_file = "k.pem"\n[endpoint]\nunix_path = "run/infer.sock"\n'
         '[hooks]\ndirectory = "hooks.d"\ndelay_s = 0\n'
         '[install]\nwindow = "22:00-04:30"\nmin_battery_percent = 30\n'
+        "[scrub]\nevery_days = 30\nbytes_per_s = 65536\n"
     )
     config = load_config(write(tmp_path, text))
     assert config.token_file == Path("/etc/token")
@@ -44,6 +45,7 @@ def test_all_keys(tmp_path: Path) -> None:
     assert config.endpoint.unix_path == tmp_path / "run/infer.sock"
     assert (config.hooks.directory, config.hooks.delay_s) == (tmp_path / "hooks.d", 0)
     assert (config.install.window, config.install.min_battery_percent) == ("22:00-04:30", 30)
+    assert (config.scrub.every_days, config.scrub.bytes_per_s) == (30, 65536)
     address = broker_address(config)
     assert (address.host, address.port) == ("b", 8883)
     assert address.ca_file == str(tmp_path / "ca.pem")
@@ -55,6 +57,17 @@ def test_all_keys(tmp_path: Path) -> None:
     [
         (LEAST + "confirm = 3\n", "there is no setting confirm (did you mean confirm_s?); correct"),
         (LEAST + '[broker]\nhots = "b"\n', "there is no setting broker.hots"),
+        (LEAST + "[scrub]\nevery_days = -1\n", "scrub.every_days is not within 0 to 366"),
+        (LEAST + "[scrub]\nbytes_per_s = 1\n", "scrub.bytes_per_s is not within 16384 to 8388608"),
+        (
+            LEAST + "[delivery]\nleast_bytes_per_s = -1\n",
+            "delivery.least_bytes_per_s is not within 0 to 1048576",
+        ),
+        (
+            LEAST + "[delivery]\nslow_window_s = 0.5\n",
+            "delivery.slow_window_s is not within 1 to 3600",
+        ),
+        (LEAST + "[scrub]\nevery = 1\n", "there is no setting scrub.every"),
         (LEAST + "[serving]\ncompany_ms = 1.0\n", "there is no setting serving.company_ms"),
         (LEAST.replace('device = "kiosk-17"\n', ""), "the setting device is missing"),
         (LEAST.replace("kiosk-17", "Kiosk 17"), "not a device identifier"),

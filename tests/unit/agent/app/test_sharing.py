@@ -9,8 +9,9 @@ import msgspec
 import pytest
 
 from agent.app.config import AgentConfig
-from agent.app.sharing import METRIC, Sharing, make_sharing, tired
+from agent.app.sharing import METRIC, Sharing, make_sharing
 from agent.errors import PeersError
+from agent.install.conditions import tired
 from agent.install.slots import Slots
 from agent.log import Log
 from agent.peers.settings import Address, PeerSettings

@@ -146,6 +146,35 @@ def test_damage_that_a_switch_finds_is_healed(device: SimulatedDevice) -> None:
     assert device.adaptation.active() == (NEW.digest, "small")
 
 
+def test_each_fault_is_told_once_until_it_is_mended(device: SimulatedDevice) -> None:
+    flip(file(device, NEW, "variants/small/model.json"))
+    fault = "variants/small/model.json of digits:2.0.0 differs from the signed file"
+    device.adaptation.pinned = "small"
+    device.adaptation.tick(COOL)
+    device.clock.advance(600)
+    device.adaptation.tick(COOL)  # its rest is over, and it is tried again
+    assert events(device, "damage") == [fault]
+    told = next(data for kind, _, data in device.heard.events if kind == "damage")
+    assert told == {"package": NEW.digest, "variants": ["small"], "found": "start"}
+    assert repair(device)
+    flip(file(device, NEW, "variants/small/model.json"))
+    device.adaptation.tick(COOL)
+    assert events(device, "damage") == [fault, fault]
+
+
+def test_after_a_repair_nothing_serves_that_was_loaded_from_a_damaged_file(
+    device: SimulatedDevice,
+) -> None:
+    device.served.clear()
+    for variants, served in ((["small"], []), (["small", "best"], [b"new best"])):
+        device.damage.note(NEW.digest, "something differs", variants, found="scrub")
+        device.clock.advance(REPAIR_MAX_S)
+        assert repair(device)
+        assert device.served == served
+        assert device.damage.of(NEW.digest) is None
+    assert device.serving.running == 1
+
+
 def refuse_fetching(where: str, state: State) -> None:
     if (where, state) == ("effect", State.FETCHING):
         raise FetchError("no chunk came")

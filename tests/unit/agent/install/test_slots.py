@@ -8,7 +8,8 @@ import pytest
 
 from agent.errors import StorageError
 from agent.install.slots import Slots
-from agent.packages import is_intact, open_package
+from agent.package_files import is_intact
+from agent.packages import open_package
 from tests.simulators.packages import (
     STRANGER_KEY,
     TRUST,

@@ -1,0 +1,1 @@
+"""Reads stored packages again, slowly, and finds what the storage has damaged."""
