@@ -299,6 +299,8 @@ class MetadataState:
 
     fleet: str
     roles: list[RoleState]
+    fault: str = ""
+    """Why the controller cannot sign what is newest, and what to do; empty if it can."""
 
 
 @dataclass(kw_only=True)

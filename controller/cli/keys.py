@@ -348,6 +348,8 @@ def show_state(state: MetadataState) -> None:
         )
         for role in state.roles
     ]
+    if state.fault:
+        remark(f"warning: {state.fault}")
     write_table(("ROLE", "VERSION", "EXPIRES", "SIGN", "RELEASES", "KEYS"), rows)
 
 

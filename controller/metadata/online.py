@@ -66,6 +66,15 @@ class OnlineSigner:
         keys = authored.keys(self.role)
         return self._signer.public_key.keyid in keys and authored.threshold(self.role) == 1
 
+    def fault(self, authored: Authored) -> str:
+        """Return why this key does not sign its role, and what to do; empty if it does."""
+        if self.may_sign(authored):
+            return ""
+        return (
+            f"the controller's key may not sign {self.role} alone: put a key of the role "
+            f"{self.role} where [trust] in controller.toml names it, and start the controller again"
+        )
+
     def sign(self, document: Metadata[Snapshot] | Metadata[Timestamp]) -> None:
         """Sign a document."""
         document.sign(self._signer)
@@ -103,12 +112,8 @@ def sign_online(
         MetadataError: The root does not let a key sign.
     """
     for signer in signers:
-        if not signer.may_sign(authored):
-            raise MetadataError(
-                f"the controller's key may not sign {signer.role} alone",
-                remedy=f"put a key of the role {signer.role} where [trust] in controller.toml "
-                "names it, and start the controller again",
-            )
+        if fault := signer.fault(authored):
+            raise MetadataError(fault)
     snapshot = _snapshot(authored, before, signers[0], now_s)
     version = next_version(before.timestamp.signed.version if before else 0, now_s)
     timestamp = Metadata(

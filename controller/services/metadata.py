@@ -12,6 +12,7 @@ Rules:
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import threading
 from collections.abc import Iterable
@@ -21,6 +22,7 @@ from typing import Final
 from controller.domain.faults import Faults
 from controller.metadata.documents import Authored, changed, check
 from controller.metadata.edit import WARN_S
+from controller.metadata.errors import MetadataError
 from controller.metadata.online import Online, OnlineSigner, sign_online
 from controller.metadata.store import MetadataStore
 from controller.schemas import MetadataState, RoleState
@@ -173,7 +175,9 @@ class FleetMetadata:
             if after.files() != self._authored.files():
                 self._store.keep_authored(after)
                 self._authored = after
-                self._sign()
+                # Keys of the controller that were changed come with its next start.
+                with contextlib.suppress(MetadataError):
+                    self._sign()
         self.tell_all()
         return self.state()
 
@@ -276,8 +280,10 @@ class FleetMetadata:
             for role, document in ((SNAPSHOT, online.snapshot), (TIMESTAMP, online.timestamp)):
                 ends[role] = document.signed.expires.timestamp()
                 versions[role] = int(document.signed.version)
+        faults = [signer.fault(authored) for signer in self._signers]
         return MetadataState(
             fleet=authored.fleet,
+            fault="; ".join(filter(None, faults)),
             roles=[
                 RoleState(
                     role=role,

@@ -25,7 +25,7 @@ from typing import Any, Literal
 import msgspec
 
 from controller.app.service import Controller
-from controller.config import ApiConfig, BrokerConfig, ControllerConfig
+from controller.config import ApiConfig, BrokerConfig, ControllerConfig, TrustConfig
 from tests.simulators.clock import FakeClock
 from tests.simulators.packages import DIRECTOR_KEY, PROFILE, TRUST, SignedPackage
 from tests.simulators.transport import MemoryHub
@@ -44,6 +44,7 @@ from wire.messages import (
     InstallOutcome,
     InstallPhase,
     InstallReport,
+    MetadataVersions,
     Presence,
     ServedModel,
     decode_message,
@@ -138,6 +139,9 @@ class FleetDevice:
     runtimes: tuple[str, ...] | msgspec.UnsetType = msgspec.UNSET
     peer_url: str | msgspec.UnsetType = msgspec.UNSET
     """Where it serves the devices of its site."""
+
+    metadata: MetadataVersions | msgspec.UnsetType = msgspec.UNSET
+    """The trusted metadata that it says it has."""
 
     online: bool = False
     accepted: list[DesiredState] = field(default_factory=list)
@@ -256,6 +260,7 @@ class FleetDevice:
             variant="best" if self.active else None,
             models=self._served() if self.desired_form >= NAMED_MODELS else msgspec.UNSET,
             desired_form=self.desired_form if self.desired_form >= NAMED_MODELS else msgspec.UNSET,
+            metadata=self.metadata,
         )
         self.hub.deliver(Received(topics.up(self.name, "hello"), to_json(hello)))
 
@@ -508,6 +513,10 @@ def make_home(directory: Path, database_url: str) -> ControllerConfig:
         blobs_dir=str(directory / "blobs"),
         trust_file=str(directory / "trust.json"),
         director_key_file=str(directory / "keys/director.key"),
+        trust=TrustConfig(
+            snapshot_key_file=str(directory / "keys/snapshot.key"),
+            timestamp_key_file=str(directory / "keys/timestamp.key"),
+        ),
         api=ApiConfig(port=0, token_file=str(directory / "api.token")),
         broker=BrokerConfig(),
         access="open",

@@ -1,0 +1,243 @@
+"""The controller with trusted metadata: what it takes, what it signs, and what it sends to whom."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from controller.metadata.store import FOLDER, MetadataStore
+from tests.simulators.agent_process import null_package
+from tests.simulators.clock import FakeClock
+from tests.simulators.controller_fleet import Fleet, FleetDevice, make_home
+from tests.simulators.packages import DIRECTOR_KEY
+from tests.simulators.repository import DAY_S, Repository, altered, file_of
+from wire import topics
+from wire.codec import sha256_hex
+from wire.desired import desired_from_json
+from wire.enrolment import enrol_username, return_password
+from wire.messages import (
+    DESIRED_PAYLOAD_TYPE,
+    EnrolReply,
+    MetadataVersions,
+    decode_message,
+)
+from wire.metadata import MetadataFiles
+from wire.trust.envelope import unseal
+from wire.trust.roles import RELEASES, SNAPSHOT, TIMESTAMP
+
+NOTHING = MetadataVersions(root=1)
+
+
+class Trusting(Fleet):
+    """A fleet whose controller has trusted metadata from the beginning."""
+
+    def __init__(self, directory: Path) -> None:
+        self.repository = Repository(now_s=FakeClock().now_s(), director=b"d" * 32)
+        make_home(directory, "sqlite://")
+        store = MetadataStore(directory / FOLDER)
+        store.keep_authored(self.repository.authored)
+        for role in (SNAPSHOT, TIMESTAMP):
+            (directory / f"keys/{role}.key").write_bytes(self.repository.seeds[role][0])
+        super().__init__(f"sqlite:///{directory / 'controller.db'}", directory)
+        self.step()
+
+    def submit(self) -> Any:
+        """Send what people have signed."""
+        files = {file.name: file.content for file in self.repository.authored.files()}
+        return self.api.post("/v1/metadata", json={"files": files})
+
+
+@pytest.fixture
+def fleet(tmp_path: Path) -> Iterator[Trusting]:
+    made = Trusting(tmp_path)
+    yield made
+    made.close()
+
+
+def greet(fleet: Fleet, device: FleetDevice, versions: MetadataVersions) -> list[str]:
+    """Greet, and return what comes: names of files, and `desired`."""
+    before = len(fleet.hub.published)
+    device.metadata = versions
+    device.connect()
+    return list(dict.fromkeys(came(fleet, device.name, before)))
+
+
+def came(fleet: Fleet, device: str, since: int) -> list[str]:
+    found: list[str] = []
+    for message in fleet.hub.published[since:]:
+        if message.topic == topics.down(device, "metadata"):
+            files = decode_message(message.payload, MetadataFiles).files
+            found += [file.name.rpartition(".")[2] for file in files]
+        elif message.topic == topics.down(device, "desired"):
+            found.append("desired")
+    return found
+
+
+def listed(fleet: Trusting, version: str = "1.0.0") -> str:
+    made = null_package(version)
+    fleet.repository.list_package(made)
+    fleet.submit().raise_for_status()
+    return fleet.publish(made)
+
+
+def test_a_package_that_is_not_listed_is_refused(fleet: Trusting) -> None:
+    made = null_package("1.0.0")
+    for blob in made.blobs:
+        fleet.api.put(f"/v1/blobs/{sha256_hex(blob)}", content=blob).raise_for_status()
+    body = {"envelope_sha256": made.ref.envelope_sha256}
+    refused = fleet.api.post("/v1/releases", json=body)
+    assert refused.status_code == 422
+    assert "no trusted list has this package as digits:1.0.0" in refused.json()["message"]
+    assert "--key" in refused.json()["remedy"]
+    fleet.repository.list("digits", "1.0.0", secrets.token_hex(32))
+    fleet.submit().raise_for_status()
+    assert fleet.api.post("/v1/releases", json=body).status_code == 422
+
+
+def test_a_device_gets_what_it_lacks_before_its_desired_state(fleet: Trusting) -> None:
+    release = listed(fleet)
+    fleet.enrol("cam-1")
+    device = fleet.devices["cam-1"]
+    fleet.roll_out(release)
+    fleet.step()
+    device.revision = 0
+    assert greet(fleet, device, NOTHING) == [
+        "targets", "releases", "snapshot", "timestamp", "desired",
+    ]  # fmt: skip
+    state = fleet.api.get("/v1/metadata").json()["roles"]
+    has = {role["role"]: role["version"] for role in state}
+    whole = MetadataVersions(
+        root=1,
+        timestamp=has[TIMESTAMP],
+        snapshot=has[SNAPSHOT],
+        targets=has["targets"],
+        roles={RELEASES: has[RELEASES]},
+    )
+    assert greet(fleet, device, whole) == []
+    late = msgspec.structs.replace(whole, lacks_desired=True)
+    assert greet(fleet, device, late) == ["desired"]
+    old = msgspec.structs.replace(whole, roles={RELEASES: has[RELEASES] - 1})
+    assert greet(fleet, device, old) == ["releases"]
+    unknown = msgspec.structs.replace(whole, roles={})
+    assert greet(fleet, device, unknown) == ["releases"]
+
+
+def test_a_desired_state_says_until_when_it_counts(fleet: Trusting) -> None:
+    release = listed(fleet)
+    fleet.enrol("cam-1")
+    fleet.roll_out(release)
+    fleet.step()
+    envelope = fleet.api.get("/v1/devices/cam-1/desired").json()["envelope"].encode()
+    payload = unseal(
+        envelope,
+        payload_type=DESIRED_PAYLOAD_TYPE,
+        public_keys=[DIRECTOR_KEY.public_key],
+    )
+    desired = desired_from_json(payload)
+    assert isinstance(desired.expires_at_s, float)
+    assert 7 * DAY_S < desired.expires_at_s - fleet.clock.now_s() < 9 * DAY_S
+    state = fleet.api.get("/v1/metadata").json()["roles"]
+    versions = {role["role"]: role["version"] for role in state}
+    assert desired.timestamp == versions[TIMESTAMP]
+
+
+def test_a_timestamp_is_renewed_before_it_ends_and_goes_to_who_is_online(
+    fleet: Trusting,
+) -> None:
+    fleet.enrol("cam-1", "cam-2")
+    fleet.devices["cam-2"].leave()
+    before = len(fleet.hub.published)
+    fleet.step(DAY_S / 2)
+    assert came(fleet, "cam-1", before) == []
+    fleet.devices["cam-1"].connect()
+    before = len(fleet.hub.published)
+    fleet.step(DAY_S / 3)
+    assert came(fleet, "cam-1", before) == ["snapshot", "timestamp"]
+    assert came(fleet, "cam-2", before) == []
+
+
+def test_a_controller_that_is_killed_goes_on_with_the_same_metadata(fleet: Trusting) -> None:
+    listed(fleet)
+    before = fleet.api.get("/v1/metadata/files").json()
+    fleet.kill()
+    fleet.step()
+    assert fleet.api.get("/v1/metadata/files").json() == before
+
+
+def test_what_is_not_signed_changes_nothing(fleet: Trusting) -> None:
+    before = fleet.api.get("/v1/metadata/files").json()
+    repository = fleet.repository
+    forged = altered(repository.authored.lists[RELEASES])
+    forged.signed.version += 1
+    repository.sign(forged, TIMESTAMP)
+    file = file_of(RELEASES, forged)
+    for files in (
+        {file.name: file.content},
+        {"2.root": "{}"},
+        {"../root": "{}"},
+        {"9.releases": "[" * 5000},
+        {"nothing": ""},
+    ):
+        refused = fleet.api.post("/v1/metadata", json={"files": files})
+        assert refused.status_code == 422, refused.text
+        assert "\n" not in refused.json()["message"]
+    assert fleet.api.get("/v1/metadata/files").json() == before
+
+
+def test_other_online_keys_are_used_after_the_next_start(fleet: Trusting, tmp_path: Path) -> None:
+    repository = fleet.repository
+    repository.rotate(TIMESTAMP)
+    state = fleet.submit().json()
+    assert "may not sign timestamp" in state["fault"]
+    assert state["roles"][0]["version"] == 2
+    (tmp_path / "keys/timestamp.key").write_bytes(repository.seeds[TIMESTAMP][0])
+    fleet.kill()
+    fleet.step()
+    fleet.enrol("cam-1")
+    got = greet(fleet, fleet.devices["cam-1"], NOTHING)
+    assert got == ["root", "targets", "snapshot", "timestamp"]
+
+
+def test_an_enrolment_brings_what_a_new_device_needs_to_know_the_director(
+    fleet: Trusting,
+) -> None:
+    fleet.enrol("cam-1")
+    reply: EnrolReply = fleet.devices["cam-1"].replies[-1]
+    assert not isinstance(reply.metadata, msgspec.UnsetType)
+    assert [file.name.rpartition(".")[2] for file in reply.metadata] == [
+        "targets", "snapshot", "timestamp",
+    ]  # fmt: skip
+    password = return_password(fleet.repository.authored.fleet)
+    assert fleet.access.enrolment[enrol_username(password)] == password
+
+
+def test_a_restored_controller_tells_which_list_must_be_signed_again(
+    fleet: Trusting, caplog: pytest.LogCaptureFixture
+) -> None:
+    fleet.enrol("cam-1")
+    ahead = MetadataVersions(root=1, roles={RELEASES: 2**40})
+    greet(fleet, fleet.devices["cam-1"], ahead)
+    assert "fleet key sign releases" in caplog.text
+
+
+def test_a_fleet_with_a_trust_file_has_no_metadata(tmp_path: Path) -> None:
+    plain = Fleet(f"sqlite:///{tmp_path / 'controller.db'}", tmp_path)
+    try:
+        for path in ("/v1/metadata", "/v1/metadata/files"):
+            answer = plain.api.get(path)
+            assert (answer.status_code, answer.json()["code"]) == (
+                404,
+                "controller.unknown.metadata",
+            )
+            assert "fleet key init" in answer.json()["remedy"]
+        plain.enrol("cam-1")
+        device = plain.devices["cam-1"]
+        assert isinstance(device.replies[-1].metadata, msgspec.UnsetType)
+        assert greet(plain, device, NOTHING) == []
+    finally:
+        plain.close()
