@@ -24,7 +24,7 @@ from agent.measure.measurer import Measurer
 from agent.trust.keeper import MetadataTrust
 from wire.clock import Clock
 from wire.delivery import Chunk
-from wire.messages import Hello, TelemetryAck, decode_message
+from wire.messages import Hello, MetadataVersions, TelemetryAck, decode_message
 from wire.metadata import MetadataFiles
 from wire.progress import MQTT, MULTICAST
 from wire.topics import cast_name, down_kind
@@ -36,8 +36,10 @@ SETTLED_S: Final = 5.0
 UNTOLD_S: Final = 1.0
 """A report of the install that a desired state begins comes within this time."""
 
-METADATA_EVERY_S: Final = 60.0
-"""How often the controller is greeted again because metadata is needed that has not come."""
+METADATA_FIRST_S: Final = 2.0
+METADATA_LAST_S: Final = 300.0
+"""When the controller is greeted again because metadata is needed that has not come: each wait is
+twice the one before, until something has come."""
 
 GREET_EVERY_S: Final = 30.0
 """A policy may change the variant often; the controller need not hear of each."""
@@ -91,6 +93,8 @@ class Messages:
         self._seen_s = 0.0
         self._lacks_metadata = threading.Event()
         self._asked_s = -math.inf
+        self._asked_with: MetadataVersions | None = None
+        self._ask_rest_s = METADATA_FIRST_S
         if trust is not None:
             trust.on_missing = self._lacks_metadata.set
 
@@ -138,11 +142,15 @@ class Messages:
 
     def _ask_for_metadata(self, hello: Hello, now_s: float) -> None:
         """Greet if metadata is needed: the controller answers with what is newer."""
-        if not self._lacks_metadata.is_set() or now_s - self._asked_s < METADATA_EVERY_S:
+        if self._trust is None or not self._lacks_metadata.is_set():
             return
-        if self._link.is_connected():
+        has = self._trust.versions
+        if has != self._asked_with:
+            self._ask_rest_s = METADATA_FIRST_S
+        if now_s - self._asked_s >= self._ask_rest_s and self._link.is_connected():
             self._lacks_metadata.clear()
-            self._asked_s = now_s
+            self._asked_s, self._asked_with = now_s, has
+            self._ask_rest_s = min(2 * self._ask_rest_s, METADATA_LAST_S)
             self._greet(hello)
 
     def _greet(self, hello: Hello) -> None:

@@ -14,6 +14,7 @@ Source:
 from __future__ import annotations
 
 import base64
+import contextlib
 import datetime as dt
 import os
 from collections.abc import Iterator
@@ -83,29 +84,27 @@ class FolderFetcher(FetcherInterface):
 
     Args:
         incoming: What has come, each role's newest file under the name of its role.
-        trusted: What is there already, which is offered again where nothing newer has come.
+        trusted: What is there already: its timestamp is offered again if no newer one has come.
     """
 
     def __init__(self, incoming: Path, trusted: Path) -> None:
         super().__init__()
-        self._places = (incoming, trusted)
+        self._incoming = incoming
+        self._trusted = trusted
         self.missing: list[str] = []
         """Roles whose files have not come."""
 
     def _fetch(self, url: str) -> Iterator[bytes]:
         name = url.removeprefix("/").removesuffix(".json")
-        version, _, role = name.rpartition(".")
-        files = [name, role] if role == ROOT else [role]
-        if role == ROOT:
-            files = [f"{version}.{ROOT}"]
-        for place in self._places:
-            for file in files:
-                try:
-                    yield (place / f"{file}.json").read_bytes()
-                except OSError:
-                    continue
-                else:
-                    return
+        role = name.rpartition(".")[2]
+        places = [self._incoming / f"{name if role == ROOT else role}.json"]
+        if role == TIMESTAMP:
+            # Nothing newer may have come; of other roles the client has looked there itself.
+            places.append(self._trusted / f"{role}.json")
+        for place in places:
+            with contextlib.suppress(OSError):
+                yield place.read_bytes()
+                return
         if role != ROOT:
             self.missing.append(role)
         raise DownloadHTTPError(f"{role} has not come", MISSING)

@@ -50,7 +50,7 @@ def exported(
         if device:
             with connect(context) as api:
                 desired = _desired(api, device, content)
-                metadata = metadata_for(api, content)
+                metadata = metadata_for(api, content) if device else None
         return export(content, to, profiles=kinds, desired=desired, metadata=metadata)
     _check_name(package)
     with connect(context) as api:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, NamedTuple
 
@@ -28,6 +28,7 @@ from wire.clock import SystemClock
 from wire.console.output import remark, write, write_fields, write_lines, write_table
 from wire.console.sizes import bytes_text
 from wire.console.text import local_time
+from wire.errors import FleetError
 
 if TYPE_CHECKING:
     from controller.metadata.documents import Authored, Document
@@ -171,11 +172,12 @@ def _listing(
         size_bytes=len(index.to_bytes()),
         now_s=SystemClock().now_s(),
     )
-    return None if found is None else _signable(context, before, found, signing)
+    return None if found is None else _signable(context, package, before, found, signing)
 
 
 def _signable(
     context: typer.Context,
+    package: Path,
     before: Authored,
     found: tuple[str, Document],
     signing: Signing,
@@ -190,6 +192,8 @@ def _signable(
     role, document = found
     signers = open_keys(context, signing.keys, signing.secret_file)
     allowed = before.keys(role)
+    if not signing.keys:
+        _check_own(package, signers, allowed)
     if signing.draft is None and not any(s.public_key.keyid in allowed for s in signers):
         raise ArgumentError(
             f"devices take only what is listed, and no key at hand may sign the list {role}",
@@ -197,6 +201,30 @@ def _signable(
             "or --draft FILE, to let somebody else sign",
         )
     return before, put(before, role, document), signers
+
+
+def _check_own(package: Path, signers: list[KeySigner], allowed: Collection[str]) -> None:
+    """Refuse to list a package with keys that nobody named, unless one of them has signed it.
+
+    Raises:
+        ArgumentError: None of them has.
+    """
+    from packager.package.content import directory_content
+    from wire.package.index import PAYLOAD_TYPE
+    from wire.trust.envelope import unseal
+
+    keys = [s.public_key for s in signers if s.public_key.keyid in allowed]
+    raw = [bytes.fromhex(key.keyval["public"]) for key in keys if key.keytype == "ed25519"]
+    if not raw:
+        return
+    try:
+        unseal(directory_content(package).envelope, payload_type=PAYLOAD_TYPE, public_keys=raw)
+    except FleetError as exc:
+        raise ArgumentError(
+            f"{package} is not signed by a key that may list it",
+            remedy=f"sign it: fleet package sign {package} --key release.key; or vouch for it: "
+            "add --key release.key",
+        ) from exc
 
 
 def _publish(context: typer.Context, package: Path, signing: Signing, *, as_json: bool) -> None:

@@ -187,10 +187,12 @@ def finish(
         step = f"fleet key sign {draft} --key KEY" if missing else f"fleet key submit {draft}"
         remark(f"next: {step}")
         return None
-    body = MetadataSubmission(
-        files={file.name: file.content for file in changed_files(before, after)}
-    )
-    return api.send("POST", "/v1/metadata", MetadataState, body)
+    changes = changed_files(before, after)
+    body = MetadataSubmission(files={file.name: file.content for file in changes})
+    state = api.send("POST", "/v1/metadata", MetadataState, body)
+    names = ", ".join(file.name for file in changes) or "nothing new"
+    remark(f"signed and sent: {names}{'; no draft was needed' if draft else ''}")
+    return state
 
 
 def write_draft(path: Path, metadata: Authored) -> None:

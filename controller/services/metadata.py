@@ -34,7 +34,7 @@ from wire.clock import Clock
 from wire.codec import to_json
 from wire.errors import SignatureError
 from wire.messages import MetadataFile, MetadataVersions
-from wire.metadata import split
+from wire.metadata import parse_file_name, split
 from wire.package.index import index_from_bytes
 from wire.trust.envelope import read_unverified, unseal
 from wire.trust.roles import DIRECTOR, ROOT, SNAPSHOT, TARGETS, TIMESTAMP, target_path
@@ -207,7 +207,7 @@ class FleetMetadata:
         return self._lives.timestamp_s * RENEW_SHARE
 
     def tell_all(self) -> None:
-        """Send the newest timestamp and snapshot to the devices that are online.
+        """Send what all devices need to those that are online: lists come when they are needed.
 
         Raises:
             DatabaseError: The database does not answer.
@@ -217,8 +217,15 @@ class FleetMetadata:
             return
         with self._database.reading() as transaction:
             names = devices.online(transaction)
+        authored = self._authored
+        tops = tuple(
+            file
+            for file in authored.files()
+            if parse_file_name(file.name)
+            in {(ROOT, authored.root.signed.version), (TARGETS, authored.targets.signed.version)}
+        )
         for device in names:
-            self._send(device, online.content)
+            self._send(device, (*tops, *online.content))
 
     def greet(self, device: str, versions: MetadataVersions) -> None:
         """Send a device what it lacks.

@@ -354,6 +354,21 @@ def test_key_compromise_is_ended_by_other_keys(device: Device, fleet: Repository
     assert device.trust.versions.root == 2
 
 
+def test_files_may_come_in_any_order_and_one_by_one(device: Device, fleet: Repository) -> None:
+    fleet.rotate(DIRECTOR)
+    fleet.list("digits", "2.0.0", DIGESTS["2.0.0"])
+    fleet.rotate(ROOT)
+    asked: list[int] = []
+    device.trust.on_missing = lambda: asked.append(1)
+    old = {file.name for file in device.fleet.authored.files()[:1]}
+    for file in reversed([file for file in fleet.files() if file.name not in old]):
+        device.hear([file])
+    assert device.trust.refused == ""
+    assert asked
+    assert device.may_take("2.0.0")
+    assert device.trust.versions.root == 2
+
+
 def test_keys_change_with_overlap(device: Device, fleet: Repository) -> None:
     old = fleet.director
     fleet.rotate(DIRECTOR, keep=True)

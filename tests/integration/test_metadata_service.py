@@ -157,7 +157,7 @@ def test_a_timestamp_is_renewed_before_it_ends_and_goes_to_who_is_online(
     fleet.devices["cam-1"].connect()
     before = len(fleet.hub.published)
     fleet.step(DAY_S / 3)
-    assert came(fleet, "cam-1", before) == ["snapshot", "timestamp"]
+    assert came(fleet, "cam-1", before) == ["root", "targets", "snapshot", "timestamp"]
     assert came(fleet, "cam-2", before) == []
 
 
