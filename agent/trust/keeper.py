@@ -337,7 +337,9 @@ class MetadataTrust:
                 self._trusted_file.write(outcome.trusted)
                 self._announce(outcome.trusted)
                 self._trusted = outcome.trusted
-            self._refused = ""
+            if self._refused:
+                self._refused = ""
+                self._events.event("trust", "the metadata that came now is trusted", {})
             self._clear()
         if outcome.missing:
             self.on_missing()

@@ -17,15 +17,17 @@ from controller.cli.signing import (
     KeysOption,
     SecretOption,
     finish,
+    load_draft,
     needed,
     newest_files,
     open_keys,
-    read_draft,
     secret_of,
+    send,
+    sign_draft,
 )
 from controller.schemas import MetadataState
 from wire.clock import SystemClock
-from wire.console.output import remark, write, write_fields, write_table
+from wire.console.output import remark, write, write_fields, write_lines, write_table
 from wire.console.text import local_time
 
 RoleArgument = Annotated[
@@ -56,6 +58,7 @@ def register(app: typer.Typer) -> None:
     commands: Commands = {
         "generate": key_generate,
         "show": key_show,
+        "review": key_review,
         "init": key_init,
         "status": key_status,
         "rotate": key_rotate,
@@ -193,7 +196,7 @@ def key_rotate(
 
     Examples:
         fleet key rotate director --to my-fleet/keys/director-2.key
-        fleet key rotate root --to root-4.pem --key root-1.key --draft root.json
+        fleet key rotate root --to root-4.pem --key root-1.key --draft root-4.draft
         fleet key rotate timestamp --to my-fleet/keys/timestamp-2.key --at-once
     """
     from packager.package.signers import open_public
@@ -249,7 +252,7 @@ def key_delegate(
     Those that are listed already move to the new list.
 
     Examples:
-        fleet key delegate detector --to detector-team.pem --draft detector.json
+        fleet key delegate detector --to detector-team.pem --draft detector.draft
     """
     from controller.metadata.edit import RoleKeys, moved
     from packager.package.signers import open_public
@@ -280,22 +283,41 @@ def key_sign(
     it when it is signed enough.
 
     Examples:
-        fleet key sign root.json --key /media/stick/root-2.key
+        fleet key sign root-4.draft --key /media/stick/root-2.key
         fleet key sign targets --key my-fleet-offline/targets.key
     """
     from controller.metadata.edit import put, renewed
     from controller.metadata.signing import with_stale
 
     signers = open_keys(context, keys, secret_file)
-    if Path(what).is_file():
-        found = read_draft(Path(what))
-        finish(None, found, found, signers, draft or Path(what))
+    if "." in what or "/" in what or Path(what).is_file():
+        sign_draft(Path(what), signers)
         return
     now_s = SystemClock().now_s()
     with connect(context) as api:
         before = needed(api)
         after = with_stale(put(before, what, renewed(before, what, now_s)), now_s)
         _tell(finish(api, before, after, signers, draft))
+
+
+def key_review(
+    draft: Annotated[Path, typer.Argument(metavar="DRAFT", help="A draft.")],
+) -> None:
+    """Show what a draft changes, and which signatures it lacks.
+
+    Examples:
+        fleet key review root-4.draft
+    """
+    from controller.metadata.drafts import difference
+    from controller.metadata.signing import lacking
+
+    before, after = load_draft(draft)
+    write_lines(difference(before, after))
+    missing = lacking(after)
+    for role, found in missing.items():
+        write(f"{role} has {found.valid} of {found.needed} signatures")
+    if not missing:
+        write(f"signed enough: fleet key submit {draft}")
 
 
 def key_submit(
@@ -305,11 +327,18 @@ def key_submit(
     """Send a signed draft to the controller.
 
     Examples:
-        fleet key submit root.json
-    """
-    after = read_draft(draft)
+        fleet key submit root-4.draft
+    """  # noqa: DOC501 - is the help text
+    from controller.metadata.signing import lacking
+
+    _, after = load_draft(draft)
+    if missing := lacking(after):
+        told = ", ".join(f"{role} {s.valid} of {s.needed}" for role, s in missing.items())
+        raise ArgumentError(
+            f"{draft} is not signed enough: {told}", remedy=f"fleet key sign {draft} --key KEY"
+        )
     with connect(context) as api:
-        _tell(finish(api, needed(api), after, [], None))
+        show_state(send(api, needed(api), after))
 
 
 def key_export(

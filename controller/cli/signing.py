@@ -10,7 +10,7 @@ from __future__ import annotations
 import getpass
 import os
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -21,15 +21,15 @@ from controller.cli.client import ApiClient
 from controller.cli.errors import ArgumentError, FaultError
 from controller.schemas import MetadataState, MetadataSubmission
 from wire.console.output import remark, write
+from wire.errors import FleetError
 from wire.files import open_file
 
 if TYPE_CHECKING:
-    from controller.metadata.documents import Authored
+    from controller.metadata.documents import Authored, Signatures
     from packager.package.signers import KeySigner
     from wire.messages import MetadataFile
 
 MAX_SECRET_BYTES = 4096
-MAX_DRAFT_BYTES = 64 * 1024 * 1024
 
 KeysOption = Annotated[
     list[str] | None,
@@ -145,7 +145,7 @@ def secret_of(secret_file: Path | None) -> Callable[[str], str]:
 
 
 def finish(
-    api: ApiClient | None,
+    api: ApiClient,
     before: Authored,
     after: Authored,
     signers: Sequence[KeySigner],
@@ -154,7 +154,7 @@ def finish(
     """Sign a change and send it, or write it down for the next one who signs.
 
     Args:
-        api: The controller; None to write it down in any case.
+        api: The controller.
         before: What holds.
         after: What shall hold.
         signers: The keys at hand.
@@ -167,71 +167,122 @@ def finish(
         ArgumentError: Signatures are missing, and nothing says where to write it.
         FleetError: The controller refuses it.
     """
-    from controller.metadata.signing import changed_files, lacking, signed
+    from controller.metadata.drafts import difference
+    from controller.metadata.signing import lacking, signed
 
     after = signed(after, signers)
+    for line in difference(before, after):
+        remark(line)
     missing = lacking(after)
-    if api is None or missing:
-        told = "; ".join(
-            f"{role} has {found.valid} of {found.needed} signatures"
-            for role, found in missing.items()
+    if not missing:
+        return send(api, before, after, draft)
+    if draft is None:
+        raise ArgumentError(
+            f"the change is not signed enough: {_told(missing)}",
+            remedy="add --key for keys of these roles (`fleet key status` names them), or "
+            "--draft FILE to let others sign",
         )
-        if draft is None:
-            raise ArgumentError(
-                f"the change is not signed enough: {told}",
-                remedy="add --key for keys of these roles (`fleet key status` names them), or "
-                "--draft FILE to let others sign",
-            )
-        write_draft(draft, after)
-        write(f"wrote {draft}: {told or 'it is signed'}")
-        step = f"fleet key sign {draft} --key KEY" if missing else f"fleet key submit {draft}"
-        remark(f"next: {step}")
-        return None
+    keep_draft(draft, before, after, is_new=True)
+    write(f"wrote {draft}: {_told(missing)}")
+    remark(f"next: fleet key sign {draft} --key KEY")
+    return None
+
+
+def send(
+    api: ApiClient, before: Authored, after: Authored, draft: Path | None = None
+) -> MetadataState:
+    """Send a change that is signed.
+
+    Raises:
+        FleetError: The controller refuses it.
+    """
+    from controller.metadata.signing import changed_files
+
     changes = changed_files(before, after)
     body = MetadataSubmission(files={file.name: file.content for file in changes})
     state = api.send("POST", "/v1/metadata", MetadataState, body)
-    names = ", ".join(file.name for file in changes) or "nothing new"
-    remark(f"signed and sent: {names}{'; no draft was needed' if draft else ''}")
+    remark(f"signed and sent{'; no draft was needed' if draft else ''}")
     return state
 
 
-def write_draft(path: Path, metadata: Authored) -> None:
-    """Write metadata that lacks signatures to a file.
+def sign_draft(path: Path, signers: Sequence[KeySigner]) -> None:
+    """Add signatures to a draft.
+
+    Args:
+        path: The draft.
+        signers: The keys at hand.
 
     Raises:
-        ArgumentError: It cannot be written.
+        ArgumentError: No key at hand adds anything, or it cannot be written.
+        FleetError: It is no draft.
     """
-    from wire.codec import to_json
-    from wire.files import PUBLIC, write_atomic
-    from wire.metadata import MetadataFiles
+    from controller.metadata.drafts import difference
+    from controller.metadata.signing import lacking, signed
 
+    before, after = load_draft(path)
+    for line in difference(before, after):
+        remark(line)
+    missing = lacking(after)
+    if missing and (made := signed(after, signers)) == after:
+        names = ", ".join(signer.public_key.keyid[:16] for signer in signers) or "no key"
+        raise ArgumentError(
+            f"nothing to sign for {names}: {_told(missing)}",
+            remedy="add --key with a key of such a role that has not signed yet",
+        )
+    if missing:
+        missing = lacking(made)
+        keep_draft(path, before, made, is_new=False)
+    write(f"{path}: {_told(missing) or 'signed enough'}")
+    remark(f"next: fleet key {'sign' if missing else 'submit'} {path}")
+
+
+def keep_draft(path: Path, before: Authored, after: Authored, *, is_new: bool) -> None:
+    """Write a change that lacks signatures to a file.
+
+    Raises:
+        ArgumentError: It cannot be written, or is there and must be new.
+    """
+    from controller.metadata.drafts import write_draft
+    from wire.files import PUBLIC, write_atomic, write_new
+
+    content = write_draft(before, after)
     try:
-        content = to_json(MetadataFiles(files=metadata.files()))
-        write_atomic(path, content, mode=PUBLIC)
+        (write_new if is_new else write_atomic)(path, content, mode=PUBLIC)
+    except FileExistsError as exc:
+        raise ArgumentError(
+            f"{path} exists already", remedy="name another file with --draft"
+        ) from exc
     except OSError as exc:
         raise ArgumentError(f"cannot write {path}: {exc.strerror}") from exc
 
 
-def read_draft(path: Path) -> Authored:
-    """Read metadata that may lack signatures.
+def load_draft(path: Path) -> tuple[Authored, Authored]:
+    """Read a draft: what held when it was written, and what shall hold.
 
     Raises:
         ArgumentError: It cannot be read.
-        FleetError: It is no such file.
+        FleetError: It is no draft.
     """
-    from controller.metadata.store import draft_of
-    from wire.codec import from_json
-    from wire.metadata import MetadataFiles
+    from controller.metadata.drafts import MAX_DRAFT_BYTES, read_draft
 
     try:
         with open_file(path) as file:
-            data = file.read(MAX_DRAFT_BYTES)
+            data = file.read(MAX_DRAFT_BYTES + 1)
     except OSError as exc:
         raise ArgumentError(
-            f"cannot read {path}: {exc.strerror}",
+            f"cannot read {path}: {(exc.strerror or str(exc)).lower()}",
             remedy="name a file that --draft of `fleet key` wrote",
         ) from exc
-    return draft_of(from_json(data, MetadataFiles, limit_bytes=MAX_DRAFT_BYTES).files)
+    try:
+        return read_draft(data)
+    except FleetError as exc:
+        raise ArgumentError(f"{path}: {exc.message}", remedy=exc.remedy) from exc
+
+
+def _told(missing: Mapping[str, Signatures]) -> str:
+    return "; ".join(
+        f"{role} has {found.valid} of {found.needed} signatures" for role, found in missing.items()
+    )
 
 
 def home_of(context: typer.Context) -> Path | None:

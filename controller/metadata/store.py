@@ -12,11 +12,10 @@ Rules:
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
-from tuf.api.metadata import Root, Snapshot, Timestamp
+from tuf.api.metadata import Snapshot, Timestamp
 
 from controller.errors import StorageError
 from controller.metadata.documents import Authored, assembled, changed, check, read
@@ -115,19 +114,6 @@ def authored_of(files: tuple[MetadataFile, ...]) -> Authored:
     Raises:
         MetadataError: One is missing, malformed or not signed.
     """
-    return _of(files, checked=True)
-
-
-def draft_of(files: tuple[MetadataFile, ...]) -> Authored:
-    """Return the metadata that files hold of which the newest may lack signatures.
-
-    Raises:
-        MetadataError: One is missing or malformed.
-    """
-    return _of(files, checked=False)
-
-
-def _of(files: tuple[MetadataFile, ...], *, checked: bool) -> Authored:
     by_role: dict[str, bytes] = {}
     roots: list[tuple[int, bytes]] = []
     for file in files:
@@ -147,11 +133,6 @@ def _of(files: tuple[MetadataFile, ...], *, checked: bool) -> Authored:
     later = tuple(
         MetadataFile(name=f"{version}.{ROOT}", content=data.decode()) for version, data in roots[1:]
     )
-    if not checked and later:
-        made = changed(made, later[:-1])
-        last = later[-1].content.encode()
-        return replace(made, roots=(*made.roots, last), root=read(last, Root))
     made = changed(made, later)
-    if checked:
-        check(made)
+    check(made)
     return made

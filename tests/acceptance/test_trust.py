@@ -154,6 +154,12 @@ def test_a_device_that_hears_nothing_fresh_serves_and_takes_nothing_new(stack: S
         device.command("override", "--for", "1h")
         until(lambda: device.shown.get("release") == "digits:1.0.0", "the first release")
 
+        def ended() -> bool:
+            rollouts = stack.ok("rollout", "list", "--json").json
+            return all(rollout["state"] != "running" for rollout in rollouts)
+
+        until(ended, "the end of the rollout")
+
         # A timestamp of two seconds, and then nobody who signs another.
         stack.stop()
         settings = stack.home / "controller.toml"

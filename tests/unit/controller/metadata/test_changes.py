@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from controller.metadata.documents import changed, check
+from controller.metadata.drafts import difference, read_draft, write_draft
 from controller.metadata.edit import (
     RoleKeys,
     moved,
@@ -20,7 +21,7 @@ from controller.metadata.edit import (
 from controller.metadata.errors import MetadataError
 from controller.metadata.online import signer_of
 from controller.metadata.signing import changed_files, lacking, signed, with_stale
-from controller.metadata.store import MetadataStore, authored_of, draft_of
+from controller.metadata.store import MetadataStore, authored_of
 from packager.package.signers import generate_pem
 from tests.simulators.repository import Repository, altered, file_of
 from wire.messages import MetadataFile
@@ -50,7 +51,7 @@ def test_a_list_has_a_bound_that_its_message_holds(fleet: Repository) -> None:
     one = with_release(fleet.authored, "m", "0", sha256=DIGEST, size_bytes=1, now_s=fleet.now_s)
     assert one is not None
     target = one[1].signed.targets["m/0"]
-    listed.signed.targets = {f"m/{number}": target for number in range(2200)}
+    listed.signed.targets = {f"m/{number}": target for number in range(2600)}
     full = put(fleet.authored, RELEASES, listed)
     with pytest.raises(MetadataError, match="is full") as caught:
         with_release(full, "m", "x", sha256=DIGEST, size_bytes=1, now_s=fleet.now_s)
@@ -193,14 +194,32 @@ def test_signers_may_work_one_after_the_other(fleet: Repository) -> None:
         fleet.now_s,
         add=[signer_of(secrets.token_bytes(32)).public_key],
     )
-    draft = put(fleet.authored, ROOT, document)
+    after = put(fleet.authored, ROOT, document)
     for number, seed in enumerate(fleet.seeds[ROOT][:2]):
-        draft = draft_of(draft.files())
-        (found,) = lacking(draft).values()
+        before, after = read_draft(write_draft(fleet.authored, after))
+        assert before.files() == fleet.authored.files()
+        (found,) = lacking(after).values()
         assert (found.valid, found.needed) == (number, 2)
-        draft = signed(draft, [signer_of(seed)])
-    assert lacking(draft) == {}
-    assert authored_of(draft.files()).root.signed.version == 2
+        after = signed(after, [signer_of(seed)])
+    assert lacking(after) == {}
+    assert authored_of(after.files()).root.signed.version == 2
+    lines = difference(fleet.authored, after)
+    assert lines[0].startswith("root: version 1 -> 2")
+    assert len([line for line in lines if line.startswith("root: adds key")]) == 1
+
+
+def test_a_draft_shows_every_change_to_who_signs(fleet: Repository) -> None:
+    fleet.list("digits", "1.0.0", DIGEST)
+    team = signer_of(secrets.token_bytes(32)).public_key
+    after = moved(fleet.authored, "digits", RoleKeys((team,)), fleet.now_s)
+    lines = difference(*read_draft(write_draft(fleet.authored, after)))
+    told = [line.partition(",")[0] for line in lines]
+    assert f"digits: adds key {team.keyid[:16]}" in told
+    assert "digits: 1 of 1 keys must sign" in told
+    assert "digits: lists digits/1.0.0" in told
+    assert "releases: lists digits/1.0.0 no more" in told
+    with pytest.raises(MetadataError, match="this is no draft"):
+        read_draft(fleet.authored.roots[0])
 
 
 @pytest.mark.parametrize(

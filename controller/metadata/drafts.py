@@ -1,0 +1,127 @@
+"""Changes of trusted metadata that wait for signatures, as files that people carry to each other.
+
+Rules:
+- A draft holds what held before and what shall hold, so whoever signs sees the difference without a
+  controller.
+- What held before is verified from the first root on; of what shall hold only the form is.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import msgspec
+from tuf.api.metadata import Root, Targets
+
+from controller.metadata.documents import Authored, read
+from controller.metadata.edit import put
+from controller.metadata.errors import MetadataError
+from controller.metadata.signing import changed_files
+from controller.metadata.store import authored_of
+from wire.codec import from_json, to_json
+from wire.errors import WireFormatError
+from wire.messages import MetadataFile
+from wire.metadata import parse_file_name
+from wire.trust.roles import ROOT
+
+MAX_DRAFT_BYTES = 64 * 1024 * 1024
+SHOWN_DIGITS = 16
+SHOWN_RELEASES = 10
+
+
+class Draft(msgspec.Struct, frozen=True, kw_only=True):
+    """A change that waits for signatures."""
+
+    draft_version: int = 1
+    before: tuple[MetadataFile, ...]
+    changes: tuple[MetadataFile, ...]
+
+
+def write_draft(before: Authored, after: Authored) -> bytes:
+    """Return a change as a file.
+
+    Args:
+        before: What holds.
+        after: What shall hold.
+    """
+    return to_json(Draft(before=before.files(), changes=changed_files(before, after)))
+
+
+def read_draft(data: bytes) -> tuple[Authored, Authored]:
+    """Read a file of `write_draft`.
+
+    Args:
+        data: Its bytes.
+
+    Returns:
+        What held when it was written, and what shall hold.
+
+    Raises:
+        MetadataError: It is no such file.
+    """
+    try:
+        draft = from_json(data, Draft, limit_bytes=MAX_DRAFT_BYTES)
+    except WireFormatError as exc:
+        raise MetadataError(
+            "this is no draft", remedy="give a file that --draft of `fleet key` wrote"
+        ) from exc
+    before = after = authored_of(draft.before)
+    for file in draft.changes:
+        role, _ = parse_file_name(file.name)
+        content = file.content.encode()
+        if role == ROOT:
+            after = replace(after, roots=(*before.roots, content), root=read(content, Root))
+        else:
+            after = put(after, role, read(content, Targets))
+    return before, after
+
+
+def difference(before: Authored, after: Authored) -> list[str]:
+    """Return what a change does, a line for each part of it, for those who sign.
+
+    Args:
+        before: What holds.
+        after: What shall hold.
+    """
+    lines = [_versions(role, before, after) for role in _changed(before, after)]
+    for role in dict.fromkeys((*before.roles(), *after.roles())):
+        lines += _keys(role, before, after)
+    for role in after.lists:
+        lines += _releases(role, before, after)
+    return lines
+
+
+def _changed(before: Authored, after: Authored) -> list[str]:
+    names = (parse_file_name(file.name)[0] for file in changed_files(before, after))
+    return list(dict.fromkeys(names))
+
+
+def _versions(role: str, before: Authored, after: Authored) -> str:
+    new = after.document(role).signed
+    is_known = role == ROOT or role in before.content
+    old = before.document(role).signed.version if is_known else "none"
+    return f"{role}: version {old} -> {new.version}, expires {new.expires:%Y-%m-%d}"
+
+
+def _keys(role: str, before: Authored, after: Authored) -> list[str]:
+    old = before.keys(role) if role in before.roles() else {}
+    new = after.keys(role) if role in after.roles() else {}
+    lines = [f"{role}: adds key {keyid[:SHOWN_DIGITS]}" for keyid in new if keyid not in old]
+    lines += [f"{role}: takes key {keyid[:SHOWN_DIGITS]}" for keyid in old if keyid not in new]
+    if not new:
+        return [*lines, f"{role}: is no role any more"]
+    needed = before.threshold(role) if old else 0
+    if needed != after.threshold(role):
+        lines.append(f"{role}: {after.threshold(role)} of {len(new)} keys must sign")
+    return lines
+
+
+def _releases(role: str, before: Authored, after: Authored) -> list[str]:
+    old = before.lists[role].signed.targets if role in before.lists else {}
+    new = after.lists[role].signed.targets
+    changed = [
+        *(f"{role}: lists {path}" for path, target in new.items() if old.get(path) != target),
+        *(f"{role}: lists {path} no more" for path in old if path not in new),
+    ]
+    rest = len(changed) - SHOWN_RELEASES
+    return changed[:SHOWN_RELEASES] + ([f"{role}: and {rest} more changes"] if rest > 0 else [])
