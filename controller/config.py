@@ -14,6 +14,8 @@ from typing import TYPE_CHECKING, Literal
 
 import msgspec
 
+from controller.certificate_settings import DeviceCertificatesConfig
+from controller.certificate_settings import faults as certificate_faults
 from controller.database_url import absolute_url, sqlite_path
 from controller.download_settings import DownloadsConfig, S3Place
 from controller.download_settings import faults as download_faults
@@ -45,6 +47,8 @@ NAMED_BY = {
     "the director's key": "director_key_file",
     "the trust root": "trust_file",
     "the account of a store": "downloads.places",
+    "the devices' authority": "device_certificates.ca_file",
+    "the key of the devices' authority": "device_certificates.key_file",
 }
 """Which setting names a file, for errors."""
 
@@ -142,6 +146,9 @@ class ControllerConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown
     director_key_file: str = "keys/director.key"
     api: ApiConfig = ApiConfig()
     broker: BrokerConfig = BrokerConfig()
+    device_certificates: DeviceCertificatesConfig | None = None
+    """How devices get certificates for the broker; None: they have passwords."""
+
     deltas: DeltasConfig = DeltasConfig()
     downloads: DownloadsConfig = DownloadsConfig()
     peers: PeersConfig = PeersConfig()
@@ -385,9 +392,19 @@ def _check(config: ControllerConfig, path: Path) -> None:
     ]
     faults += [(True, fault) for fault in download_faults(config.downloads)]
     faults += [(True, fault) for fault in peer_faults(config.peers)]
+    faults += [(True, fault) for fault in _certificate_faults(config)]
     for wrong, text in faults:
         if wrong:
             raise SettingsError(f"{path}: {text}", remedy="correct that line")
+
+
+def _certificate_faults(config: ControllerConfig) -> Iterator[str]:
+    if config.device_certificates is not None:
+        yield from certificate_faults(
+            config.device_certificates,
+            broker_port=config.broker.port,
+            has_tls=config.broker.ca_file is not None,
+        )
 
 
 def _with_nul(config: ControllerConfig) -> Iterator[str]:
@@ -429,7 +446,9 @@ def _absolute(config: ControllerConfig, base: Path) -> ControllerConfig:
         config.broker, "password_file", "ca_file", "cert_file", "key_file", "server_cert_file",
         "server_key_file",
     )  # fmt: skip
-    downloads = config.downloads
+    downloads, certificates = config.downloads, config.device_certificates
+    if certificates is not None:
+        certificates = replace(certificates, **changed(certificates, "ca_file", "key_file"))
     places = tuple(
         replace(place, **changed(place, "credentials_file"))
         if isinstance(place, S3Place)
@@ -442,5 +461,6 @@ def _absolute(config: ControllerConfig, base: Path) -> ControllerConfig:
         database_url=absolute_url(config.database_url, base),
         api=replace(config.api, **api_paths),
         broker=replace(config.broker, **broker_paths),
+        device_certificates=certificates,
         downloads=replace(downloads, places=places, **changed(downloads, "cert_file", "key_file")),
     )

@@ -18,7 +18,7 @@ from paho.mqtt.packettypes import PacketTypes  # noqa: TID251 - as above
 from paho.mqtt.properties import Properties  # noqa: TID251 - as above
 
 from controller.app.new_home import HomeOptions, create_home
-from controller.broker.access import CONTROLLER_USER, MosquittoAccess, device_acls
+from controller.broker.access import CONTROLLER_USER, MosquittoAccess
 from controller.broker.install import locate
 from controller.broker.mosquitto import (
     ACCOUNTS_FILE,
@@ -27,6 +27,7 @@ from controller.broker.mosquitto import (
     Broker,
     BrokerSettings,
 )
+from controller.broker.rights import device_acls
 from examples.digits.box import free_port
 from tests.simulators.patience import PATIENCE_S, until
 from wire import topics

@@ -90,6 +90,12 @@ class MemoryAccess:
         self.refused.discard(device)
         self.meanwhile()
 
+    def allow_certificate(self, device: str) -> None:
+        self._answer()
+        self.passwords.pop(device, None)
+        self.refused.discard(device)
+        self.meanwhile()
+
     def restore_device(self, device: str) -> None:
         self._answer()
         self.refused.discard(device)
