@@ -251,6 +251,10 @@ class DeviceUpdate(Request):
     may_enrol_again: bool | None = None
     """Whether a decommissioned device may be enrolled again, with this identifier and any key."""
 
+    key_is_gone: bool = False
+    """With `may_enrol_again`: nobody has the key of the device before, so another key need not wait
+    until its certificate ends."""
+
 
 @dataclass(kw_only=True)
 class BlobRef:

@@ -9,6 +9,8 @@ my-fleet/
   trust.json                   public keys, to be installed on the devices
   ca.pem                       authority of the broker's certificate, to be installed on the devices
   keys/director.key            signs desired states
+  keys/devices-ca.key          signs the devices' certificates
+  keys/devices-ca.pem          authority of the devices' certificates, for the broker
   broker/dynamic-security.json accounts of a local broker
   broker/server.pem            certificate of a local broker, with its key
   controller.db                the database, unless `database_url` names another

@@ -28,6 +28,12 @@ from controller.app.downloads import DownloadListener
 from controller.app.home import RELEASE_KEY_FILE
 from controller.app.inbox import Inbox
 from controller.app.logs import configure_logging
+from controller.app.starting import (
+    certificates_of,
+    check_writable,
+    prepared,
+    warn_about_release_key,
+)
 from controller.broker.connection import connection
 from controller.broker.listener import EncryptionWatch
 from controller.config import (
@@ -44,7 +50,6 @@ from controller.delivery.sources import SourceServer, Ways
 from controller.errors import StorageError
 from controller.ports import AccessFactory, BrokerAccess
 from controller.schemas import Health
-from controller.services.blobs import BlobStore
 from controller.services.devices import Devices
 from controller.services.director import Director
 from controller.services.enrolment import Enrolment
@@ -60,7 +65,7 @@ from controller.services.rollout_engine import RolloutEngine
 from controller.services.rollouts import Rollouts
 from controller.services.transfers import Transfers
 from controller.services.upkeep import SECONDS_PER_DAY, Upkeep
-from controller.store.database import Database, migrate
+from controller.store.database import Database
 from telemetry.server.store import TelemetryStore
 from wire import topics
 from wire.clock import Clock, SystemClock
@@ -117,7 +122,7 @@ class Controller:
         tls = tls_of(config.api, API)
         key = read_director_key(config)
         trust = read_trust(config, key)
-        blobs = _prepared(config)
+        blobs = prepared(config)
         connect = connect or (lambda: connection(config))
         self._transport = connect()
         self._database = database = Database(config.database_url)
@@ -135,13 +140,15 @@ class Controller:
         preflight = Preflight(database, blobs, trust)
         self._engine = RolloutEngine(database, director, reception, preflight, clock)
         self._policies = Policies(database, director, clock)
-        self._enrolment = Enrolment(database, access, self._transport, key, clock)
+        certificates = certificates_of(config, database, self._transport, key, clock)
+        self._enrolment = Enrolment(database, access, certificates, self._transport, key, clock)
         self._measurements = Measurements(database, preflight, self._transport, key, clock)
         self._ingest = Ingest(
             database,
             director=director,
             measurements=self._measurements,
             enrolment=self._enrolment,
+            certificates=certificates,
             telemetry=telemetry,
             transfers=transfers,
             publisher=self._transport,
@@ -325,14 +332,14 @@ def run(config: ControllerConfig, access_factory: AccessFactory) -> int:
         stop.set()
 
     data_dir = Path(config.data_dir)
-    _check_writable(data_dir)
+    check_writable(data_dir)
     locked = lock(data_dir)
     if locked is None:
         raise StorageError(
             f"another controller uses the data directory {data_dir}",
             remedy="stop it or name another data directory",
         )
-    _warn_about_release_key(Path(config.director_key_file).with_name(RELEASE_KEY_FILE))
+    warn_about_release_key(Path(config.director_key_file).with_name(RELEASE_KEY_FILE))
     with locked, contextlib.closing(access_factory(config)) as access:
         controller = Controller(config, access, on_replaced=give_way)
         with on_stop_signal(stop.set):
@@ -350,48 +357,9 @@ def run(config: ControllerConfig, access_factory: AccessFactory) -> int:
     return 0
 
 
-def _warn_about_release_key(path: Path) -> None:
-    if path.exists():
-        _log.warning(
-            "%s signs packages, and no server needs it: move it to the machine that builds",
-            path,
-        )
-
-
 def _lack(connection: Connection) -> str:
     """Return what the controller lacks without its broker, for callers that may have no token."""
     text = "a connection with the MQTT broker"
     if connection.refused:
         return f"{text}, which refuses the controller's account: correct it in [broker]"
     return f"{text}: start it, or correct [broker] in controller.toml; the log says more"
-
-
-def _prepared(config: ControllerConfig) -> BlobStore:
-    """Make the directories usable, and the database one of today; return the blobs.
-
-    Raises:
-        StorageError: A directory cannot be written.
-        DatabaseError: The database cannot be used.
-    """
-    _check_writable(Path(config.data_dir))
-    blobs = BlobStore(Path(config.blobs_dir))
-    migrate(config.database_url)
-    return blobs
-
-
-def _check_writable(directory: Path) -> None:
-    """Prove that the data directory can be written.
-
-    Raises:
-        StorageError: It cannot.
-    """
-    probe = directory / ".writable"
-    try:
-        directory.mkdir(mode=0o700, parents=True, exist_ok=True)
-        probe.touch(mode=0o600)
-        probe.unlink()
-    except OSError as exc:
-        raise StorageError(
-            f"cannot write to the data directory {directory}: {(exc.strerror or str(exc)).lower()}",
-            remedy="give it to the user that runs the controller",
-        ) from exc
