@@ -61,7 +61,11 @@ class BrokerConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     there is no TLS, and the agent connects only to a broker on this device."""
 
     cert_file: Path | None = None
+    """The device's own certificate, where the controller does not make them."""
+
     key_file: Path | None = None
+    """Its key. Without `cert_file`: the key for which the controller makes certificates, such as a
+    file that stands for a key in a TPM; by default the agent makes one."""
 
 
 class EndpointConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -272,12 +276,12 @@ def _check(config: AgentConfig, name: str) -> None:
             f"endpoint.connections is not within 1 to {MAX_CONNECTIONS}",
         ),
         (
-            (broker.cert_file is None) != (broker.key_file is None),
-            "broker.cert_file and broker.key_file must be set together",
+            broker.cert_file is not None and broker.key_file is None,
+            "broker.cert_file needs broker.key_file",
         ),
         (
-            broker.cert_file is not None and broker.ca_file is None,
-            "broker.cert_file needs broker.ca_file",
+            broker.key_file is not None and broker.ca_file is None,
+            "broker.key_file needs broker.ca_file",
         ),
         (
             (endpoint.cert_file is None) != (endpoint.key_file is None),

@@ -17,6 +17,7 @@ from agent.app.desired_states import DesiredStates
 from agent.app.fetching import Fetching
 from agent.app.sharing import Sharing
 from agent.link.connection import Link, Serving, serving
+from agent.link.renewal import Renewal
 from agent.link.telemetry import TelemetryPump
 from agent.log import Log
 from agent.measure.measurer import Measurer
@@ -48,6 +49,7 @@ class Messages:
         sharing: Serves other devices; None if nobody is served.
         measurer: Takes requests to measure.
         pump: Takes acknowledgements of telemetry.
+        renewal: Takes certificates.
         log: Takes a line for each connection.
         clock: For how long something has served.
     """
@@ -62,6 +64,7 @@ class Messages:
         sharing: Sharing | None,
         measurer: Measurer,
         pump: TelemetryPump,
+        renewal: Renewal,
         log: Log,
         clock: Clock,
     ) -> None:
@@ -72,6 +75,7 @@ class Messages:
         self._sharing = sharing
         self._measurer = measurer
         self._pump = pump
+        self._renewal = renewal
         self._log = log
         self._clock = clock
         self._greeted_s = 0.0
@@ -153,6 +157,8 @@ class Messages:
                 self._pump.acknowledged(decode_message(received.payload, TelemetryAck))
             case "measure":
                 self._measurer.ask(received.payload)
+            case "certificate":
+                self._renewal.hear(received.payload)
             case "desired":
                 unheard = self._desired_states.receive(received.payload)
                 since_s = self._clock.monotonic_s() - self._greeted_s

@@ -14,6 +14,7 @@ from agent.link.connector import REFUSED_MAX_S, RETRY_MAX_S, Connector
 from agent.link.enrolment import Applicant, Enrolment, Login
 from agent.link.identity import Account, Identity
 from agent.link.outage import Outage
+from agent.link.renewal import Renewal
 from telemetry.device.recorder import Recorder
 from tests.simulators.clock import FakeClock
 from tests.simulators.packages import PROFILE, TRUST, enrol_reply_to
@@ -63,6 +64,7 @@ class World:
                 interrupts=self.interrupts, clock=self.clock,
             ),
             token=lambda: TOKEN,
+            renewal=Renewal("dev-1", self.link, TRUST, self.clock),
             interrupts=self.interrupts,
         )  # fmt: skip
         with pytest.raises(StoppedError):
