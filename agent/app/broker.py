@@ -61,7 +61,10 @@ def _address(config: AgentConfig, login: Login) -> BrokerAddress:
     if shown is None:
         return address
     return msgspec.structs.replace(
-        address, port=shown.port, cert_file=str(shown.cert_file), key_file=str(shown.key_file)
+        address,
+        port=config.broker.certificate_port or shown.port,
+        cert_file=str(shown.cert_file),
+        key_file=str(shown.key_file),
     )
 
 

@@ -67,6 +67,10 @@ class BrokerConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     """Its key. Without `cert_file`: the key for which the controller makes certificates, such as a
     file that stands for a key in a TPM; by default the agent makes one."""
 
+    certificate_port: int | None = None
+    """Where to connect with such a certificate, if something forwards that port; None: where the
+    controller says that the broker listens."""
+
 
 class EndpointConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Where applications send requests for inference."""
@@ -270,6 +274,10 @@ def _check(config: AgentConfig, name: str) -> None:
     broker, endpoint, memory_bytes = config.broker, config.endpoint, config.serving.memory_bytes
     faults = [
         (not 1 <= broker.port <= MAX_PORT, "broker.port is not within 1 to 65535"),
+        (
+            broker.certificate_port is not None and not 1 <= broker.certificate_port <= MAX_PORT,
+            "broker.certificate_port is not within 1 to 65535",
+        ),
         (not 0 <= endpoint.port <= MAX_PORT, "endpoint.port is not within 0 to 65535"),
         (
             not 1 <= endpoint.connections <= MAX_CONNECTIONS,

@@ -143,6 +143,7 @@ def test_all_keys(tmp_path: Path) -> None:
             "asks for TLS and endpoint.clear_text for none",
         ),
         (LEAST + '[broker]\ncert_file = "c"\n', "broker.cert_file needs broker.key_file"),
+        (LEAST + "[broker]\ncertificate_port = 0\n", "certificate_port is not within 1 to 65535"),
         (LEAST + '[broker]\nkey_file = "k"\n', "broker.key_file needs broker.ca_file"),
         (LEAST + '[broker]\ncert_file = "c"\nkey_file = "k"\n', "needs broker.ca_file"),
         ("not toml", "Expected '=' after a key"),
