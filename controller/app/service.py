@@ -63,6 +63,7 @@ from controller.services.reception import Reception
 from controller.services.releases import Releases
 from controller.services.rollout_engine import RolloutEngine
 from controller.services.rollouts import Rollouts
+from controller.services.shut_out import ShutOut
 from controller.services.transfers import Transfers
 from controller.services.upkeep import SECONDS_PER_DAY, Upkeep
 from controller.store.database import Database
@@ -142,6 +143,7 @@ class Controller:
         self._policies = Policies(database, director, clock)
         certificates = certificates_of(config, database, self._transport, key, clock)
         self._enrolment = Enrolment(database, access, certificates, self._transport, key, clock)
+        self._shut_out = ShutOut(database, access, clock)
         self._measurements = Measurements(database, preflight, self._transport, key, clock)
         self._ingest = Ingest(
             database,
@@ -273,6 +275,7 @@ class Controller:
             self._director.remind,
             self._enrolment.sweep,
             self._enrolment.allow_returns,
+            self._shut_out.tell,
             self._upkeep.mark_silent,
             self._upkeep.prune,
             self._measurements.expire,
@@ -299,6 +302,7 @@ class Controller:
         if connection.up:
             self._others.announce()
             self._enrolment.broker_came()
+            self._shut_out.broker_came()
             _log.info("connected with the broker")
         elif connection.refused:
             _log.error("the broker refuses the controller's account: %s", connection.reason)

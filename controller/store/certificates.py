@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from sqlalchemy import select
 from sqlalchemy.orm import Session
 
 from controller.domain.states import DeviceState
@@ -27,3 +28,11 @@ def note_issued(session: Session, device: str, *, ends_at_s: float) -> bool:
 def is_held(row: DeviceRow, *, now_s: float) -> bool:
     """Tell whether a device holds a certificate that is still valid."""
     return row.certificate_ends_at_s is not None and row.certificate_ends_at_s > now_s
+
+
+def shut_out(session: Session, *, now_s: float) -> list[str]:
+    """Return the devices that are not enrolled, and hold a certificate that is still valid."""
+    statement = select(DeviceRow.id).where(
+        DeviceRow.state != DeviceState.ENROLLED, DeviceRow.certificate_ends_at_s > now_s
+    )
+    return list(session.scalars(statement))

@@ -16,12 +16,14 @@ from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 from controller.broker.certificates import make_authority
 from controller.certificate_settings import SECONDS_PER_DAY, DeviceCertificatesConfig
+from controller.services.shut_out import TRY_AGAIN_S
 from tests.simulators.controller_fleet import Fleet, FleetDevice
 from tests.simulators.packages import STRANGER_KEY, TRUST
 from wire import topics
 from wire.certificates import CERTIFICATE_PAYLOAD_TYPE, CertificateAnswer, CertificateRequest
 from wire.codec import sha256_hex, to_json
 from wire.enrolment import csr_proof
+from wire.errors import TransportError
 from wire.messages import DeviceCertificate, EnrolAnswer, EnrolRequest, decode_message
 from wire.transport import Received
 from wire.trust.envelope import SigningKey
@@ -315,3 +317,29 @@ def test_a_lost_answer_is_asked_for_again_with_the_used_up_token(
     secret = token(fleet)
     first, second = (given(ask(device, secret)) for _ in range(2))
     assert first.pem != second.pem
+
+
+def test_a_broker_that_lost_its_accounts_is_told_again_who_is_shut_out(fleet: Fleet) -> None:
+    secret = token(fleet, 3)
+    for name in ("cam-1", "cam-2", "cam-3"):
+        given(ask(fleet.device(name), secret))
+    for name, state in (("cam-1", "quarantined"), ("cam-2", "decommissioned")):
+        fleet.api.patch(f"/v1/devices/{name}", json={"state": state}).raise_for_status()
+    fleet.controller.tick()
+    fleet.access.refused.clear()
+    fleet.controller.tick()
+    assert fleet.access.refused == set(), "nothing is told twice on one connection"
+    fleet.transport.set_up(False)
+    fleet.transport.set_up(True)
+    fleet.access.broken = TransportError("no answer")
+    fleet.controller.tick()
+    fleet.access.broken = None
+    fleet.clock.advance(TRY_AGAIN_S)
+    fleet.controller.tick()
+    assert fleet.access.refused == {"cam-1", "cam-2"}
+    fleet.access.refused.clear()
+    fleet.clock.advance(LIFE_S)
+    fleet.transport.set_up(False)
+    fleet.transport.set_up(True)
+    fleet.controller.tick()
+    assert fleet.access.refused == set(), "their certificates have ended"
