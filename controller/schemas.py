@@ -235,6 +235,9 @@ class Device:
     """None while it fetches nothing, and until it has reported to this start of the controller."""
 
     enrolled_at_s: float
+    certificate_ends_at_s: float | None = None
+    """When the last certificate that it got ends; null if it has only had passwords."""
+
     last_seen_at_s: float | None
     last_error: str = ""
 

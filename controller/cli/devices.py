@@ -373,7 +373,7 @@ def _show(device: Device, *, as_json: bool) -> None:
     if as_json:
         write_json(device)
         return
-    now_s = SystemClock().now_s()
+    now_s, ends_at_s = SystemClock().now_s(), device.certificate_ends_at_s
     write_fields(
         [
             ("device", device.id),
@@ -388,6 +388,7 @@ def _show(device: Device, *, as_json: bool) -> None:
             *model_fields(device),
             ("revision", f"{device.revision} (reported {device.reported_revision})"),
             ("enrolled", local_time(device.enrolled_at_s)),
+            *([("certificate until", local_time(ends_at_s))] if ends_at_s else []),
             ("last seen", age_text(device.last_seen_at_s, now_s)),
             ("last error", device.last_error),
         ]

@@ -16,9 +16,10 @@ import pytest
 from agent.link.identity import CREDENTIALS_FILE, KEY_FILE
 from agent.link.tls_key import CERTIFICATE_FILE, TLS_KEY_FILE
 from controller.app.home import CONFIG_FILE
+from examples.digits.box import free_port
 from tests.simulators.agent_process import DEVICE, At, Device
 from tests.simulators.patience import PATIENCE_S, until
-from tests.simulators.stack import Stack, running_stack
+from tests.simulators.stack import Stack, fleet_here, running_stack
 from wire.clock import SystemClock
 from wire.codec import from_json, to_json
 from wire.files import write_atomic
@@ -126,6 +127,12 @@ def set_life(stack: Stack, life_s: float) -> None:
     controller.wait(PATIENCE_S)
     stack.run("controller", "run")
     until(stack.is_healthy, lambda: f"a controller: {stack.log}")
+
+
+def restart(stack: Stack) -> None:
+    """Start the broker and the controller again."""
+    stack.stop()
+    stack.start()
 
 
 @pytest.fixture
@@ -240,3 +247,41 @@ def test_a_device_survives_a_broker_that_lost_all_its_accounts(
     stack.processes.insert(0, stack.processes.pop())
     until(lambda: is_connected(device), lambda: f"a connection: {device.log}")
     assert not device.reasons("refused")
+
+
+def test_devices_come_back_by_their_keys_when_the_authority_is_another(
+    stack: Stack, device: Device
+) -> None:
+    before = serial(device)
+    for name in ("devices-ca.key", "devices-ca.pem"):
+        (stack.home / "keys" / name).rename(stack.home / "keys" / f"{name}.stolen")
+    done = fleet_here("broker", "devices-authority", str(stack.home))
+    assert (done.code, done.out) == (0, "")
+    restart(stack)
+    until(lambda: serial(device) != before, lambda: f"a certificate: {device.log} {stack.log}")
+    until(lambda: is_connected(device), lambda: f"a connection: {device.log}")
+
+
+def test_a_fleet_with_passwords_moves_to_certificates(tmp_path: Path) -> None:
+    with running_stack(only_passwords=True) as stack:
+        device = new_device(stack, tmp_path, "cam-1")
+        start(stack, device)
+        try:
+            assert "cam-1" in accounts(stack)
+            assert not (device.config.state_dir / CERTIFICATE_FILE).exists()
+            for name in ("devices-ca.key", "devices-ca.pem"):
+                (stack.home / "keys" / name).unlink()  # a directory from before has none
+            done = fleet_here("broker", "devices-authority", str(stack.home))
+            table = done.out.replace("port = 8884", f"port = {free_port()}")
+            path = stack.home / CONFIG_FILE
+            path.write_text(f"{path.read_text()}\n{table}")
+            restart(stack)
+            until(lambda: is_connected(device), lambda: f"the password: {device.log}")
+            device.end(signal.SIGTERM)
+            (device.config.state_dir / CREDENTIALS_FILE).unlink()
+            (device.directory / "token").unlink()
+            start(stack, device)
+            assert subject(device) == "subject=CN = cam-1"
+            assert "cam-1" not in accounts(stack)
+        finally:
+            device.end(signal.SIGKILL)
