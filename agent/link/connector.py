@@ -99,7 +99,7 @@ class Connector:
             is_new = False
             while not is_new:
                 is_new = self._until_refused(pauses, identity)
-                is_new = is_new or self._enrol_again(enrolment, pauses)
+                is_new = is_new or self._enrol_again(enrolment, identity, pauses)
 
     def _apply(self, enrolment: Enrolment) -> None:
         """Ask to be enrolled. Without a token the controller may know the device's key.
@@ -185,10 +185,11 @@ class Connector:
             self._outage.met("certificate", f"the certificate is not renewed: {exc}", exc.code)
             return False
 
-    def _enrol_again(self, enrolment: Enrolment, pauses: _Pauses) -> bool:
+    def _enrol_again(self, enrolment: Enrolment, identity: Identity, pauses: _Pauses) -> bool:
         """Ask until the controller has accepted the device again, or the refusals end.
 
-        If the broker does not refuse the device but is not reached, it asks once.
+        A device that its broker does not refuse, but that does not reach it with its certificate,
+        asks, too; then it is no news that nobody answers.
 
         Returns:
             Whether the controller has accepted it.
@@ -198,8 +199,10 @@ class Connector:
         """
         while True:
             pauses.rest()
-            refused = self._link.is_refused()
-            if self._link.is_connected() and not refused:
+            is_refused = self._link.is_refused()
+            is_lost = not self._link.is_connected() and identity.account.certificate is not None
+            if not is_refused and not is_lost:
+                # It was let in, or the broker is away.
                 self._outage.over("enrolment")
                 return False
             try:
@@ -207,12 +210,12 @@ class Connector:
             except StoppedError:
                 raise
             except FleetError as exc:
-                if not refused:  # the broker is away
+                has_answer = isinstance(exc, EnrolmentRefusedError)
+                if not is_refused and not has_answer:
                     self._outage.over("enrolment")
                     return False
                 self._outage.met("enrolment", f"not enrolled again: {exc}", exc.code)
-                refused = isinstance(exc, EnrolmentRefusedError)
-                pauses.most_s = REFUSED_MAX_S if refused else RETRY_MAX_S
+                pauses.most_s = REFUSED_MAX_S if has_answer else RETRY_MAX_S
             else:
                 return True
 

@@ -307,3 +307,19 @@ def test_a_device_that_may_connect_but_do_nothing_asks_why(tmp_path: Path) -> No
     world.clock.moment = moment
     world.run()
     assert "blocked" in " ".join(world.reasons())
+
+
+def test_a_device_that_is_lost_and_not_wanted_any_more_says_so(tmp_path: Path) -> None:
+    world = World(tmp_path, enrolled=False)
+    world.certify()
+    world.is_lost = True
+    world.answers = [False] * 100
+
+    def moment() -> None:
+        if len(world.asked_s) > 1:
+            world.interrupts.stop()
+
+    world.clock.moment = moment
+    world.run()
+    assert "not enrolled again: " in world.outage.reason
+    assert "blocked" in world.outage.reason
