@@ -388,7 +388,7 @@ def _show(device: Device, *, as_json: bool) -> None:
             *model_fields(device),
             ("revision", f"{device.revision} (reported {device.reported_revision})"),
             ("enrolled", local_time(device.enrolled_at_s)),
-            *([("certificate until", local_time(ends_at_s))] if ends_at_s else []),
+            *([("certified until", local_time(ends_at_s))] if ends_at_s else []),
             ("last seen", age_text(device.last_seen_at_s, now_s)),
             ("last error", device.last_error),
         ]
