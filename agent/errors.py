@@ -25,6 +25,12 @@ class ConfigError(AgentError):
     code = "agent.config"
 
 
+class CertificateError(AgentError):
+    """The device cannot ask for a certificate, or cannot use the one that it got."""
+
+    code = "agent.certificate"
+
+
 class IllegalTransitionError(AgentError):
     """A state got an event that its table does not have: a bug, which stops the agent."""
 

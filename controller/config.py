@@ -14,6 +14,8 @@ from typing import TYPE_CHECKING, Literal
 
 import msgspec
 
+from controller.certificate_settings import DeviceCertificatesConfig
+from controller.certificate_settings import faults as certificate_faults
 from controller.database_url import absolute_url, sqlite_path
 from controller.download_settings import DownloadsConfig, S3Place
 from controller.download_settings import faults as download_faults
@@ -46,6 +48,8 @@ NAMED_BY = {
     "the trust root": "trust_file",
     "a key of trusted metadata": "trust",
     "the account of a store": "downloads.places",
+    "the devices' authority": "device_certificates.ca_file",
+    "the key of the devices' authority": "device_certificates.key_file",
 }
 """Which setting names a file, for errors."""
 
@@ -161,6 +165,9 @@ class ControllerConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown
     trust: TrustConfig = TrustConfig()
     api: ApiConfig = ApiConfig()
     broker: BrokerConfig = BrokerConfig()
+    device_certificates: DeviceCertificatesConfig | None = None
+    """How devices get certificates for the broker; None: they have passwords."""
+
     deltas: DeltasConfig = DeltasConfig()
     downloads: DownloadsConfig = DownloadsConfig()
     peers: PeersConfig = PeersConfig()
@@ -413,9 +420,19 @@ def _check(config: ControllerConfig, path: Path) -> None:
     ]
     faults += [(True, fault) for fault in download_faults(config.downloads)]
     faults += [(True, fault) for fault in peer_faults(config.peers)]
+    faults += [(True, fault) for fault in _certificate_faults(config)]
     for wrong, text in faults:
         if wrong:
             raise SettingsError(f"{path}: {text}", remedy="correct that line")
+
+
+def _certificate_faults(config: ControllerConfig) -> Iterator[str]:
+    if config.device_certificates is not None:
+        yield from certificate_faults(
+            config.device_certificates,
+            broker_port=config.broker.port,
+            has_tls=config.broker.ca_file is not None,
+        )
 
 
 def _with_nul(config: ControllerConfig) -> Iterator[str]:
@@ -458,7 +475,9 @@ def _absolute(config: ControllerConfig, base: Path) -> ControllerConfig:
         "server_key_file",
     )  # fmt: skip
     trust_paths = changed(config.trust, "snapshot_key_file", "timestamp_key_file")
-    downloads = config.downloads
+    downloads, certificates = config.downloads, config.device_certificates
+    if certificates is not None:
+        certificates = replace(certificates, **changed(certificates, "ca_file", "key_file"))
     places = tuple(
         replace(place, **changed(place, "credentials_file"))
         if isinstance(place, S3Place)
@@ -472,5 +491,6 @@ def _absolute(config: ControllerConfig, base: Path) -> ControllerConfig:
         trust=replace(config.trust, **trust_paths),
         api=replace(config.api, **api_paths),
         broker=replace(config.broker, **broker_paths),
+        device_certificates=certificates,
         downloads=replace(downloads, places=places, **changed(downloads, "cert_file", "key_file")),
     )

@@ -36,12 +36,16 @@ class BrokerAccess(Protocol):
         """
         ...
 
+    def allow_certificate(self, device: str) -> None:
+        """Let a device use its own topics by its certificate; no account of it is left."""
+        ...
+
     def restore_device(self, device: str) -> None:
         """Enable a device's account again, with the password that it had."""
         ...
 
     def refuse_device(self, device: str) -> None:
-        """Disable a device's account and end its connection; the account is kept."""
+        """End a device's connections, and let it do nothing by password or certificate."""
         ...
 
     def close(self) -> None:

@@ -238,6 +238,9 @@ class Device:
     """None while it fetches nothing, and until it has reported to this start of the controller."""
 
     enrolled_at_s: float
+    certificate_ends_at_s: float | None = None
+    """When the last certificate that it got ends; null if it has only had passwords."""
+
     last_seen_at_s: float | None
     last_error: str = ""
 
@@ -253,6 +256,10 @@ class DeviceUpdate(Request):
 
     may_enrol_again: bool | None = None
     """Whether a decommissioned device may be enrolled again, with this identifier and any key."""
+
+    key_is_gone: bool = False
+    """With `may_enrol_again`: nobody has the key of the device before, so another key need not wait
+    until its certificate ends."""
 
 
 @dataclass(kw_only=True)

@@ -29,6 +29,15 @@ CERTIFICATE_REMEDIES = {
 """By OpenSSL's numbers: X509_V_ERR_CERT_NOT_YET_VALID, _CERT_HAS_EXPIRED, _HOSTNAME_MISMATCH,
 _IP_ADDRESS_MISMATCH."""
 
+CERTIFICATE_ALERTS = frozenset({
+    "SSLV3_ALERT_BAD_CERTIFICATE", "SSLV3_ALERT_CERTIFICATE_EXPIRED",
+    "SSLV3_ALERT_CERTIFICATE_REVOKED", "SSLV3_ALERT_CERTIFICATE_UNKNOWN",
+    "SSLV3_ALERT_UNSUPPORTED_CERTIFICATE", "TLSV1_ALERT_UNKNOWN_CA",
+    "TLSV13_ALERT_CERTIFICATE_REQUIRED",
+})  # fmt: skip
+"""OpenSSL's reasons when the broker refuses the certificate that a client shows, or that it shows
+none."""
+
 LOOK_AT_BROKER = "look whether it runs and the network is up"
 LOOK_AT_SETTING = "whether the host and the port under [broker] are right"
 OTHER_CERTIFICATE_REMEDY = "ca_file must be that broker's ca.pem"
@@ -60,6 +69,8 @@ def why_unreachable(fault: OSError, address: BrokerAddress) -> str:
         reason = fault.verify_message.rstrip(".").lower()
         remedy = CERTIFICATE_REMEDIES.get(fault.verify_code, OTHER_CERTIFICATE_REMEDY)
         return f"the certificate of the broker at {address} is refused: {reason}; {remedy}"
+    if is_certificate_refused(fault):
+        return f"the broker at {address} refuses this side's certificate: {_alert(fault)}"
     is_no_tls = isinstance(fault, ssl.SSLError) and fault.reason in NO_TLS_REASONS
     if address.ca_file and (is_no_tls or isinstance(fault, ConnectionResetError)):
         return f"the broker at {address} does not speak TLS, for which ca_file asks"
@@ -69,6 +80,21 @@ def why_unreachable(fault: OSError, address: BrokerAddress) -> str:
         return f"no address is known for the broker's name {address.host}; look {LOOK_AT_SETTING}"
     fact = (fault.strerror or str(fault)).lower()
     return f"no MQTT broker answers at {address}: {fact}; {LOOK_AT_BROKER}, and {LOOK_AT_SETTING}"
+
+
+def is_certificate_refused(fault: OSError) -> bool:
+    """Tell whether a broker refused the certificate of this side.
+
+    Args:
+        fault: What was raised.
+    """
+    return isinstance(fault, ssl.SSLError) and fault.reason in CERTIFICATE_ALERTS
+
+
+def _alert(fault: OSError) -> str:
+    """Return a broker's reason without OpenSSL's words around it."""
+    reason = (isinstance(fault, ssl.SSLError) and fault.reason) or str(fault)
+    return reason.partition("_ALERT_")[2].replace("_", " ").lower()
 
 
 def tls_context(address: BrokerAddress) -> ssl.SSLContext:
@@ -86,7 +112,8 @@ def tls_context(address: BrokerAddress) -> ssl.SSLContext:
     try:
         context = ssl.create_default_context(cafile=address.ca_file)
         if address.cert_file is not None:
-            context.load_cert_chain(address.cert_file, address.key_file)
+            # Without a password OpenSSL asks for one on the terminal.
+            context.load_cert_chain(address.cert_file, address.key_file, password="")
     except (OSError, ssl.SSLError) as exc:
         files = [name for name in (address.ca_file, address.cert_file, address.key_file) if name]
         names = ", ".join(Path(name).name for name in files)

@@ -64,6 +64,21 @@ def challenged_proof(
     return b"edgefleet-enrol-v2\n" + to_json(parts)
 
 
+def csr_proof(*, device: str, nonce: str, challenge: str, csr: str) -> bytes:
+    """Return the bytes that a device signs so that a request for a certificate is its own.
+
+    Args:
+        device: Its identifier.
+        nonce: That of the request to enrol.
+        challenge: What the controller gave it to sign, or empty.
+        csr: The certificate signing request, PEM.
+
+    Returns:
+        The bytes: all of it, unambiguous.
+    """
+    return b"edgefleet-enrol-csr-v1\n" + to_json([device, nonce, challenge, csr])
+
+
 def client_id(device: str, secret: str) -> str:
     """Return the client identifier of a device.
 

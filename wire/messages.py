@@ -82,6 +82,26 @@ class EnrolRequest(Message, frozen=True, kw_only=True):
     challenge: str | msgspec.UnsetType = msgspec.UNSET
     """The challenge of the controller's answer; unset in a request that nobody has answered."""
 
+    csr: str | msgspec.UnsetType = msgspec.UNSET
+    """A certificate signing request, PEM, by the key with which the device speaks TLS; unset by
+    agents that know passwords alone."""
+
+    csr_signature: str | msgspec.UnsetType = msgspec.UNSET
+    """Base64 over `wire.enrolment.csr_proof` by the device's own key."""
+
+
+class DeviceCertificate(msgspec.Struct, frozen=True, kw_only=True):
+    """A certificate with which a device connects to the broker, and where."""
+
+    pem: str
+    port: int
+    """Where the broker listens for devices with certificates; the host is the same."""
+
+    begins_at_s: float
+    """Wall time at the controller when it was made, seconds since 1970."""
+
+    ends_at_s: float
+
 
 class MetadataFile(msgspec.Struct, frozen=True, kw_only=True):
     """One file of metadata."""
@@ -118,6 +138,10 @@ class EnrolAnswer(Message, frozen=True, kw_only=True):
     challenge: str | msgspec.UnsetType = msgspec.UNSET
     """With a refusal: what a device that is enrolled puts into its next request, at once. So it
     shows that it holds its key now; a recorded request shows only that it once did."""
+
+    certificate: DeviceCertificate | msgspec.UnsetType = msgspec.UNSET
+    """What the device connects with; unset by a controller that made an account with the
+    password."""
 
 
 class ControllerStart(Message, frozen=True, kw_only=True):

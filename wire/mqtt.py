@@ -28,7 +28,13 @@ from paho.mqtt.properties import Properties
 from paho.mqtt.reasoncodes import ReasonCode
 from paho.mqtt.subscribeoptions import SubscribeOptions
 
-from wire.broker_address import LOOK_AT_BROKER, BrokerAddress, tls_context, why_unreachable
+from wire.broker_address import (
+    LOOK_AT_BROKER,
+    BrokerAddress,
+    is_certificate_refused,
+    tls_context,
+    why_unreachable,
+)
 from wire.errors import TransportError
 from wire.messages import MAX_MESSAGE_BYTES
 from wire.transport import Connection, ConnectionHandler, MessageHandler, Received
@@ -156,10 +162,12 @@ class MqttTransport:
                 was_up, self._connected = self._connected, False
             if self._client.has_answered and not was_up:
                 return  # a refusal, which has been told
-            on_connection(Connection(up=False, reason=self._end_reason(code)))
+            refused = self._client.certificate_refused
+            on_connection(Connection(up=False, refused=refused, reason=self._end_reason(code)))
 
         def connect_failed(_client: paho.Client, _data: object) -> None:
-            on_connection(Connection(up=False, reason=self._client.failure))
+            refused = self._client.certificate_refused
+            on_connection(Connection(up=False, refused=refused, reason=self._client.failure))
 
         def received(_client: paho.Client, _data: object, message: paho.MQTTMessage) -> None:
             on_message(Received(message.topic, bytes(message.payload)))
@@ -192,6 +200,8 @@ class MqttTransport:
     def _end_reason(self, code: ReasonCode) -> str:
         """Say why a connection ended."""
         refusal, self._client.refusal = self._client.refusal, ""
+        if self._client.certificate_refused:
+            return self._client.failure
         if self._client.has_answered or not code.is_failure:
             return refusal or f"the connection to the broker at {self._address} {_how_ended(code)}"
         reason = f"the broker at {self._address} ended the connection without an answer"
@@ -291,15 +301,19 @@ class _BoundedClient(paho.Client):
     has_answered = False
     """Whether the broker has answered this attempt, with a yes or a no."""
 
+    certificate_refused = False
+    """Whether the broker refused the certificate of this attempt; `failure` says why."""
+
     awaits_answer = False
     """Whether nothing has come on this connection yet."""
 
     def reconnect(self) -> MQTTErrorCode:
         self.has_answered, self.awaits_answer = False, True
+        self.certificate_refused = False
         try:
             return super().reconnect()
         except OSError as exc:
-            self.failure = why_unreachable(exc, self.address)
+            self._note(exc)
             raise
         except UnicodeError as exc:
             # From the look-up of an impossible name; paho's thread would end without a word.
@@ -323,12 +337,22 @@ class _BoundedClient(paho.Client):
         # paho asks for all that is missing of a packet at once, and keeps it until it is whole.
         if bufsize > MAX_PACKET_BYTES:
             self._refuse(f"the broker sent a packet of over {MAX_PACKET_BYTES} bytes")
-        data = super()._sock_recv(bufsize)
+        try:
+            data = super()._sock_recv(bufsize)
+        except ssl.SSLError as exc:
+            # TLS 1.3: only after its own handshake does a client hear what became of it.
+            self._note(exc)
+            raise
         if self.awaits_answer and data:
             self.awaits_answer = False
             if data[0] != CONNACK:
                 self._refuse("the server does not speak MQTT")
         return data
+
+    def _note(self, fault: OSError) -> None:
+        """Note why an attempt failed."""
+        self.failure = why_unreachable(fault, self.address)
+        self.certificate_refused = is_certificate_refused(fault)
 
     def _packet_handle(self) -> MQTTErrorCode:
         first: int = self._in_packet["command"]

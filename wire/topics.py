@@ -29,9 +29,12 @@ UpKind = Literal[
     "cast_report",
     "telemetry",
     "measured",
+    "certificate_request",
 ]
 UP_KINDS: tuple[UpKind, ...] = get_args(UpKind)
-DownKind = Literal["desired", "chunk", "sources", "telemetry_ack", "measure", "metadata"]
+DownKind = Literal[
+    "desired", "chunk", "sources", "telemetry_ack", "measure", "metadata", "certificate"
+]
 
 ENROL = f"{PREFIX}/enrol/"
 """What all topics of enrolments begin with."""

@@ -43,6 +43,7 @@ from agent.interrupts import Interrupts
 from agent.link.connection import Link
 from agent.link.connector import Connector
 from agent.link.outage import Outage
+from agent.link.renewal import Renewal
 from agent.link.telemetry import TelemetryPump
 from agent.log import Log
 from agent.packages import Damage, open_package, read_index
@@ -55,6 +56,7 @@ from telemetry.device.recorder import OnEvent, Recorder
 from telemetry.device.sensors import Sensors
 from wire.clock import Clock
 from wire.desired import NAMED_MODELS
+from wire.enrolment import return_password
 from wire.errors import FleetError
 from wire.files import Lock, lock
 from wire.messages import Hello
@@ -165,7 +167,13 @@ def assemble(config: AgentConfig, clock: Clock) -> Parts:
     slots, damage = Slots(config.state_dir), Damage(recorder)
     store = _store(device, slots)
     broker = f"{config.broker.host}:{config.broker.port}"
-    link = Link(config.device, device.boot_id, Outage(broker, device.recorder, clock))
+    link = Link(
+        config.device,
+        device.boot_id,
+        Outage(broker, device.recorder, clock),
+        lambda: return_password(trust.fleet_names[0]),
+    )
+    renewal = Renewal(config.device, link, trust, clock)
     fetching = make_fetching(
         config, trust, link, interrupts=device.interrupts, log=log, recorder=recorder, clock=clock
     )
@@ -247,6 +255,7 @@ def assemble(config: AgentConfig, clock: Clock) -> Parts:
         sharing=sharing,
         measurer=measurer,
         pump=pump,
+        renewal=renewal,
         log=log,
         clock=clock,
     )
@@ -290,7 +299,7 @@ def assemble(config: AgentConfig, clock: Clock) -> Parts:
         desired_states=desired_states,
         models=models,
         connector=connector(
-            config, declared, trust, link, interrupts=device.interrupts, clock=clock
+            config, declared, trust, link, renewal, interrupts=device.interrupts, clock=clock
         ),
         link=link,
         messages=messages,

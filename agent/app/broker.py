@@ -16,6 +16,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
+import msgspec
+
 from agent.app.config import AgentConfig
 from agent.errors import ConfigError
 from agent.link.enrolment import Connect, Login
@@ -43,7 +45,7 @@ def connect_with(config: AgentConfig) -> Connect:
     def connect(login: Login) -> Transport:
         check_tls_files(config)
         return MqttTransport(
-            broker_address(config),
+            _address(config, login),
             client_id=login.client_id,
             username=login.username,
             password=login.password,
@@ -51,6 +53,19 @@ def connect_with(config: AgentConfig) -> Connect:
         )
 
     return connect
+
+
+def _address(config: AgentConfig, login: Login) -> BrokerAddress:
+    """Return where a login goes, and which certificate it shows."""
+    address, shown = broker_address(config), login.certificate
+    if shown is None:
+        return address
+    return msgspec.structs.replace(
+        address,
+        port=config.broker.certificate_port or shown.port,
+        cert_file=str(shown.cert_file),
+        key_file=str(shown.key_file),
+    )
 
 
 def check_tls_files(config: AgentConfig) -> None:
@@ -127,8 +142,9 @@ def broker_address(config: AgentConfig) -> BrokerAddress:
             "clear",
             remedy="copy ca.pem from the controller's directory, and name it as broker.ca_file",
         )
-    files = (broker.ca_file, broker.cert_file, broker.key_file)
-    ca_file, cert_file, key_file = (None if file is None else str(file) for file in files)
-    return BrokerAddress(
-        host=broker.host, port=broker.port, ca_file=ca_file, cert_file=cert_file, key_file=key_file
-    )
+    ca_file = None if broker.ca_file is None else str(broker.ca_file)
+    address = BrokerAddress(host=broker.host, port=broker.port, ca_file=ca_file)
+    if broker.cert_file is None:
+        return address
+    cert_file, key_file = str(broker.cert_file), str(broker.key_file)
+    return msgspec.structs.replace(address, cert_file=cert_file, key_file=key_file)

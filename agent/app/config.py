@@ -62,7 +62,15 @@ class BrokerConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     there is no TLS, and the agent connects only to a broker on this device."""
 
     cert_file: Path | None = None
+    """The device's own certificate, where the controller does not make them."""
+
     key_file: Path | None = None
+    """Its key. Without `cert_file`: the key for which the controller makes certificates, such as a
+    file that stands for a key in a TPM; by default the agent makes one."""
+
+    certificate_port: int | None = None
+    """Where to connect with such a certificate, if something forwards that port; None: where the
+    controller says that the broker listens."""
 
 
 class EndpointConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -274,18 +282,22 @@ def _check(config: AgentConfig, name: str) -> None:
     broker, endpoint, memory_bytes = config.broker, config.endpoint, config.serving.memory_bytes
     faults = [
         (not 1 <= broker.port <= MAX_PORT, "broker.port is not within 1 to 65535"),
+        (
+            broker.certificate_port is not None and not 1 <= broker.certificate_port <= MAX_PORT,
+            "broker.certificate_port is not within 1 to 65535",
+        ),
         (not 0 <= endpoint.port <= MAX_PORT, "endpoint.port is not within 0 to 65535"),
         (
             not 1 <= endpoint.connections <= MAX_CONNECTIONS,
             f"endpoint.connections is not within 1 to {MAX_CONNECTIONS}",
         ),
         (
-            (broker.cert_file is None) != (broker.key_file is None),
-            "broker.cert_file and broker.key_file must be set together",
+            broker.cert_file is not None and broker.key_file is None,
+            "broker.cert_file needs broker.key_file",
         ),
         (
-            broker.cert_file is not None and broker.ca_file is None,
-            "broker.cert_file needs broker.ca_file",
+            broker.key_file is not None and broker.ca_file is None,
+            "broker.key_file needs broker.ca_file",
         ),
         (
             (endpoint.cert_file is None) != (endpoint.key_file is None),

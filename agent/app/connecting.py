@@ -10,6 +10,8 @@ from agent.link.connection import Link
 from agent.link.connector import Connector
 from agent.link.enrolment import Applicant, Enrolment
 from agent.link.identity import Account, Identity
+from agent.link.renewal import Renewal
+from agent.link.tls_key import TlsKey
 from wire.clock import Clock
 from wire.profile import DeviceProfile
 from wire.trust.root import Trust
@@ -21,6 +23,7 @@ def connector(
     profile: DeviceProfile,
     trust: Trust,
     link: Link,
+    renewal: Renewal,
     *,
     interrupts: Interrupts,
     clock: Clock,
@@ -32,6 +35,7 @@ def connector(
         profile: Its profile.
         trust: The keys that may sign the controller's answers.
         link: The link to open.
+        renewal: Renews the certificate, if the controller gives one.
         interrupts: Ends the waiting.
         clock: For deadlines.
 
@@ -46,7 +50,8 @@ def connector(
     def identity() -> Identity | Account:
         if config.broker.cert_file is not None:
             return Account(client_id=config.device, username=config.device, password=None)
-        return Identity(config.state_dir, config.device)
+        key = TlsKey(config.state_dir, config.broker.key_file)
+        return Identity(config.state_dir, config.device, key)
 
     return Connector(
         link,
@@ -62,5 +67,6 @@ def connector(
             clock=clock,
         ),
         token=lambda: load_token(config),
+        renewal=renewal,
         interrupts=interrupts,
     )

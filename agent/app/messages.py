@@ -18,6 +18,7 @@ from agent.app.desired_states import DesiredStates
 from agent.app.fetching import Fetching
 from agent.app.sharing import Sharing
 from agent.link.connection import Link, Serving, serving
+from agent.link.renewal import Renewal
 from agent.link.telemetry import TelemetryPump
 from agent.log import Log
 from agent.measure.measurer import Measurer
@@ -57,6 +58,7 @@ class Messages:
         sharing: Serves other devices; None if nobody is served.
         measurer: Takes requests to measure.
         pump: Takes acknowledgements of telemetry.
+        renewal: Takes certificates.
         log: Takes a line for each connection.
         clock: For how long something has served.
     """
@@ -72,6 +74,7 @@ class Messages:
         sharing: Sharing | None,
         measurer: Measurer,
         pump: TelemetryPump,
+        renewal: Renewal,
         log: Log,
         clock: Clock,
     ) -> None:
@@ -83,6 +86,7 @@ class Messages:
         self._sharing = sharing
         self._measurer = measurer
         self._pump = pump
+        self._renewal = renewal
         self._log = log
         self._clock = clock
         self._greeted_s = 0.0
@@ -113,6 +117,10 @@ class Messages:
         elif item is not None:
             self._received(item)
         self._tell_change()
+
+    def _take_metadata(self, payload: bytes) -> None:
+        if self._trust is not None:
+            self._trust.receive(decode_message(payload, MetadataFiles).files)
 
     def _tell_change(self) -> None:
         """Greet again if what serves has changed and has stayed for some seconds."""
@@ -185,8 +193,9 @@ class Messages:
             case "measure":
                 self._measurer.ask(received.payload)
             case "metadata":
-                if self._trust is not None:
-                    self._trust.receive(decode_message(received.payload, MetadataFiles).files)
+                self._take_metadata(received.payload)
+            case "certificate":
+                self._renewal.hear(received.payload)
             case "desired":
                 unheard = self._desired_states.receive(received.payload)
                 since_s = self._clock.monotonic_s() - self._greeted_s

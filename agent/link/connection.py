@@ -5,6 +5,7 @@ Rules:
   drops the message; the part that waits for the message asks again.
 - No message waits for a connection: on every connect the device sends its state, and the controller
   answers with what has changed.
+- A device with a certificate hears casts on a connection of their own (`agent.link.casts`).
 - Reports are numbered, and none is sent before the first greeting: a report that arrives late must
   not count as the newest.
 """
@@ -14,17 +15,19 @@ from __future__ import annotations
 import itertools
 import queue
 import threading
+from collections.abc import Callable
 from typing import Final, TypeAlias
 
 import msgspec
 
+from agent.link.casts import CastConnection
 from agent.link.enrolment import Connect, Login
 from agent.link.identity import Account
 from agent.link.outage import Outage
 from wire.codec import to_json
 from wire.messages import Hello, InstallReport, Presence, Refusal
 from wire.mqtt import LastWill
-from wire.topics import all_down, up
+from wire.topics import all_down, cast_name, up
 from wire.transport import Connection, Received, Transport
 
 INBOX_ITEMS: Final = 256
@@ -43,14 +46,26 @@ class Link:
         device: The device.
         boot_id: Identifies this start of the agent.
         outage: Takes why there is no connection.
+        enrol_password: Returns the secret of the account for enrolment, through which a device with
+            a certificate hears casts.
     """
 
-    def __init__(self, device: str, boot_id: str, outage: Outage) -> None:
+    def __init__(
+        self,
+        device: str,
+        boot_id: str,
+        outage: Outage,
+        enrol_password: Callable[[], str] = lambda: "",
+    ) -> None:
         self.outage = outage
         self._device = device
         self._boot_id = boot_id
         self._inbox: queue.Queue[Received | Connection] = queue.Queue(maxsize=INBOX_ITEMS)
         self._transport: Transport | None = None
+        self._enrol_password = enrol_password
+        self._casts: CastConnection | None = None
+        """None for a device that hears casts on its one connection."""
+
         self._filters = [all_down(device)]
         self._lock = threading.Lock()
         self._up = False
@@ -82,6 +97,7 @@ class Link:
                 client_id=account.client_id,
                 username=account.username,
                 password=account.password,
+                certificate=account.certificate,
                 will=LastWill(topic=up(self._device, "presence"), payload=to_json(gone)),
             )
         )
@@ -90,11 +106,23 @@ class Link:
         with self._lock:
             if self._closed:
                 return
-            for topic_filter in self._filters:
-                transport.subscribe(topic_filter)
             self._transport = transport
+            self._open_casts(connect, account)
+            for topic_filter in self._filters:
+                self._way_of(topic_filter, transport).subscribe(topic_filter)
             self._up = self._refused = self._heard_broker = False
             transport.start(self._heard, self._changed)
+
+    def _open_casts(self, connect: Connect, account: Account) -> None:
+        if self._casts is not None:
+            self._casts.close()
+        self._casts = None
+        if account.certificate is not None:
+            self._casts = CastConnection(connect, self._enrol_password, self._heard)
+
+    def _way_of(self, topic: str, transport: Transport) -> Transport | CastConnection:
+        """Return the connection on which a topic is heard."""
+        return transport if self._casts is None or cast_name(topic) is None else self._casts
 
     def next(self, timeout_s: float) -> Received | Connection | None:
         """Return the next message or change of the connection, or None if none comes in time."""
@@ -134,7 +162,7 @@ class Link:
         with self._lock:
             self._filters.append(topic)
             if self._transport is not None:
-                self._transport.subscribe(topic)
+                self._way_of(topic, self._transport).subscribe(topic)
 
     def unsubscribe(self, topic: str) -> None:
         """No longer receive what comes on a topic; what is on its way still comes."""
@@ -142,7 +170,7 @@ class Link:
             if topic in self._filters:
                 self._filters.remove(topic)
                 if self._transport is not None:
-                    self._transport.unsubscribe(topic)
+                    self._way_of(topic, self._transport).unsubscribe(topic)
 
     def is_waiting(self, topic: str) -> bool:
         """Tell whether a message to a topic was sent, and the broker has not acknowledged it."""
@@ -159,8 +187,11 @@ class Link:
         self.publish(up(self._device, "refusal"), to_json(refusal))
 
     def is_refused(self) -> bool:
-        """Tell whether the broker refused the device's account when it tried last."""
-        return self._refused
+        """Tell whether the broker refused the device's account or certificate when it tried last.
+
+        A device that was shut out may still connect with its certificate, but do nothing.
+        """
+        return self._refused or self.is_denied(up(self._device, "presence"))
 
     def is_unheard(self) -> bool:
         """Tell whether nothing has come of the last `open` yet, neither good nor bad."""
@@ -176,6 +207,8 @@ class Link:
         self.publish(up(self._device, "presence"), to_json(gone))
         with self._lock:
             self._closed = True
+            if self._casts is not None:
+                self._casts.close()
             if self._transport is not None:
                 self._transport.close()
 

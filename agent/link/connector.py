@@ -3,6 +3,8 @@
 Rules:
 - The device enrols if it is not enrolled, and again if the broker refuses its account: the account
   may be lost at the broker. Meanwhile it goes on trying its account, which may come back.
+- It does the same when it cannot connect with its certificate for a while: the certificate may have
+  ended, and the broker may listen elsewhere by now. A new one is used at once.
 - A device that cannot read its own files, enrol or connect tries again after 2 s, later after up to
   a minute, or five minutes if it was enrolled and is refused now; and it serves meanwhile.
 """
@@ -19,12 +21,15 @@ from agent.link.connection import Link
 from agent.link.enrolment import Connect, Enrolment
 from agent.link.identity import Account, Identity
 from agent.link.outage import SILENCE_S
+from agent.link.renewal import Renewal
 from wire.errors import FleetError
 
 RETRY_MIN_S: Final = 2.0
 RETRY_MAX_S: Final = 60.0
 REFUSED_MAX_S: Final = 300.0
 LOOK_EVERY_S: Final = 1.0
+LOST_S: Final = 60.0
+"""After so long without a connection a device with a certificate asks whether it needs another."""
 
 T = TypeVar("T")
 
@@ -39,6 +44,7 @@ class Connector:
             certificate, with which a device needs no enrolment by itself.
         enrolment: Makes what enrols an identity.
         token: Reads the enrolment token.
+        renewal: Renews the certificate, if the device has one.
         interrupts: Ends the waiting.
     """
 
@@ -50,6 +56,7 @@ class Connector:
         enrolment: Callable[[Identity], Enrolment],
         *,
         token: Callable[[], str | None],
+        renewal: Renewal,
         interrupts: Interrupts,
     ) -> None:
         self._link = link
@@ -57,6 +64,7 @@ class Connector:
         self._identity = identity
         self._enrolment = enrolment
         self._token = token
+        self._renewal = renewal
         self._outage = link.outage
         self._interrupts = interrupts
 
@@ -88,10 +96,10 @@ class Connector:
             self._until_done(
                 "not connected", lambda: self._link.open(self._connect, identity.account)
             )
-            accepted = False
-            while not accepted:
-                self._until_refused(pauses)
-                accepted = self._enrol_again(enrolment, pauses)
+            is_new = False
+            while not is_new:
+                is_new = self._until_refused(pauses, identity)
+                is_new = is_new or self._enrol_again(enrolment, identity, pauses)
 
     def _apply(self, enrolment: Enrolment) -> None:
         """Ask to be enrolled. Without a token the controller may know the device's key.
@@ -140,24 +148,48 @@ class Connector:
                 self._outage.over("enrolment")
                 return done
 
-    def _until_refused(self, pauses: _Pauses) -> None:
-        """Return when the broker refuses the device's account.
+    def _until_refused(self, pauses: _Pauses, identity: Identity | None = None) -> bool:
+        """Wait until the broker refuses the device, or its certificate leads nowhere for a while.
+
+        Args:
+            pauses: Begin anew while the device is connected.
+            identity: What may get another certificate meanwhile; None if nothing does.
+
+        Returns:
+            Whether there is a new certificate, with which to connect; False when it is refused.
 
         Raises:
             StoppedError: The agent is being stopped.
         """
-        unheard_s = 0.0
+        away_s = 0.0
         while not self._link.is_refused():
             self._interrupts.wait(LOOK_EVERY_S, abandon=False)
+            if identity is not None and self._is_renewed(identity):
+                return True
             if self._link.is_connected():
                 pauses.reset()
-            elif self._link.is_unheard():
-                unheard_s += LOOK_EVERY_S
-                if unheard_s >= SILENCE_S:
-                    self._outage.met("connection", self._outage.silence, kind="connection")
+                away_s = 0.0
+                continue
+            away_s += LOOK_EVERY_S
+            if self._link.is_unheard() and away_s >= SILENCE_S:
+                self._outage.met("connection", self._outage.silence, kind="connection")
+            if identity is not None and identity.account.certificate and away_s >= LOST_S:
+                return False
+        return False
 
-    def _enrol_again(self, enrolment: Enrolment, pauses: _Pauses) -> bool:
+    def _is_renewed(self, identity: Identity) -> bool:
+        """Tell whether a new certificate has come."""
+        try:
+            return self._renewal.tick(identity)
+        except FleetError as exc:
+            self._outage.met("certificate", f"the certificate is not renewed: {exc}", exc.code)
+            return False
+
+    def _enrol_again(self, enrolment: Enrolment, identity: Identity, pauses: _Pauses) -> bool:
         """Ask until the controller has accepted the device again, or the refusals end.
+
+        A device that its broker does not refuse, but that does not reach it with its certificate,
+        asks, too; then it is no news that nobody answers.
 
         Returns:
             Whether the controller has accepted it.
@@ -167,7 +199,9 @@ class Connector:
         """
         while True:
             pauses.rest()
-            if not self._link.is_refused():
+            is_refused = self._link.is_refused()
+            is_lost = not self._link.is_connected() and identity.account.certificate is not None
+            if not is_refused and not is_lost:
                 # It was let in, or the broker is away.
                 self._outage.over("enrolment")
                 return False
@@ -176,9 +210,12 @@ class Connector:
             except StoppedError:
                 raise
             except FleetError as exc:
+                has_answer = isinstance(exc, EnrolmentRefusedError)
+                if not is_refused and not has_answer:
+                    self._outage.over("enrolment")
+                    return False
                 self._outage.met("enrolment", f"not enrolled again: {exc}", exc.code)
-                refused = isinstance(exc, EnrolmentRefusedError)
-                pauses.most_s = REFUSED_MAX_S if refused else RETRY_MAX_S
+                pauses.most_s = REFUSED_MAX_S if has_answer else RETRY_MAX_S
             else:
                 return True
 

@@ -6,6 +6,8 @@ Rules:
 - Only an answer that the director signed, for this device and for this very request, counts.
 - A controller that knows the device's key answers with a challenge; the device asks again at once,
   and signs the challenge. A recorded request is of no use to anybody.
+- It asks for a certificate, too. A controller that gives certificates sends one with its answer;
+  another one makes an account with the password.
 - Asking again is safe: the device asks for the same account each time. It says why it did not
   believe the last answer, so that the controller can show that.
 """
@@ -20,14 +22,20 @@ from typing import Final, Self
 
 import msgspec
 
-from agent.errors import EnrolmentError, EnrolmentRefusedError
+from agent.errors import CertificateError, EnrolmentError, EnrolmentRefusedError
 from agent.interrupts import Interrupts
-from agent.link.identity import Identity
+from agent.link.identity import Identity, ShownCertificate
 from agent.link.outage import SILENCE_S, Outage
 from agent.trust.keeper import MetadataTrust
 from wire.clock import Clock
 from wire.codec import sha256_hex, to_json
-from wire.enrolment import challenged_proof, enrol_proof, enrol_username, return_password
+from wire.enrolment import (
+    challenged_proof,
+    csr_proof,
+    enrol_proof,
+    enrol_username,
+    return_password,
+)
 from wire.errors import FleetError, SignatureError
 from wire.messages import ENROL_PAYLOAD_TYPE, EnrolAnswer, EnrolReply, EnrolRequest, decode_message
 from wire.mqtt import LastWill
@@ -57,6 +65,7 @@ class Login(msgspec.Struct, frozen=True, kw_only=True):
     client_id: str
     username: str | None = None
     password: str | None = None
+    certificate: ShownCertificate | None = None
     will: LastWill | None = None
 
 
@@ -105,6 +114,9 @@ class Enrolment:
         self._clock = clock
         self._attempts = 0
         self._doubt = ""
+        self._csr = ""
+        self._no_csr = ""
+        """Why the device asks for no certificate; empty if it does."""
 
     def apply(self, token: str | None) -> None:
         """Ask until the controller has answered; after that, the device has its account.
@@ -113,15 +125,18 @@ class Enrolment:
             token: The enrolment token, if there is one.
 
         Raises:
+            CertificateError: The certificate is not of this device's key.
             EnrolmentError: The controller did not answer, or nobody can trust the answer; try again
                 later.
             EnrolmentRefusedError: The controller refuses, or the broker refuses the accounts.
             StoppedError: The agent is being stopped.
             StorageError: The acceptance could not be saved.
         """
+        self._prepare()
         for password in self._passwords(token):
-            if self._ask(password, token or ""):
-                self._identity.confirm()
+            answer = self._ask(password, token or "")
+            if answer is not None:
+                self._identity.confirm(answer.certificate)
                 return
         if token:
             fact = "the broker accepts neither the enrolment token nor the device's key"
@@ -130,6 +145,14 @@ class Enrolment:
         raise EnrolmentRefusedError(
             fact, remedy="write a new token from `fleet token create` to token_file"
         )
+
+    def _prepare(self) -> None:
+        """Make the request for a certificate; a controller with passwords alone needs none."""
+        self._csr = self._no_csr = ""
+        try:
+            self._csr = self._identity.tls_key.request()
+        except CertificateError as exc:
+            self._no_csr = str(exc)
 
     def _passwords(self, token: str | None) -> Iterator[str]:
         """Yield the passwords of the accounts through which to ask."""
@@ -140,8 +163,8 @@ class Enrolment:
         yield return_password(names[self._attempts % len(names)])
         self._attempts += 1
 
-    def _ask(self, password: str, token: str) -> bool:
-        """Ask until there is an answer; return False if the broker refuses the account.
+    def _ask(self, password: str, token: str) -> EnrolAnswer | None:
+        """Ask until the controller accepts; return None if the broker refuses the account.
 
         Raises:
             EnrolmentError: No answer that can be trusted has come.
@@ -153,7 +176,8 @@ class Enrolment:
         login = Login(client_id=client_id, username=enrol_username(password), password=password)
 
         def draft(challenge: str) -> bytes:
-            return to_json(_request(self._applicant, self._identity, token, self._doubt, challenge))
+            request = _request(self._applicant, self._identity, token, self._doubt, challenge)
+            return to_json(_with_csr(request, self._identity, self._csr))
 
         with _Inbox(self._connect(login), enrol_reply(device)) as inbox:
             asking = _Asking(draft, inbox, self._clock.monotonic_s())
@@ -162,10 +186,10 @@ class Enrolment:
                 asking.remind(enrol_request(device), now_s)
                 item = inbox.get()
                 if isinstance(item, Received):
-                    if self._is_accepted(item, asking, now_s):
-                        return True
+                    if (answer := self._accepted(item, asking, now_s)) is not None:
+                        return answer
                 elif item is not None and item.refused:
-                    return False
+                    return None
                 else:
                     self._connection(item, asking, now_s)
         raise asking.fault or EnrolmentError(asking.obstacle or "the controller does not answer")
@@ -183,8 +207,8 @@ class Enrolment:
         elif change is not None:
             self._outage.over("enrolment")
 
-    def _is_accepted(self, received: Received, asking: _Asking, now_s: float) -> bool:
-        """Tell whether a message accepts this device.
+    def _accepted(self, received: Received, asking: _Asking, now_s: float) -> EnrolAnswer | None:
+        """Return a message that accepts this device; None for another one.
 
         Raises:
             EnrolmentRefusedError: The controller refuses.
@@ -194,14 +218,17 @@ class Enrolment:
         except FleetError as exc:
             asking.doubt(exc, now_s)
             self._doubt = exc.message[:MAX_DOUBT_CHARS]
-            return False
+            return None
         if answer.device != self._applicant.device or answer.request_sha256 != asking.sha256:
-            return False  # the answer to an earlier request
+            return None  # the answer to an earlier request
         if not answer.accepted:
             if isinstance(answer.challenge, str) and asking.take_challenge(answer.challenge):
-                return False
-            raise EnrolmentRefusedError(f"the controller refused the enrolment: {answer.reason}")
-        return True
+                return None
+            why = f"; {self._no_csr}" if self._no_csr else ""
+            raise EnrolmentRefusedError(
+                f"the controller refused the enrolment: {answer.reason}{why}"
+            )
+        return answer
 
 
 class _Asking:
@@ -311,6 +338,20 @@ def _request(
         doubt=doubt or msgspec.UNSET,
         challenge=challenge or msgspec.UNSET,
     )
+
+
+def _with_csr(request: EnrolRequest, identity: Identity, csr: str) -> EnrolRequest:
+    """Return a request to enrol with one for a certificate, which the device's own key signs."""
+    if not csr:
+        return request
+    proof = csr_proof(
+        device=request.device,
+        nonce=str(request.nonce),
+        challenge="" if isinstance(request.challenge, msgspec.UnsetType) else request.challenge,
+        csr=csr,
+    )
+    signature = base64.b64encode(identity.key.sign(proof)).decode()
+    return msgspec.structs.replace(request, csr=csr, csr_signature=signature)
 
 
 def _answer(payload: bytes, trust: Trust) -> EnrolAnswer:

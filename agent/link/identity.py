@@ -1,10 +1,12 @@
-"""The identity of this device: its own key, which never leaves it, and its account at the broker.
+"""The identity of this device: its own key, which never leaves it, and how it logs in.
 
 Rules:
 - The key lies in a file that only the agent can read, and its secrets are in no log.
 - The password and the client identifier follow from the key. So nothing but the key must survive:
   a damaged file of credentials is written anew.
 - The key is named beside the credentials: a damaged one is told as that, not as a stranger's.
+- With a controller that gives certificates the device logs in with one, by a key for TLS
+  (`agent.link.tls_key`). The client identifier stays: nobody can guess it.
 """
 
 from __future__ import annotations
@@ -17,15 +19,25 @@ from pathlib import Path
 import msgspec
 
 from agent.errors import ConfigError, storage_faults
+from agent.link.tls_key import TlsKey
 from wire.codec import from_json, sha256_hex, to_json
 from wire.enrolment import client_id
 from wire.errors import WireFormatError
 from wire.files import read_regular, write_atomic
+from wire.messages import DeviceCertificate
 from wire.trust.envelope import SEED_BYTES, SigningKey
 
 KEY_FILE = "device.key"
 CREDENTIALS_FILE = "credentials.json"
 MAX_BYTES = 64 * 1024
+
+
+class ShownCertificate(msgspec.Struct, frozen=True, kw_only=True):
+    """A certificate that a device shows to the broker, and where."""
+
+    cert_file: Path
+    key_file: Path
+    port: int
 
 
 class Account(msgspec.Struct, frozen=True, kw_only=True):
@@ -35,6 +47,18 @@ class Account(msgspec.Struct, frozen=True, kw_only=True):
     username: str
     password: str | None
     """None if a certificate replaces it."""
+
+    certificate: ShownCertificate | None = None
+    """The certificate that the controller gave the device; None for a password, and for a
+    certificate that the configuration names."""
+
+
+class Held(msgspec.Struct, frozen=True, kw_only=True):
+    """What a device knows of the certificate that it has."""
+
+    port: int
+    begins_at_s: float
+    ends_at_s: float
 
 
 class Credentials(msgspec.Struct, frozen=True, kw_only=True):
@@ -50,6 +74,9 @@ class Credentials(msgspec.Struct, frozen=True, kw_only=True):
 
     keyid: str = ""
     """Name of the key with which it enrolled; empty for older agents."""
+
+    certificate: Held | msgspec.UnsetType = msgspec.UNSET
+    """Of the certificate beside it; unset for a device that logs in with a password."""
 
     check: str = ""
     """SHA-256 over the other fields; empty for older agents."""
@@ -71,13 +98,15 @@ class Identity:
     Args:
         directory: Where they are kept; missing files are made.
         device: The identifier from the configuration.
+        tls_key: The key with which it speaks TLS.
 
     Raises:
         ConfigError: The key is damaged, or the files belong to another device.
         StorageError: They cannot be read or written.
     """
 
-    def __init__(self, directory: Path, device: str) -> None:
+    def __init__(self, directory: Path, device: str, tls_key: TlsKey | None = None) -> None:
+        self.tls_key = tls_key or TlsKey(directory)
         self._credentials_path = directory / CREDENTIALS_FILE
         self._seed = _load_seed(directory / KEY_FILE)
         self.key = SigningKey(self._seed)
@@ -87,6 +116,11 @@ class Identity:
     @property
     def account(self) -> Account:
         """The account that the device has, if it is enrolled."""
+        held = self.credentials.certificate
+        if isinstance(held, Held):
+            own, key = self.own_account, self.tls_key
+            shown = ShownCertificate(cert_file=key.cert_file, key_file=key.key_file, port=held.port)
+            return msgspec.structs.replace(own, password=None, certificate=shown)
         if self.credentials.password:
             name = self.credentials.device
             return Account(client_id=name, username=name, password=self.credentials.password)
@@ -100,13 +134,27 @@ class Identity:
         secret = self._derived("client identifier").hex()[:32]
         return Account(client_id=client_id(name, secret), username=name, password=password)
 
-    def confirm(self) -> None:
-        """Save that the controller has accepted this device with `own_account`.
+    def confirm(self, certificate: DeviceCertificate | msgspec.UnsetType = msgspec.UNSET) -> None:
+        """Save that the controller has accepted this device.
+
+        Args:
+            certificate: What it logs in with from now on; unset for the password of `own_account`.
 
         Raises:
+            CertificateError: The certificate is not of this device's key.
             StorageError: It cannot be written.
         """
-        made = Credentials(device=self.credentials.device, enrolled=True, keyid=self.key.keyid)
+        held: Held | msgspec.UnsetType = msgspec.UNSET
+        if isinstance(certificate, DeviceCertificate):
+            self.tls_key.save(certificate.pem)
+            held = Held(
+                port=certificate.port,
+                begins_at_s=certificate.begins_at_s,
+                ends_at_s=certificate.ends_at_s,
+            )
+        made = Credentials(
+            device=self.credentials.device, enrolled=True, keyid=self.key.keyid, certificate=held
+        )
         self.credentials = _save(self._credentials_path, made)
 
     def _derived(self, what: str) -> bytes:

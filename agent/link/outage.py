@@ -21,8 +21,9 @@ MAX_CHARS: Final = 400
 SILENCE_S: Final = 10.0
 """After so long without a word of the broker, the device says that."""
 
-Part = Literal["connection", "enrolment"]
-"""What fails: the connection with the device's own account, or being enrolled."""
+Part = Literal["connection", "enrolment", "certificate"]
+"""What fails: the connection with the device's own account, being enrolled, or the renewal of its
+certificate."""
 
 
 class Repeats:

@@ -149,7 +149,7 @@ def one_uplink(count: int, size_bytes: int, bytes_per_s: float, *, rounds: int) 
 def _running_site(count: int, bytes_per_s: float) -> Iterator[_Site]:
     shape = LinkShape(bytes_per_s=bytes_per_s, latency_s=LATENCY_S)
     with (
-        running_stack(CONTROLLER) as stack,
+        running_stack(CONTROLLER, only_passwords=True) as stack,  # one port, behind the link
         Link(stack.broker_port, shape, is_shared=True) as link,
         contextlib.ExitStack() as running,
     ):

@@ -13,6 +13,8 @@ my-fleet/
   keys/snapshot.key            signs which lists of releases belong together
   keys/timestamp.key           signs that they still do
   metadata/                    trusted metadata: who may sign what, and which releases there are
+  keys/devices-ca.key          signs the devices' certificates
+  keys/devices-ca.pem          authority of the devices' certificates, for the broker
   broker/dynamic-security.json accounts of a local broker
   broker/server.pem            certificate of a local broker, with its key
   controller.db                the database, unless `database_url` names another

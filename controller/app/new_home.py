@@ -33,10 +33,12 @@ from controller.app.home import (
 )
 from controller.app.new_trust import first_metadata
 from controller.app.unfinished import check_path, unfinished
-from controller.broker.access import CONTROLLER_USER, Command, first_accounts
+from controller.broker.access import CONTROLLER_USER
 from controller.broker.certificates import is_host, issue, make_authority, names_for
 from controller.broker.errors import HomeError
 from controller.broker.mosquitto import ACCOUNTS_FILE
+from controller.broker.rights import Command, first_accounts
+from controller.certificate_settings import DeviceCertificatesConfig
 from controller.config import BrokerConfig
 from controller.metadata.store import FOLDER
 from controller.store.database import Database
@@ -75,6 +77,9 @@ class HomeOptions:
 
     broker_port: int | None = None
     """None means the port that is registered for MQTT, with TLS or without."""
+
+    device_port: int | None = None
+    """Where the broker listens for devices with certificates. None means one above its own."""
 
     broker_names: tuple[str, ...] = ()
     """Names and addresses by which devices reach the broker."""
@@ -146,13 +151,14 @@ def hashed_client(username: str, password: str) -> Command:
 
 def config_text(options: HomeOptions) -> str:
     """Return the content of a new `controller.toml`; relative paths are relative to it."""
-    url = options.database_url or f"sqlite:///{DATABASE_FILE}"
+    url, certificates = options.database_url or f"sqlite:///{DATABASE_FILE}", ""
     if options.clear_text:
         encryption = (
             "clear_text = true   # for tests on this machine: the broker does not speak TLS"
         )
     else:
         encryption = f'ca_file = "{CA_FILE}"\nnames = {json.dumps(options.broker_names)}'
+        certificates = certificates_text(options.device_port)
     # A JSON string is a TOML basic string.
     return f"""\
 # The controller's settings. Relative paths are relative to this file.
@@ -173,6 +179,23 @@ port = {options.broker_port}
 user = "{CONTROLLER_USER}"
 password_file = "{PASSWORD_FILE}"
 client_id = "{CONTROLLER_USER}"
+{certificates}"""
+
+
+def certificates_text(port: int | None) -> str:
+    """Return the part of a `controller.toml` by which devices log in with certificates.
+
+    Args:
+        port: Where the broker listens for them; None for the usual port.
+    """
+    settings = DeviceCertificatesConfig() if port is None else DeviceCertificatesConfig(port=port)
+    return f"""
+[device_certificates]
+port = {settings.port}   # where the broker listens for devices with certificates
+ca_file = "{settings.ca_file}"
+key_file = "{settings.key_file}"
+valid_days = {settings.valid_days:g}
+accept_passwords = false   # true lets devices enrol that have an older agent
 """
 
 
@@ -206,12 +229,15 @@ def _fill(home: Path, keys: Path, options: HomeOptions) -> None:
         now_s=SystemClock().now_s(),
     )
     if not options.clear_text:
-        authority = make_authority(home)
+        authority, devices = make_authority(home), make_authority(home, "devices")
+        certificates = DeviceCertificatesConfig()
         names = names_for(options.broker_host, options.broker_names)
         files |= {
             keys / CA_KEY_FILE: authority.key,
             home / CA_FILE: authority.certificate,
             home / SERVER_FILE: issue(authority, names, home),
+            home / certificates.key_file: devices.key,
+            home / certificates.ca_file: devices.certificate,
         }
     for path, content in files.items():
         write_new(path, content, mode=PUBLIC if path.name in PUBLIC_FILES else PRIVATE)
@@ -220,15 +246,20 @@ def _fill(home: Path, keys: Path, options: HomeOptions) -> None:
 def _complete(options: HomeOptions) -> HomeOptions:
     """Choose what the operator has not chosen."""
     port = CLEAR_TEXT_PORT if options.clear_text else TLS_PORT
+    port = port if options.broker_port is None else options.broker_port
     return replace(
         options,
         broker_host=options.broker_host or (EVERYWHERE if options.broker_names else LOOPBACK),
-        broker_port=port if options.broker_port is None else options.broker_port,
+        broker_port=port,
+        device_port=port + 1 if options.device_port is None else options.device_port,
     )
 
 
 def _check_options(options: HomeOptions) -> None:
-    for name, port in (("API", options.api_port), ("broker", options.broker_port)):
+    ports = [("API", options.api_port), ("broker", options.broker_port)]
+    if not options.clear_text:
+        ports.append(("devices'", options.device_port))
+    for name, port in ports:
         if port is None or not 1 <= port <= 65535:  # noqa: PLR2004 - TCP
             raise HomeError(f"the {name} port {port} is not within 1 to 65535")
     hosts = [("API", options.api_host), ("broker", options.broker_host)]

@@ -28,6 +28,12 @@ from controller.app.downloads import DownloadListener
 from controller.app.home import RELEASE_KEY_FILE
 from controller.app.inbox import Inbox
 from controller.app.logs import configure_logging
+from controller.app.starting import (
+    certificates_of,
+    check_writable,
+    prepared,
+    warn_about_release_key,
+)
 from controller.broker.connection import connection
 from controller.broker.listener import EncryptionWatch
 from controller.config import (
@@ -47,7 +53,6 @@ from controller.metadata.online import OnlineSigner
 from controller.metadata.store import FOLDER, MetadataStore
 from controller.ports import AccessFactory, BrokerAccess
 from controller.schemas import Health
-from controller.services.blobs import BlobStore
 from controller.services.devices import Devices
 from controller.services.director import Director
 from controller.services.enrolment import Enrolment
@@ -62,9 +67,10 @@ from controller.services.reception import Reception
 from controller.services.releases import Releases
 from controller.services.rollout_engine import RolloutEngine
 from controller.services.rollouts import Rollouts
+from controller.services.shut_out import ShutOut
 from controller.services.transfers import Transfers
 from controller.services.upkeep import SECONDS_PER_DAY, Upkeep
-from controller.store.database import Database, migrate
+from controller.store.database import Database
 from telemetry.server.store import TelemetryStore
 from wire import topics
 from wire.clock import Clock, SystemClock
@@ -122,7 +128,7 @@ class Controller:
         token = read_api_token(config)
         tls = tls_of(config.api, API)
         key = read_director_key(config)
-        blobs = _prepared(config)
+        blobs = prepared(config)
         connect = connect or (lambda: connection(config))
         self._transport = connect()
         self._database = database = Database(config.database_url)
@@ -144,15 +150,18 @@ class Controller:
         preflight = Preflight(database, blobs, trust)
         self._engine = RolloutEngine(database, director, reception, preflight, clock)
         self._policies = Policies(database, director, clock)
+        certificates = certificates_of(config, database, self._transport, key, clock)
         self._enrolment = Enrolment(
-            database, access, self._transport, key, clock, metadata=metadata
+            database, access, certificates, self._transport, key, clock, metadata=metadata
         )
+        self._shut_out = ShutOut(database, access, clock)
         self._measurements = Measurements(database, preflight, self._transport, key, clock)
         self._ingest = Ingest(
             database,
             director=director,
             measurements=self._measurements,
             enrolment=self._enrolment,
+            certificates=certificates,
             telemetry=telemetry,
             transfers=transfers,
             publisher=self._transport,
@@ -313,6 +322,7 @@ class Controller:
             self._director.remind,
             self._enrolment.sweep,
             self._enrolment.allow_returns,
+            self._shut_out.tell,
             self._upkeep.mark_silent,
             self._upkeep.prune,
             self._measurements.expire,
@@ -339,6 +349,7 @@ class Controller:
         if connection.up:
             self._others.announce()
             self._enrolment.broker_came()
+            self._shut_out.broker_came()
             _log.info("connected with the broker")
         elif connection.refused:
             _log.error("the broker refuses the controller's account: %s", connection.reason)
@@ -372,14 +383,14 @@ def run(config: ControllerConfig, access_factory: AccessFactory) -> int:
         stop.set()
 
     data_dir = Path(config.data_dir)
-    _check_writable(data_dir)
+    check_writable(data_dir)
     locked = lock(data_dir)
     if locked is None:
         raise StorageError(
             f"another controller uses the data directory {data_dir}",
             remedy="stop it or name another data directory",
         )
-    _warn_about_release_key(Path(config.director_key_file).with_name(RELEASE_KEY_FILE))
+    warn_about_release_key(Path(config.director_key_file).with_name(RELEASE_KEY_FILE))
     with locked, contextlib.closing(access_factory(config)) as access:
         controller = Controller(config, access, on_replaced=give_way)
         with on_stop_signal(stop.set):
@@ -397,48 +408,9 @@ def run(config: ControllerConfig, access_factory: AccessFactory) -> int:
     return 0
 
 
-def _warn_about_release_key(path: Path) -> None:
-    if path.exists():
-        _log.warning(
-            "%s signs packages, and no server needs it: move it to the machine that builds",
-            path,
-        )
-
-
 def _lack(connection: Connection) -> str:
     """Return what the controller lacks without its broker, for callers that may have no token."""
     text = "a connection with the MQTT broker"
     if connection.refused:
         return f"{text}, which refuses the controller's account: correct it in [broker]"
     return f"{text}: start it, or correct [broker] in controller.toml; the log says more"
-
-
-def _prepared(config: ControllerConfig) -> BlobStore:
-    """Make the directories usable, and the database one of today; return the blobs.
-
-    Raises:
-        StorageError: A directory cannot be written.
-        DatabaseError: The database cannot be used.
-    """
-    _check_writable(Path(config.data_dir))
-    blobs = BlobStore(Path(config.blobs_dir))
-    migrate(config.database_url)
-    return blobs
-
-
-def _check_writable(directory: Path) -> None:
-    """Prove that the data directory can be written.
-
-    Raises:
-        StorageError: It cannot.
-    """
-    probe = directory / ".writable"
-    try:
-        directory.mkdir(mode=0o700, parents=True, exist_ok=True)
-        probe.touch(mode=0o600)
-        probe.unlink()
-    except OSError as exc:
-        raise StorageError(
-            f"cannot write to the data directory {directory}: {(exc.strerror or str(exc)).lower()}",
-            remedy="give it to the user that runs the controller",
-        ) from exc

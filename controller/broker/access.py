@@ -1,14 +1,15 @@
-"""The broker's accounts and their rights: for enrolment tokens and for devices.
+"""The broker's accounts: for enrolment tokens, for devices, and to shut devices out.
 
 Mosquitto's dynamic-security plugin takes commands on a control topic and answers on another; it
 keeps the accounts in a file of its own, so they survive a restart of the broker.
 
 Rules:
-- Each device has a role of its own with its topics written out: the plugin of Mosquitto 2.0 accepts
-  `%u` in a role but never matches it.
+- What an account may do is in `controller.broker.rights`.
 - Every call may be repeated: it changes an existing account or role to what was asked for.
 - A call first tries to create, with at most two commands, because the plugin writes its whole file
   for each command. It changes what exists already in a second message.
+- A device with a certificate has no account, so letting it in writes nothing. One that was shut out
+  has an account without rights, which ends its connections and outlives a restart of the broker.
 - A device never gets the account of the controller or of a token, whatever its name is.
 - Passwords are never part of an error or a log line.
 """
@@ -20,12 +21,20 @@ import queue
 import re
 import secrets
 import threading
-from typing import Any
 
 import msgspec
 
 from controller.broker.connection import connection
 from controller.broker.errors import BrokerAccessError, BrokerAccountError
+from controller.broker.rights import (
+    ENROL_ROLE,
+    SHUT_OUT_ROLE,
+    Command,
+    device_acls,
+    device_role,
+    enrol_acls,
+    shut_out_acls,
+)
 from controller.config import ControllerConfig
 from controller.ports import BrokerAccess
 from wire import topics
@@ -39,8 +48,6 @@ RESPONSE_TOPIC = f"{CONTROL_TOPIC}/response"
 CONTROLLER_USER = "_controller"
 """In a new directory. No device can have this name: identifiers begin with a letter or digit."""
 
-CONTROLLER_ROLE = "controller"
-ENROL_ROLE = "enrol"
 TIMEOUT_S = 5.0
 MAX_WAITING_ANSWERS = 64
 
@@ -48,9 +55,7 @@ ENROL_USER = re.compile(r"enrol-[0-9a-f]{8}")
 """What `wire.enrolment.enrol_username` returns."""
 
 EXISTS = frozenset({"Client already exists", "Role already exists"})
-NOT_THERE = frozenset({"Client not found"})
-
-Command = dict[str, Any]
+NOT_THERE = frozenset({"Client not found", "Role not found"})
 
 
 class _Answer(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
@@ -131,6 +136,21 @@ class MosquittoAccess:
         if self._ask(create, tolerated=EXISTS):
             self._ask([{"command": "modifyRole", **role}, *_modify(account)])
 
+    def allow_certificate(self, device: str) -> None:
+        """Let a device in by its certificate alone; see `controller.ports.BrokerAccess`.
+
+        Raises:
+            BrokerAccessError: No answer.
+            BrokerAccountError: The broker refused.
+        """
+        username = self._device_user(device)
+        # The plugin writes nothing for what is not there.
+        remove = [
+            {"command": "deleteClient", "username": username},
+            {"command": "deleteRole", "rolename": device_role(device)},
+        ]
+        self._ask(remove, tolerated=NOT_THERE)
+
     def restore_device(self, device: str) -> None:
         """Enable a device's account again; see `controller.ports.BrokerAccess`.
 
@@ -138,19 +158,32 @@ class MosquittoAccess:
             BrokerAccessError: No answer.
             BrokerAccountError: The broker refused, or there is no such account.
         """
-        self._ask([{"command": "enableClient", "username": self._device_user(device)}])
+        username, roles = self._device_user(device), [{"rolename": device_role(device)}]
+        restore: list[Command] = [
+            {"command": "modifyClient", "username": username, "roles": roles},
+            {"command": "enableClient", "username": username},
+        ]
+        self._ask(restore)
 
     def refuse_device(self, device: str) -> None:
-        """Disable a device's account and end its connection; see `controller.ports.BrokerAccess`.
+        """Shut a device out and end its connections; see `controller.ports.BrokerAccess`.
 
         Raises:
             BrokerAccessError: No answer.
             BrokerAccountError: The broker refused.
         """
-        self._ask(
-            [{"command": "disableClient", "username": self._device_user(device)}],
-            tolerated=NOT_THERE,
-        )
+        username, roles = self._device_user(device), [{"rolename": SHUT_OUT_ROLE}]
+        create: list[Command] = [
+            {"command": "createRole", "rolename": SHUT_OUT_ROLE, "acls": shut_out_acls()},
+            {"command": "createClient", "username": username, "roles": roles},
+        ]
+        self._ask(create, tolerated=EXISTS)
+        # An account that a password opens is disabled; the role concerns a certificate, too.
+        shut: list[Command] = [
+            {"command": "modifyClient", "username": username, "roles": roles},
+            {"command": "disableClient", "username": username},
+        ]
+        self._ask(shut)
 
     def close(self) -> None:
         """Release the connection."""
@@ -275,6 +308,9 @@ class OpenAccess:
     def allow_device(self, device: str, password: str, client_id: str) -> None:
         """Do nothing."""
 
+    def allow_certificate(self, device: str) -> None:
+        """Do nothing."""
+
     def restore_device(self, device: str) -> None:
         """Do nothing."""
 
@@ -299,41 +335,6 @@ def access_for(config: ControllerConfig) -> BrokerAccess:
     return MosquittoAccess(connection(config), own_user=config.broker.user)
 
 
-def device_role(device: str) -> str:
-    """Return the name of a device's own role."""
-    return f"device-{topics.checked_device(device)}"
-
-
-def device_acls(device: str) -> list[Command]:
-    """Return what a device may do: publish its kinds of messages, receive on its `down` topics.
-
-    It may subscribe to all of these at once: the broker keeps each filter, and a filter may have
-    64 KiB. Beside that it may only listen to casts, each by its name, which it cannot guess. A role
-    with the names of all casts would bound that better, but the plugin ends the connections of all
-    that have a role which changes.
-    """
-    own = [acl for kind in topics.UP_KINDS for acl in _may_publish(topics.up(device, kind))]
-    down = topics.all_down(device)
-    return [
-        *own,
-        _acl("publishClientReceive", down),
-        _acl("subscribeLiteral", down),
-        *_may_hear_by_name(topics.CASTS),
-    ]
-
-
-def enrol_acls() -> list[Command]:
-    """Return what holders of a token may do: ask, and hear the answer to a device that they name.
-
-    They may not hear all answers at once: whoever has `trust.json` can log in, and leave sessions
-    for which the broker would keep each answer.
-    """
-    return [
-        *_may_publish(topics.ENROL_REQUESTS),
-        *_may_hear_by_name(topics.ENROL_REPLIES),
-    ]
-
-
 def _account(username: str, password: str, role: str) -> Command:
     return {"username": username, "password": password, "roles": [{"rolename": role}]}
 
@@ -343,54 +344,3 @@ def _modify(account: Command) -> list[Command]:
         {"command": "modifyClient", **account},
         {"command": "enableClient", "username": account["username"]},
     ]
-
-
-def first_accounts(controller: Command) -> Command:
-    """Return the content of a new `dynamic-security.json`.
-
-    Args:
-        controller: The controller's own client: `username`, and its hashed password.
-
-    Returns:
-        One client with the controller's role; the plugin denies everything that no role allows.
-    """
-    return {
-        "clients": [{**controller, "roles": [{"rolename": CONTROLLER_ROLE}]}],
-        "roles": [
-            {
-                "rolename": CONTROLLER_ROLE,
-                "acls": [
-                    acl
-                    for pattern in (f"{topics.PREFIX}/#", "$CONTROL/dynamic-security/#")
-                    for acl in (*_may_publish(pattern), *_may_hear(pattern))
-                ]
-                # Several controllers share the work; the plugin compares the whole filter.
-                + [_acl("subscribePattern", f"$share/+/{topics.PREFIX}/#")],
-            },
-            {"rolename": ENROL_ROLE, "acls": enrol_acls()},
-        ],
-        "defaultACLAccess": {
-            "publishClientSend": False,
-            "publishClientReceive": False,
-            "subscribe": False,
-            "unsubscribe": True,
-        },
-    }
-
-
-def _may_publish(pattern: str) -> list[Command]:
-    return [_acl("publishClientSend", pattern)]
-
-
-def _may_hear(pattern: str) -> list[Command]:
-    return [_acl("publishClientReceive", pattern), _acl("subscribePattern", pattern)]
-
-
-def _may_hear_by_name(pattern: str) -> list[Command]:
-    """Allow what matches a pattern, but not the pattern itself."""
-    # The plugin looks at literal filters first.
-    return [*_may_hear(pattern), {**_acl("subscribeLiteral", pattern), "allow": False}]
-
-
-def _acl(kind: str, pattern: str) -> Command:
-    return {"acltype": kind, "topic": pattern, "allow": True}

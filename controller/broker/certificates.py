@@ -1,4 +1,4 @@
-"""Certificates for the local broker: an authority of the fleet's own, and what it signs.
+"""Certificates for the local broker: authorities of the fleet's own, and what one of them signs.
 
 Rules:
 - The devices get the authority's certificate once. The broker's certificate may be renewed as often
@@ -65,7 +65,7 @@ RENEW: Final = "make one with `fleet broker certificate`, or name yours as broke
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Authority:
-    """Who signs the broker's certificate; both parts are PEM."""
+    """Who signs the broker's certificate, or those of devices; both parts are PEM."""
 
     certificate: bytes
     key: bytes
@@ -79,11 +79,12 @@ class ServerFiles:
     key_file: Path
 
 
-def make_authority(scratch: Path) -> Authority:
+def make_authority(scratch: Path, kind: str = "authority") -> Authority:
     """Make a new authority.
 
     Args:
         scratch: A directory for temporary files, which only the owner may read.
+        kind: What its name says that it is.
 
     Returns:
         The authority.
@@ -94,7 +95,7 @@ def make_authority(scratch: Path) -> Authority:
     with tempfile.TemporaryDirectory(dir=scratch) as name:
         folder = Path(name)
         # Two fleets' authorities have different names, or their certificates would be mistaken.
-        config = _write_config(folder, f"edgefleet authority {secrets.token_hex(4)}", ())
+        config = _write_config(folder, f"edgefleet {kind} {secrets.token_hex(4)}", ())
         _openssl(
             "req", "-x509", "-new", "-sha256", *NEW_KEY, "-config", config,
             "-extensions", "authority", "-set_serial", _serial(), "-days", str(AUTHORITY_DAYS),

@@ -16,7 +16,8 @@ from typing import Final
 
 from controller.broker.certificates import SECONDS_PER_DAY, WARN_DAYS, ServerFiles, check
 from controller.broker.errors import CertificateError
-from controller.broker.mosquitto import BrokerSettings
+from controller.broker.mosquitto import BrokerSettings, DeviceListener
+from controller.certificate_settings import DeviceCertificatesConfig
 from controller.config import BrokerConfig, connectable
 from wire.clock import Clock
 
@@ -42,12 +43,17 @@ def server_files(broker: BrokerConfig) -> ServerFiles | None:
     return ServerFiles(cert_file=cert_file, key_file=key_file)
 
 
-def broker_settings(broker: BrokerConfig, directory: Path) -> BrokerSettings:
+def broker_settings(
+    broker: BrokerConfig,
+    directory: Path,
+    certificates: DeviceCertificatesConfig | None = None,
+) -> BrokerSettings:
     """Return how the local broker runs.
 
     Args:
         broker: The settings.
         directory: The broker's own directory.
+        certificates: How devices log in with certificates; None if they do not.
 
     Returns:
         The settings of Mosquitto; with a certificate that clients will accept, or without one.
@@ -58,8 +64,15 @@ def broker_settings(broker: BrokerConfig, directory: Path) -> BrokerSettings:
     files = server_files(broker)
     if files is not None and broker.ca_file is not None:
         check(files, Path(broker.ca_file), connectable(broker.host))
+    devices = None
+    if certificates is not None:
+        devices = DeviceListener(port=certificates.port, ca_file=Path(certificates.ca_file))
     return BrokerSettings(
-        directory=directory, host=broker.host, port=broker.port, certificate=files
+        directory=directory,
+        host=broker.host,
+        port=broker.port,
+        certificate=files,
+        devices=devices,
     )
 
 

@@ -10,6 +10,8 @@ Rules:
   made; `anonymous` exists for tests on loopback.
 - With a certificate it accepts TLS alone, 1.2 or newer. Without one it speaks clear text:
   `controller.broker.listener` decides where that may be.
+- Devices with certificates have a listener of their own, which takes no password: who a client is
+  there stands in its certificate, and `controller.broker.rights` says what it may do.
 - Only the owner may read the files (0600). When root starts Mosquitto, it changes to the user that
   owns the directory.
 """
@@ -34,11 +36,13 @@ from controller.broker.errors import (
     BrokerStartError,
 )
 from controller.broker.install import Mosquitto
+from controller.broker.rights import certificate_patterns
 from controller.config import connectable
 from wire.clock import Clock, SystemClock
 
 CONFIG_FILE = "mosquitto.conf"
 ACCOUNTS_FILE = "dynamic-security.json"
+PATTERNS_FILE = "certificates.acl"
 LOG_FILE = "broker.log"
 MAX_PACKET_BYTES = 300_000
 """Our messages are at most 256 KiB; the rest is for topic and properties."""
@@ -63,7 +67,7 @@ POLL_S = 0.02
 
 CONFIG = """\
 # Written again at every start; change controller.toml instead.
-listener {port} {host}{tls}
+listener {port} {host}{tls}{devices}
 {access}
 # Without it a round trip takes 92 ms instead of 0.25.
 set_tcp_nodelay true
@@ -84,6 +88,22 @@ user {user}
 """
 
 
+DEVICES = """
+listener {port} {host}{tls}
+cafile {ca_file}
+require_certificate true
+use_identity_as_username true"""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DeviceListener:
+    """Where a broker listens for devices with certificates."""
+
+    port: int
+    ca_file: Path
+    """The authority that signs their certificates."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BrokerSettings:
     """Where a broker runs."""
@@ -96,6 +116,9 @@ class BrokerSettings:
 
     certificate: ServerFiles | None = None
     """The certificate for TLS; None for clear text."""
+
+    devices: DeviceListener | None = None
+    """None for a broker that knows passwords alone. It needs `certificate`."""
 
 
 class Broker:
@@ -177,11 +200,14 @@ class Broker:
     def _prepare(self) -> None:
         settings = self._settings
         check_port(settings.host, settings.port)
+        if settings.devices is not None:
+            check_port(settings.host, settings.devices.port)
         text = config_text(settings, None if settings.anonymous else self._installation.plugin)
         try:
             settings.directory.mkdir(mode=0o700, parents=True, exist_ok=True)
-            with open(settings.directory / CONFIG_FILE, "w", opener=_private_opener) as file:
-                file.write(text)
+            for name, content in ((PATTERNS_FILE, certificate_patterns()), (CONFIG_FILE, text)):
+                with open(settings.directory / name, "w", opener=_private_opener) as file:
+                    file.write(content)
         except OSError as exc:
             raise BrokerDirectoryError(
                 f"cannot write the broker's directory {settings.directory}: {exc.strerror}",
@@ -246,20 +272,29 @@ def config_text(settings: BrokerSettings, plugin: Path | None) -> str:
     Raises:
         BrokerDirectoryError: A path has a line break, which the file cannot hold.
     """
-    accounts = settings.directory / ACCOUNTS_FILE
-    tls, files = "", settings.certificate
+    accounts, patterns = (settings.directory / name for name in (ACCOUNTS_FILE, PATTERNS_FILE))
+    tls, files, devices = "", settings.certificate, settings.devices
     if files is not None:
         tls = f"\ntls_version tlsv1.2\ncertfile {files.cert_file}\nkeyfile {files.key_file}"
-    access = "allow_anonymous true"
+    access, own_listener = "allow_anonymous true", ""
     if plugin is not None:
         access = f"allow_anonymous false\nplugin {plugin}\nplugin_opt_config_file {accounts}"
-    paths = (accounts, plugin, *((files.cert_file, files.key_file) if files else ()))
+    if devices is not None:
+        access = f"{access}\nacl_file {patterns}"
+        own_listener = DEVICES.format(
+            port=devices.port, host=settings.host, tls=tls, ca_file=devices.ca_file
+        )
+    paths = (
+        *(accounts, plugin, *((files.cert_file, files.key_file) if files else ())),
+        *((devices.ca_file,) if devices else ()),
+    )
     if any(char in f"{settings.host}{path}" for path in paths for char in "\r\n"):
         raise BrokerDirectoryError("a file or the host of the broker has a line break in its name")
     return CONFIG.format(
         port=settings.port,
         host=settings.host,
         tls=tls,
+        devices=own_listener,
         access=access,
         max_packet_bytes=MAX_PACKET_BYTES,
         max_inflight=MAX_INFLIGHT_MESSAGES,

@@ -1,4 +1,4 @@
-"""`fleet init`, `fleet broker ...`, `fleet controller ...`, `fleet token ...`."""
+"""`fleet init`, `fleet controller ...`, `fleet token ...`."""
 
 from __future__ import annotations
 
@@ -7,7 +7,8 @@ from typing import Annotated
 
 import typer
 
-from controller.cli.arguments import JsonOption, parse_duration, parse_labels
+from controller.cli import broker
+from controller.cli.arguments import HomeArgument, JsonOption, parse_duration, parse_labels
 from controller.cli.client import connect, segment
 from controller.cli.commands import Commands, add_command, add_group
 from controller.cli.output import write_json
@@ -18,16 +19,11 @@ from wire.console.output import remark, write, write_fields, write_table
 from wire.console.text import age_text, local_time, plain_text
 from wire.hosts import is_loopback
 
-HomeArgument = Annotated[
-    Path, typer.Argument(metavar="DIR", help="Data directory of the controller.")
-]
-
 
 def register(app: typer.Typer) -> None:
     """Add the commands."""
     add_command(app, "init", init)
-    brokers: Commands = {"run": broker_run, "certificate": broker_certificate}
-    add_group(app, "broker", "Run the local MQTT broker.", brokers)
+    broker.register(app)
     commands: Commands = {
         "run": controller_run,
         "status": controller_status,
@@ -57,6 +53,14 @@ def init(  # noqa: PLR0913, PLR0917 - one parameter for each option
         int | None,
         typer.Option(
             help="Port of the broker; 8883, or in clear text 1883, when not given.", metavar="PORT"
+        ),
+    ] = None,
+    device_port: Annotated[
+        int | None,
+        typer.Option(
+            help="Port of the broker for devices with certificates; one above the other when not "
+            "given.",
+            metavar="PORT",
         ),
     ] = None,
     broker_name: Annotated[
@@ -112,6 +116,7 @@ def init(  # noqa: PLR0913, PLR0917 - one parameter for each option
             api_port=api_port,
             broker_host=broker_host,
             broker_port=broker_port,
+            device_port=device_port,
             broker_names=tuple(broker_name or ()),
             clear_text=clear_text,
             offline_keys=offline_keys,
@@ -129,58 +134,6 @@ def init(  # noqa: PLR0913, PLR0917 - one parameter for each option
         )
     remark(f"made {directory}; the keys in {offline} belong on other machines")
     remark(f"next: fleet broker run {directory}, fleet controller run {directory}")
-
-
-def broker_run(directory: HomeArgument) -> None:
-    """Run the local MQTT broker in the foreground, until it is told to end.
-
-    It speaks TLS, unless the directory was made with --clear-text.
-
-    Examples:
-        fleet broker run ./my-fleet
-    """
-    from controller.app.home import BROKER_FOLDER, CONFIG_FILE
-    from controller.broker.install import default_cache, obtain
-    from controller.broker.listener import broker_settings, warning_of
-    from controller.broker.mosquitto import Broker
-    from controller.config import load_config
-
-    config = load_config(directory / CONFIG_FILE).broker
-    settings = broker_settings(config, directory.absolute() / BROKER_FOLDER)
-    broker = Broker(settings, obtain(default_cache(), remark))
-    warning = warning_of(config, SystemClock())
-    if warning is not None:
-        remark(f"warning: {warning}")
-    how = "without TLS" if settings.certificate is None else "with TLS"
-    remark(f"starting the broker on {config.host}:{config.port}, {how}")
-    broker.exec()
-
-
-def broker_certificate(
-    directory: HomeArgument,
-    ca_key: Annotated[
-        Path | None,
-        typer.Option(help="Key of the authority; in DIR-offline when not given.", metavar="FILE"),
-    ] = None,
-) -> None:
-    """Make a new certificate for the local broker.
-
-    It is for the names in controller.toml. The devices need nothing, because the authority stays;
-    a directory without an authority gets one.
-
-    Examples:
-        fleet broker certificate ./my-fleet
-        fleet broker certificate ./my-fleet --ca-key /media/stick/ca.key
-    """
-    from controller.app.renewal import renew
-
-    made = renew(directory, ca_key)
-    write(f"valid until {local_time(made.expires_at_s)} for {', '.join(made.names)}")
-    if made.new_authority is not None:
-        remark(f"new authority: copy {made.new_authority} to each device, as its broker.ca_file")
-    if not made.is_used:
-        remark('to use it, write ca_file = "ca.pem" below [broker] in controller.toml')
-    remark(f"then start the broker again: fleet broker run {directory}")
 
 
 def controller_run(directory: HomeArgument) -> int:

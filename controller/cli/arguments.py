@@ -24,6 +24,9 @@ WHOLE_PERCENT = 100.0
 MAX_DIGITS: Final = 10
 
 JsonOption = Annotated[bool, typer.Option("--json", help="Print as JSON.")]
+HomeArgument = Annotated[
+    Path, typer.Argument(metavar="DIR", help="Data directory of the controller.")
+]
 ALL_DEVICES = "all devices"
 GLOBAL_OPTIONS = ("--home", "--url", "--token-file", "--ca-file")
 GLOBAL_FLAGS = ("--api-clear-text",)

@@ -229,16 +229,28 @@ def device_decommission(context: typer.Context, device: DeviceArgument) -> None:
         _say_state(_update(api, device, DeviceUpdate(state=DeviceState.DECOMMISSIONED)))
 
 
-def device_readmit(context: typer.Context, device: DeviceArgument) -> None:
+def device_readmit(
+    context: typer.Context,
+    device: DeviceArgument,
+    key_is_gone: Annotated[
+        bool,
+        typer.Option(
+            "--key-is-gone",
+            help="Nobody has the key of the device before, as when its disk was destroyed.",
+        ),
+    ] = False,
+) -> None:
     """Let a device enrol with the identifier of a decommissioned one.
 
-    It needs a token; it may have another key than the device before.
+    It needs a token; it may have another key than the device before. Then it must wait until the
+    certificate of the device before has ended, unless nobody can use that any more.
 
     Examples:
         fleet device readmit cam-berlin
+        fleet device readmit cam-berlin --key-is-gone
     """
     with connect(context) as api:
-        _update(api, device, DeviceUpdate(may_enrol_again=True))
+        _update(api, device, DeviceUpdate(may_enrol_again=True, key_is_gone=key_is_gone))
         write(f"{plain_text(device)} may enrol again")
 
 
@@ -361,7 +373,7 @@ def _show(device: Device, *, as_json: bool) -> None:
     if as_json:
         write_json(device)
         return
-    now_s = SystemClock().now_s()
+    now_s, ends_at_s = SystemClock().now_s(), device.certificate_ends_at_s
     write_fields(
         [
             ("device", device.id),
@@ -376,6 +388,7 @@ def _show(device: Device, *, as_json: bool) -> None:
             *model_fields(device),
             ("revision", f"{device.revision} (reported {device.reported_revision})"),
             ("enrolled", local_time(device.enrolled_at_s)),
+            *([("certified until", local_time(ends_at_s))] if ends_at_s else []),
             ("last seen", age_text(device.last_seen_at_s, now_s)),
             ("last error", device.last_error),
         ]

@@ -23,7 +23,7 @@ from wire.codec import convert
 
 _SAME = (
     *("id", "state", "online", "lent", "agent_version", "desired_form", "reported_revision"),
-    *("runtimes", "peer_url", "enrolled_at_s", "last_seen_at_s"),
+    *("runtimes", "peer_url", "enrolled_at_s", "certificate_ends_at_s", "last_seen_at_s"),
 )
 """The fields that have the same name in the table and in the API."""
 
@@ -108,7 +108,7 @@ class Devices:
                 enrol again.
             FleetError: The broker does not answer; the state is saved, so repeat the order.
         """
-        now_s = self._clock.now_s()
+        now_s, access = self._clock.now_s(), self._access
         target = change.state
         with self._database.transaction() as transaction:
             row = devices.get(transaction, device, lock=True)
@@ -118,17 +118,19 @@ class Devices:
             if change.lent is not None:
                 row.lent = change.lent
             if change.may_enrol_again is not None:
-                devices.readmit(row, allowed=change.may_enrol_again)
+                devices.readmit(row, allowed=change.may_enrol_again, key_is_gone=change.key_is_gone)
             if target is not None and (target != row.state or target != DeviceState.DECOMMISSIONED):
                 devices.move(transaction, device, target)
                 if target is not DeviceState.ENROLLED:
                     rollout_steps.skip_device(
                         transaction, device, reason=f"the device was {target}", now_s=now_s
                     )
+            has_certificate = row.certificate_ends_at_s is not None
         if target is DeviceState.ENROLLED:
-            self._access.restore_device(device)
+            restore = access.allow_certificate if has_certificate else access.restore_device
+            restore(device)
         elif target is not None:
-            self._access.refuse_device(device)
+            access.refuse_device(device)
         return self.get(device)
 
     def _shown(self, record: DeviceRecord, policy_set: PolicySet) -> Device:

@@ -12,6 +12,8 @@ Rules:
 - The director signs each answer, for one device and one request.
 - Each step is saved before the next begins: the device, then its broker account, then the answer.
   Each step may be repeated, so a device that gets no answer asks again.
+- A device that asks for a certificate gets one where the fleet has them, and no account
+  (`controller.services.device_certificates`). Letting it in writes nothing at the broker.
 - The account of a used-up token stays for a while: removing it would end the connection that still
   has to carry the answer.
 """
@@ -31,6 +33,7 @@ from controller.errors import EnrolmentError, InvalidRequestError
 from controller.ports import BrokerAccess
 from controller.schemas import Token, TokenRequest, TokenSummary
 from controller.services.challenges import Challenges
+from controller.services.device_certificates import DeviceCertificates
 from controller.services.director import Publisher
 from controller.services.enrol_rate import PER_S, EnrolRate
 from controller.services.enrol_requests import (
@@ -54,6 +57,7 @@ from wire.enrolment import (
 from wire.errors import FleetError, WireFormatError
 from wire.messages import (
     ENROL_PAYLOAD_TYPE,
+    DeviceCertificate,
     EnrolAnswer,
     EnrolReply,
     EnrolRequest,
@@ -98,6 +102,7 @@ class Enrolment:
     Args:
         database: The control state.
         access: The broker's accounts.
+        certificates: Gives devices certificates, where the fleet has them.
         publisher: Sends the answers.
         key: The director's private key, which signs the answers.
         clock: Wall time and durations.
@@ -108,6 +113,7 @@ class Enrolment:
         self,
         database: Database,
         access: BrokerAccess,
+        certificates: DeviceCertificates,
         publisher: Publisher,
         key: SigningKey,
         clock: Clock,
@@ -117,6 +123,7 @@ class Enrolment:
         self._metadata = metadata
         self._database = database
         self._access = access
+        self._certificates = certificates
         self._publisher = publisher
         self._key = key
         self._challenges = Challenges(key, clock)
@@ -258,10 +265,12 @@ class Enrolment:
         if not self._has_turn(request):
             return
         challenge: str | msgspec.UnsetType = msgspec.UNSET
+        certificate: DeviceCertificate | msgspec.UnsetType = msgspec.UNSET
         try:
+            check_request(device, request)
+            csr = self._certificates.asked(request)
             if self._admit(device, request):
-                self._access.allow_device(device, request.password, account_client_id(request))
-                self._confirm(device)
+                certificate = self._let_in(device, request, csr)
             else:
                 challenge, refusal = self._challenges.new(request), CHALLENGED
         except (EnrolmentError, InvalidRequestError, WireFormatError) as exc:
@@ -276,6 +285,7 @@ class Enrolment:
                 request_sha256=sha256_hex(payload),
                 reason=refusal,
                 challenge=challenge,
+                certificate=certificate,
             )
         )
 
@@ -317,9 +327,7 @@ class Enrolment:
         Raises:
             EnrolmentError: It is refused.
             InvalidRequestError: It asks for labels that no selector can name.
-            WireFormatError: An impossible profile.
         """
-        check_request(device, request)
         now_s = self._clock.now_s()
         digest = sha256_hex(request.token.encode())
         with self._database.transaction() as transaction:
@@ -336,12 +344,32 @@ class Enrolment:
             if taken is not None:
                 _check_state(taken)
                 raise EnrolmentError(OTHER_KEY)
+            self._certificates.check_free(row, request.public_key)
             if not tokens.use(transaction, digest, now_s=now_s):
                 raise EnrolmentError(USED_UP)
             labels = {**request.labels, **token.labels}
             devices.enrol(transaction, row, request, checked_labels(labels), now_s=now_s)
             policy_choices.mark_stale(transaction, device)
         return True
+
+    def _let_in(
+        self, device: str, request: EnrolRequest, csr: str | None
+    ) -> DeviceCertificate | msgspec.UnsetType:
+        """Give a device its way into the broker: a certificate, or an account if it asks for none.
+
+        Raises:
+            EnrolmentError: An operator shut it out meanwhile.
+        """
+        if csr is None:
+            self._access.allow_device(device, request.password, account_client_id(request))
+            self._confirm(device)
+            return msgspec.UNSET
+        self._access.allow_certificate(device)
+        self._confirm(device)
+        certificate = self._certificates.issue(device, csr)
+        if certificate is None:
+            raise EnrolmentError("the device was shut out")
+        return certificate
 
     def _confirm(self, device: str) -> None:
         """Take the account back if an operator shut the device out while it was made.

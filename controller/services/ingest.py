@@ -18,6 +18,7 @@ import msgspec
 from controller.domain.device_text import clean
 from controller.domain.faults import Faults
 from controller.domain.peer_urls import Network, why_refused
+from controller.services.device_certificates import DeviceCertificates
 from controller.services.director import Director, Publisher
 from controller.services.enrolment import MAX_REQUEST_BYTES, Enrolment
 from controller.services.measurements import Measurements
@@ -72,6 +73,7 @@ class Ingest:
         director: Answers a hello.
         measurements: Takes what devices measured.
         enrolment: Answers unknown devices.
+        certificates: Renews the certificates of devices.
         telemetry: Where telemetry goes.
         transfers: Where the figures of transfers go.
         publisher: Sends the acknowledgements.
@@ -87,6 +89,7 @@ class Ingest:
         director: Director,
         measurements: Measurements,
         enrolment: Enrolment,
+        certificates: DeviceCertificates,
         telemetry: TelemetryStore,
         transfers: Transfers,
         publisher: Publisher,
@@ -115,6 +118,7 @@ class Ingest:
             "refusal": self._refusal,
             "telemetry": self._telemetry_batch,
             "measured": self._measured,
+            "certificate_request": certificates.renew,
         }
 
     def handle(self, received: Received) -> None:

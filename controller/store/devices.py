@@ -206,12 +206,13 @@ def set_profile(row: DeviceRow, profile: DeviceProfile) -> None:
     row.profile = to_builtins(profile)
 
 
-def readmit(row: DeviceRow, *, allowed: bool) -> None:
+def readmit(row: DeviceRow, *, allowed: bool, key_is_gone: bool = False) -> None:
     """Let a decommissioned device be enrolled again, or block its identifier.
 
     Args:
         row: The device.
         allowed: Whether it may.
+        key_is_gone: Whether nobody can use the certificate that it may still hold.
 
     Raises:
         IllegalTransitionError: It is not decommissioned.
@@ -222,6 +223,8 @@ def readmit(row: DeviceRow, *, allowed: bool) -> None:
             remedy="a device that is not decommissioned enrols again with its own key",
         )
     row.may_enrol_again = allowed
+    if key_is_gone:
+        row.certificate_ends_at_s = None
 
 
 def move(session: Session, device: str, target: DeviceState) -> None:

@@ -93,6 +93,9 @@ class DeviceRow(Base):
     may_enrol_again: Mapped[bool] = mapped_column(Boolean, server_default=false())
     """Set by the operator for a decommissioned device; the next enrolment takes it back."""
 
+    certificate_ends_at_s: Mapped[float | None]
+    """When the last certificate that it got ends; null if it has none."""
+
     lent: Mapped[bool] = mapped_column(Boolean, server_default=false())
     """Whether the operator lends it for measurements."""
 

@@ -222,6 +222,7 @@ class Box:
     def initialize(self) -> None:
         """Make the controller's home: keys, certificates, trust root, database, broker settings."""
         ports = {"--api-port": free_port(), "--broker-port": free_port()}
+        ports["--device-port"] = self.device_port = free_port()
         words = [str(word) for pair in ports.items() for word in pair]
         self.fleet("init", self.home, *words)
         self.broker_port = ports["--broker-port"]

@@ -12,6 +12,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
+from wire.certificates import CertificateAnswer, CertificateRequest
 from wire.codec import to_json, to_msgpack
 from wire.delivery import (
     NOTHING_LEFT,
@@ -26,12 +27,13 @@ from wire.delivery import (
     Sources,
 )
 from wire.desired import DesiredModels
-from wire.enrolment import challenged_proof, enrol_proof
+from wire.enrolment import challenged_proof, csr_proof, enrol_proof
 from wire.measuring import Measure, Measured, MeasuredVariant, check_measured
 from wire.messages import (
     DESIRED_PAYLOAD_TYPE,
     ControllerStart,
     DesiredState,
+    DeviceCertificate,
     EnrolAnswer,
     EnrolReply,
     EnrolRequest,
@@ -89,6 +91,7 @@ POINTS = (
         metric="t_c", minute=1, attributes={}, count=2, total=90.0, least=40.0, greatest=50.0
     ),
 )
+CERTIFICATE = DeviceCertificate(pem="c", port=8884, begins_at_s=1.5, ends_at_s=2.5)
 EVENT = Event(at_s=1.5, kind="switch", reason="hot", data={"from": "a", "to": "b"})
 MESSAGES: dict[str, Message] = {
     "enrol_request.json": EnrolRequest(
@@ -110,6 +113,25 @@ MESSAGES: dict[str, Message] = {
     ),
     "enrol_answer_challenge.json": EnrolAnswer(
         device="d", accepted=False, request_sha256="0" * 64, reason="r", challenge="c"
+    ),
+    "enrol_request_csr.json": EnrolRequest(
+        device="d",
+        token="t",
+        public_key="k",
+        password="p",
+        signature="s",
+        profile=PROFILE,
+        nonce="n",
+        client_id="d:s",
+        csr="r",
+        csr_signature="s",
+    ),
+    "enrol_answer_certificate.json": EnrolAnswer(
+        device="d", accepted=True, request_sha256="0" * 64, certificate=CERTIFICATE
+    ),
+    "certificate_request.json": CertificateRequest(device="d", csr="r"),
+    "certificate_answer.json": CertificateAnswer(
+        device="d", csr_sha256="0" * 64, certificate=CERTIFICATE
     ),
     "hello.json": Hello(
         device="d",
@@ -343,6 +365,11 @@ class FirstEnrolAnswer(Message, frozen=True, kw_only=True):
     reason: str = ""
 
 
+def test_an_agent_that_knows_no_certificates_reads_an_answer_with_one() -> None:
+    answer = to_json(MESSAGES["enrol_answer_certificate.json"])
+    assert decode_message(answer, FirstEnrolAnswer).accepted
+
+
 def test_an_agent_that_knows_no_challenges_reads_one_as_a_refusal() -> None:
     challenged = to_json(MESSAGES["enrol_answer_challenge.json"])
     old = decode_message(challenged, FirstEnrolAnswer)
@@ -405,6 +432,8 @@ def test_the_bytes_that_a_device_signs_to_enrol_are_unchanged() -> None:
         device="d", token="", password="p", client_id="d:s", nonce="n", challenge="c"
     )
     assert proof == b'edgefleet-enrol-v2\n["d","","p","d:s","n","c"]'
+    proof = csr_proof(device="d", nonce="n", challenge="c", csr="r")
+    assert proof == b'edgefleet-enrol-csr-v1\n["d","n","c","r"]'
 
 
 def test_no_message_is_without_a_record() -> None:

@@ -96,6 +96,11 @@ class FieldFleet:
         """Start the broker, the controller and all devices."""
         box = self.box
         box.initialize()
+        settings = (
+            box.home / CONFIG_FILE
+        )  # the stolen device of `tests.field.hostile` has a password
+        text = settings.read_text()
+        settings.write_text(text.replace("accept_passwords = false", "accept_passwords = true"))
         box.start("broker")
         box.start("controller")
         box.until_connected()
@@ -143,8 +148,9 @@ class FieldFleet:
         config = made.config.read_text()
         state, link, small = directory / "state", None, False
         if number % 4 == 1:
-            link = SlowLink(self.box.broker_port, SLOW_BYTES_PER_S).start()
-            config = config.replace(f"port = {self.box.broker_port}", f"port = {link.port}")
+            link = SlowLink(self.box.device_port, SLOW_BYTES_PER_S).start()
+            port = f"port = {self.box.broker_port}"
+            config = config.replace(port, f"{port}\ncertificate_port = {link.port}")
         # The disk is one file system: a second device on it would fill it for the first.
         if number == 2 and self._disks is not None:
             small = True

@@ -1,4 +1,4 @@
-"""Real agents, broker and controller: what was lost or forged between them is found and mended."""
+"""Real agents with passwords: what was lost or forged beside the controller is found and mended."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ pytestmark = [pytest.mark.broker, pytest.mark.xdist_group("reenrolment")]
 @pytest.fixture(scope="module")
 def stack() -> Iterator[Stack]:
     """Run a broker and a controller."""
-    with running_stack() as running:
+    with running_stack(only_passwords=True) as running:
         yield running
 
 

@@ -25,6 +25,7 @@ from typing import Any, Literal
 import msgspec
 
 from controller.app.service import Controller
+from controller.certificate_settings import DeviceCertificatesConfig
 from controller.config import ApiConfig, BrokerConfig, ControllerConfig, TrustConfig
 from tests.simulators.clock import FakeClock
 from tests.simulators.packages import DIRECTOR_KEY, PROFILE, TRUST, SignedPackage
@@ -88,6 +89,12 @@ class MemoryAccess:
         self._answer()
         self.passwords[device] = password
         self.client_ids[device] = client_id
+        self.refused.discard(device)
+        self.meanwhile()
+
+    def allow_certificate(self, device: str) -> None:
+        self._answer()
+        self.passwords.pop(device, None)
         self.refused.discard(device)
         self.meanwhile()
 
@@ -386,16 +393,23 @@ class Fleet:
         database_url: An empty database.
         directory: For the controller's files.
         desired_form: That of the agents that are made from now on; it may be changed.
+        certificates: How devices get certificates; None: they have passwords.
     """
 
     def __init__(
-        self, database_url: str, directory: Path, *, desired_form: int = NAMED_MODELS
+        self,
+        database_url: str,
+        directory: Path,
+        *,
+        desired_form: int = NAMED_MODELS,
+        certificates: DeviceCertificatesConfig | None = None,
     ) -> None:
         self.desired_form = desired_form
         self.clock = FakeClock()
         self.hub = MemoryHub()
         self.access = MemoryAccess()
-        self.config = make_home(directory, database_url)
+        config = make_home(directory, database_url)
+        self.config = msgspec.structs.replace(config, device_certificates=certificates)
         self.devices: dict[str, FleetDevice] = {}
         self._api: TestClient | None = None
         self.controller = self._boot()

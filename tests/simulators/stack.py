@@ -29,7 +29,7 @@ import httpx
 import msgspec
 import pytest
 
-from controller.app.home import CA_FILE, RELEASE_KEY_FILE, offline_directory
+from controller.app.home import CA_FILE, CONFIG_FILE, RELEASE_KEY_FILE, offline_directory
 from controller.broker.install import locate
 from controller.cli import main
 from examples.digits.box import free_port
@@ -357,11 +357,12 @@ class Puppet:
 
 
 @contextmanager
-def running_stack(settings: str = "") -> Iterator[Stack]:
+def running_stack(settings: str = "", *, only_passwords: bool = False) -> Iterator[Stack]:
     """Run a broker and a controller for the length of a `with` block.
 
     Args:
         settings: What else stands in `controller.toml`.
+        only_passwords: Be a directory from before devices had certificates.
     """
     if locate(Path("/nowhere")) is None:
         pytest.skip("Mosquitto is not installed")
@@ -370,11 +371,15 @@ def running_stack(settings: str = "") -> Iterator[Stack]:
         stack = Stack(home=home, api_port=free_port(), broker_port=free_port())
         made = fleet(
             "init", str(home), "--api-port", str(stack.api_port),
-            "--broker-port", str(stack.broker_port),
+            "--broker-port", str(stack.broker_port), "--device-port", str(free_port()),
         )  # fmt: skip
         assert made.code == 0, made.err
-        with (home / "controller.toml").open("a") as file:
-            file.write(settings)
+        made_settings = (home / CONFIG_FILE).read_text()
+        if only_passwords:
+            made_settings = made_settings.partition("[device_certificates]")[0]
+        # Puppets have passwords.
+        made_settings = made_settings.replace("accept_passwords = false", "accept_passwords = true")
+        (home / CONFIG_FILE).write_text(made_settings + settings)
         try:
             stack.start()
             yield stack

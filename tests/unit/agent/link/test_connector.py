@@ -6,20 +6,23 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from msgspec import structs
 
 from agent.errors import StoppedError, StorageError
 from agent.interrupts import Interrupts
 from agent.link.connection import Link
-from agent.link.connector import REFUSED_MAX_S, RETRY_MAX_S, Connector
+from agent.link.connector import LOST_S, REFUSED_MAX_S, RETRY_MAX_S, Connector
 from agent.link.enrolment import Applicant, Enrolment, Login
-from agent.link.identity import Account, Identity
+from agent.link.identity import Account, Held, Identity
 from agent.link.outage import Outage
+from agent.link.renewal import Renewal
 from telemetry.device.recorder import Recorder
 from tests.simulators.clock import FakeClock
 from tests.simulators.packages import PROFILE, TRUST, enrol_reply_to
 from tests.simulators.transport import MemoryHub, MemoryTransport
-from wire.topics import ENROL_REQUESTS, enrol_reply
-from wire.transport import Received
+from wire.errors import TransportError
+from wire.topics import ENROL_REQUESTS, enrol_reply, up
+from wire.transport import ConnectionHandler, MessageHandler, Received
 
 TOKEN = "one-use-token"
 
@@ -50,6 +53,9 @@ class World:
         self.asked_s: list[float] = []
         self.transports: list[MemoryTransport] = []
         self.controller = self.hub.on(ENROL_REQUESTS, self.hear)
+        self.is_lost = self.is_away = False
+        """Whether nobody answers at the port for certificates; whether nobody answers at all."""
+
         self.read_identity: Callable[[], Identity | Account] = lambda: self.identity
 
     def run(self) -> None:
@@ -63,13 +69,27 @@ class World:
                 interrupts=self.interrupts, clock=self.clock,
             ),
             token=lambda: TOKEN,
+            renewal=Renewal("dev-1", self.link, TRUST, self.clock),
             interrupts=self.interrupts,
         )  # fmt: skip
         with pytest.raises(StoppedError):
             connector.run()
 
+    def certify(self) -> None:
+        """Give the device a certificate; which one does not matter to a hub."""
+        held = Held(port=8884, begins_at_s=0.0, ends_at_s=1.0)
+        known = self.identity.credentials
+        self.identity.credentials = structs.replace(known, enrolled=True, certificate=held)
+
     def connect(self, login: Login) -> MemoryTransport:
-        transport = self.hub.connect(refused=login.password not in self.accounts)
+        by_certificate = login.certificate is not None
+        if self.is_away and not by_certificate:
+            raise TransportError("nobody answers")
+        if by_certificate and self.is_lost:
+            transport: MemoryTransport = Unheard(self.hub)
+        else:
+            refused = not by_certificate and login.password not in self.accounts
+            transport = self.hub.connect(refused=refused)
         self.transports.append(transport)
         return transport
 
@@ -83,6 +103,13 @@ class World:
 
     def reasons(self) -> list[str]:
         return [event.reason for event in self.recorder.drain()[1]]
+
+
+class Unheard(MemoryTransport):
+    """A connection to where nobody answers."""
+
+    def start(self, on_message: MessageHandler, on_connection: ConnectionHandler) -> None:
+        """Hear nothing, neither good nor bad."""
 
 
 class Moments(FakeClock):
@@ -226,3 +253,73 @@ def test_a_client_certificate_needs_no_enrolment(tmp_path: Path) -> None:
     world.run()
     assert world.link.is_connected()
     assert world.asked_s == []
+
+
+def test_a_device_that_cannot_connect_with_its_certificate_asks_where_it_enrolled(
+    tmp_path: Path,
+) -> None:
+    """The certificate may have ended, or the broker may listen elsewhere by now."""
+    world = World(tmp_path, enrolled=False)
+    world.certify()
+    world.is_lost = True
+
+    def moment() -> None:
+        if world.link.is_connected():
+            world.interrupts.stop()
+
+    world.clock.moment = moment
+    world.run()
+    assert len(world.asked_s) == 1
+    assert world.asked_s[0] >= LOST_S
+    assert world.outage.reason == ""
+
+
+def test_a_device_whose_broker_is_away_keeps_its_certificate_and_blames_the_connection(
+    tmp_path: Path,
+) -> None:
+    world = World(tmp_path, enrolled=False)
+    world.certify()
+    world.is_lost = world.is_away = True
+
+    def moment() -> None:
+        if world.clock.monotonic_s() > 3000:
+            world.interrupts.stop()
+
+    world.clock.moment = moment
+    world.run()
+    assert world.identity.account.certificate is not None
+    assert "not enrolled" not in world.outage.reason
+    assert world.asked_s == []
+
+
+def test_a_device_that_may_connect_but_do_nothing_asks_why(tmp_path: Path) -> None:
+    """So Mosquitto treats a device with a certificate that was shut out."""
+    world = World(tmp_path, enrolled=False)
+    world.certify()
+    world.answers = [False]
+
+    def moment() -> None:
+        if world.link.is_connected():
+            world.transports[0].denied.add(up("dev-1", "presence"))
+        if world.asked_s:
+            world.interrupts.stop()
+
+    world.clock.moment = moment
+    world.run()
+    assert "blocked" in " ".join(world.reasons())
+
+
+def test_a_device_that_is_lost_and_not_wanted_any_more_says_so(tmp_path: Path) -> None:
+    world = World(tmp_path, enrolled=False)
+    world.certify()
+    world.is_lost = True
+    world.answers = [False] * 100
+
+    def moment() -> None:
+        if len(world.asked_s) > 1:
+            world.interrupts.stop()
+
+    world.clock.moment = moment
+    world.run()
+    assert "not enrolled again: " in world.outage.reason
+    assert "blocked" in world.outage.reason

@@ -44,7 +44,7 @@ def test_the_keys_that_no_server_needs_lie_apart(tmp_path: Path) -> None:
     assert tree(tmp_path / "stick" / "fleet") == OFFLINE | {"ca.key"}
     for home in ("home", "other"):
         assert {name for name in tree(tmp_path / home) if name.endswith(".key")} == {
-            f"keys/{role}.key" for role in ("director", "snapshot", "timestamp")
+            f"keys/{name}.key" for name in ("devices-ca", "director", "snapshot", "timestamp")
         }
 
 
@@ -54,10 +54,14 @@ def test_a_home_speaks_tls_unless_asked_not_to(tmp_path: Path) -> None:
     assert (broker.host, broker.port, broker.clear_text) == ("0.0.0.0", 8883, False)  # noqa: S104
     assert broker.ca_file == str(tmp_path / "home" / "ca.pem")
     assert broker.names == ("broker.example", "192.0.2.7")
+    certificates = load_config(tmp_path / "home" / "controller.toml").device_certificates
+    assert certificates is not None
+    assert (certificates.port, certificates.accept_passwords) == (8884, False)
     create_home(tmp_path / "clear", HomeOptions(clear_text=True))
     broker = load_config(tmp_path / "clear" / "controller.toml").broker
     assert (broker.host, broker.port, broker.clear_text) == ("127.0.0.1", 1883, True)
     assert broker.ca_file is None
+    assert load_config(tmp_path / "clear" / "controller.toml").device_certificates is None
     assert tree(tmp_path / "clear-offline") == OFFLINE
 
 

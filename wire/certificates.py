@@ -1,0 +1,33 @@
+"""How a device gets its next certificate, over the connection that the present one opened.
+
+Rules:
+- Only that device may publish on the topic of the request: the broker sees to that.
+- The director signs the answer (`wire.trust.envelope`), for one device and one request.
+- A refused request gets no answer: a device that is shut out hears nothing.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from wire.messages import DeviceCertificate, Message
+
+CERTIFICATE_PAYLOAD_TYPE: Final = "application/vnd.edgefleet.certificate+json"
+
+
+class CertificateRequest(Message, frozen=True, kw_only=True):
+    """A device asks for its next certificate."""
+
+    device: str
+    csr: str
+    """A certificate signing request, PEM."""
+
+
+class CertificateAnswer(Message, frozen=True, kw_only=True):
+    """What the director signs in answer to such a request."""
+
+    device: str
+    csr_sha256: str
+    """SHA-256 of the text of the request."""
+
+    certificate: DeviceCertificate
