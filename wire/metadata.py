@@ -24,7 +24,7 @@ MAX_SET_BYTES: Final = 8 * 1024 * 1024
 MAX_ROOTS: Final = 64
 """How many versions of the root one message may bring."""
 
-_FILE: Final = re.compile(r"(?:([1-9][0-9]{0,9})\.)?([a-z0-9][a-z0-9._-]{0,62})")
+_FILE: Final = re.compile(r"(?:([1-9][0-9]{0,15})\.)?([a-z0-9][a-z0-9._-]{0,62})")
 
 
 class MetadataFiles(Message, frozen=True, kw_only=True):

@@ -165,6 +165,9 @@ def assemble(config: AgentConfig, clock: Clock) -> Parts:
         interrupts=Interrupts(clock),
     )
     slots, damage = Slots(config.state_dir), Damage(recorder)
+    if device.metadata is not None:
+        with contextlib.suppress(StorageError):  # the next start does it
+            device.metadata.adopt(slots.whole())
     store = _store(device, slots)
     broker = f"{config.broker.host}:{config.broker.port}"
     link = Link(

@@ -28,7 +28,7 @@ from agent.log import Log
 from agent.trust.keeper import MetadataTrust
 from telemetry.device.recorder import Recorder
 from wire.desired import DesiredModels, ModelState
-from wire.errors import FleetError
+from wire.errors import FleetError, SignatureError
 from wire.policy import PolicySpec, changes
 from wire.trust.root import Trust
 
@@ -91,6 +91,8 @@ class DesiredStates:
             self._log.write("install-waits", code=exc.code, detail=exc.message)
             return is_unheard
         except FleetError as exc:
+            if isinstance(exc, SignatureError) and isinstance(self._trust, MetadataTrust):
+                self._trust.on_missing()  # the director may have a key that is not known here yet
             self._refusals.refused(envelope, exc)
             return is_unheard
         self._refusals.accepted()
@@ -116,7 +118,7 @@ class DesiredStates:
             check_revision(desired, self._known())
             is_again = desired.revision == self._store.state.revision
             self._save(desired, envelope)
-            self._follow(desired)
+            self._follow(desired, envelope)
             for state in desired.models:
                 self._adopt(state, desired.revision, self._told)
             self._pass_on(desired, is_again=is_again)
@@ -132,7 +134,7 @@ class DesiredStates:
         try:
             if record.desired:
                 desired = self.read(record.desired)
-                self._follow(desired)
+                self._follow(desired, record.desired)
         except FleetError as exc:
             # An update may have changed the keys; the package that serves is checked by itself.
             reason = f"cannot use the stored desired state: {exc.message}"
@@ -150,13 +152,15 @@ class DesiredStates:
             self._pass_on(desired)
         return {model.name: model.adaptation.active() for model in self._models}
 
-    def _follow(self, desired: DesiredModels) -> None:
+    def _follow(self, desired: DesiredModels, envelope: bytes) -> None:
         """Let what is new in a desired state wait for metadata as new as it is."""
         if isinstance(self._trust, MetadataTrust):
             expires_at_s, timestamp = desired.expires_at_s, desired.timestamp
+            unset = msgspec.UnsetType
             self._trust.follow(
-                None if isinstance(expires_at_s, msgspec.UnsetType) else expires_at_s,
-                None if isinstance(timestamp, msgspec.UnsetType) else timestamp,
+                envelope,
+                expires_at_s=None if isinstance(expires_at_s, unset) else expires_at_s,
+                timestamp=None if isinstance(timestamp, unset) else timestamp,
             )
 
     def _pass_on(self, desired: DesiredModels, *, is_again: bool = False) -> None:

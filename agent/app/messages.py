@@ -126,6 +126,8 @@ class Messages:
         """Greet again if what serves has changed and has stayed for some seconds."""
         hello, now_s = self._hello(), self._clock.monotonic_s()
         self._tell_revision(hello, now_s)
+        if self._trust is not None:
+            self._trust.tick()
         self._ask_for_metadata(hello, now_s)
         now = serving(hello)
         if now != self._seen:

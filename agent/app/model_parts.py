@@ -169,9 +169,9 @@ class ModelMaker(msgspec.Struct, frozen=True, kw_only=True):
             events=self.recorder,
             interrupts=interrupts,
             clock=self.clock,
-            conditions=TrustCondition(self.trust, store),
+            conditions=TrustCondition(self.trust, store, installer.current),
         )
-        return TrustedEffects(installer, self.trust, store, holding)
+        return TrustedEffects(installer, self.trust, store, holding, self.slots.whole)
 
     def forget(self, model: Model) -> None:
         """Forget a model whose packages have been removed."""

@@ -80,5 +80,5 @@ class Refusals:
 
 def _text(why: FleetError) -> str:
     if isinstance(why, SignatureError):
-        return f"no director in the device's trust file signed the desired state: {why.message}"
+        return f"no director that the device trusts signed the desired state: {why.message}"
     return why.message

@@ -112,7 +112,7 @@ class Preload:
         if isinstance(self._trust, MetadataTrust):
             data = metadata_in(read, source.size_bytes)
             if data is not None:
-                self._trust.receive(metadata_from(data))
+                self._trust.receive(metadata_from(data), now=True)
         return open_archive(read, source.size_bytes, self._trust)
 
     def store(self, source: Source, archive: Archive) -> Preloaded:

@@ -3,12 +3,16 @@
 Rules:
 - It waits and does not fail: newer metadata may come with the next connection.
 - No operator's override on the device shortens this wait.
-- What was installed before is believed already: a repair and a way back do not wait.
+- It waits before anything is fetched, and again when all has come: meanwhile the release may have
+  been taken off its list.
+- What serves is believed already: its repair and the device's own way back do not wait. What the
+  director orders is asked for again, also if it was here before.
 """
 
 from __future__ import annotations
 
-from typing import Protocol
+from collections.abc import Callable, Collection
+from typing import Final, Protocol
 
 from agent.install.conditions import LOOK_S, Later
 from agent.install.holding import Holding
@@ -16,6 +20,9 @@ from agent.install.progress import Progress
 from agent.install.states import State
 from agent.install.store import ModelStore
 from agent.install.workflow import Effects
+
+ASKED: Final = frozenset({State.PREFLIGHT, State.FETCHING, State.VERIFYING})
+"""Before these states the release must be one that may be taken."""
 
 
 class Vouching(Protocol):
@@ -25,8 +32,8 @@ class Vouching(Protocol):
         """Return why a release may not be taken now, or None."""
         ...
 
-    def accept(self, sha256: str) -> None:
-        """Note that a package which may be taken is being installed."""
+    def accept(self, sha256: str, stored: Collection[str]) -> None:
+        """Note that a package is put into service."""
         ...
 
 
@@ -36,16 +43,21 @@ class TrustCondition:
     Args:
         trust: Knows it.
         store: Knows what is being installed.
+        serves: Returns the digest of the package that serves.
     """
 
-    def __init__(self, trust: Vouching, store: ModelStore) -> None:
+    def __init__(
+        self, trust: Vouching, store: ModelStore, serves: Callable[[], str | None]
+    ) -> None:
         self._trust = trust
         self._store = store
+        self._serves = serves
 
     def later(self) -> Later | None:
         """Return why it may not be taken yet, or None."""
-        target = self._store.state.target
-        if target is None:
+        record = self._store.state
+        target = record.target
+        if target is None or record.repairing or target.digest == self._serves():
             return None
         why = self._trust.later(target.name, target.version, target.digest)
         return None if why is None else Later(why, LOOK_S)
@@ -59,6 +71,7 @@ class TrustedEffects:
         trust: Knows which releases may be taken.
         store: Knows what is being installed.
         holding: Lets the install wait for a `TrustCondition`.
+        stored: Returns the digests of all packages on this device.
     """
 
     def __init__(
@@ -67,7 +80,9 @@ class TrustedEffects:
         trust: Vouching,
         store: ModelStore,
         holding: Holding,
+        stored: Callable[[], Collection[str]],
     ) -> None:
+        self._stored = stored
         self._effects = effects
         self._trust = trust
         self._store = store
@@ -94,7 +109,7 @@ class TrustedEffects:
         self._effects.tidy()
 
     def perform(self, state: State, progress: Progress) -> None:
-        """Do the effect of a state, the first one when the release may be taken.
+        """Do the effect of a state, when the release may be taken.
 
         Args:
             state: The state; not idle.
@@ -103,9 +118,9 @@ class TrustedEffects:
         Raises:
             FleetError: The wait is ended, or the effect failed.
         """
-        if state is State.PREFLIGHT:
+        if state in ASKED:
             self.holding.wait_to_begin(state)
-            target = self._store.state.target
-            if target is not None:
-                self._trust.accept(target.digest)
+        target = self._store.state.target
+        if state is State.SWITCHING and target is not None:
+            self._trust.accept(target.digest, self._stored())
         self._effects.perform(state, progress)

@@ -363,7 +363,7 @@ def _answer(payload: bytes, trust: Trust) -> EnrolAnswer:
     """
     reply = decode_message(payload, EnrolReply)
     if isinstance(trust, MetadataTrust) and not isinstance(reply.metadata, msgspec.UnsetType):
-        trust.receive(reply.metadata)
+        trust.receive(reply.metadata, now=True)
     if isinstance(reply.signed, msgspec.UnsetType):
         raise SignatureError("it is not signed")
     envelope = reply.signed.encode()

@@ -35,7 +35,7 @@ from tuf.api.exceptions import (
 from tuf.api.metadata import Metadata, Root, Targets
 from tuf.ngclient import FetcherInterface, Updater, UpdaterConfig
 
-from agent.trust.floors import RoleFloor, below, raised
+from agent.trust.floors import RoleFloor, below, raised, time_floor_s
 from agent.trust.job import Job, Outcome
 from agent.trust.trusted import Release, Trusted
 from wire.codec import sha256_hex
@@ -51,6 +51,7 @@ from wire.trust.roles import (
     SNAPSHOT,
     TARGETS,
     TIMESTAMP,
+    is_role,
     target_path,
 )
 from wire.trust.root import Role
@@ -97,7 +98,11 @@ class FolderFetcher(FetcherInterface):
     def _fetch(self, url: str) -> Iterator[bytes]:
         name = url.removeprefix("/").removesuffix(".json")
         role = name.rpartition(".")[2]
-        places = [self._incoming / f"{name if role == ROOT else role}.json"]
+        places = [
+            self._incoming / f"roots/{name}.json"
+            if role == ROOT
+            else self._incoming / f"{role}.json"
+        ]
         if role == TIMESTAMP:
             # Nothing newer may have come; of other roles the client has looked there itself.
             places.append(self._trusted / f"{role}.json")
@@ -127,14 +132,18 @@ def check(job: Job, *, now_s: float, grace_s: float) -> Outcome:
     KEY_FOR_TYPE_AND_SCHEME[ED25519, ED25519] = NaclKey
     trusted = Path(job.trusted)
     fetcher = FolderFetcher(Path(job.incoming), trusted)
+    faults: dict[str, str] = {}
     try:
         updater = _updater(job, trusted, fetcher)
-        # The set has no other door for the time; its clock alone would believe a clock in the past.
+        # The set has no other door for the time.
         updater._trusted_set.reference_time = dt.datetime.fromtimestamp(  # noqa: SLF001
-            max(now_s, job.floors.time_s) - grace_s, dt.UTC
+            max(now_s - grace_s, 0.0), dt.UTC
         )
         updater.refresh()
-        found = _trusted(job, updater, trusted)
+        time_keys = _chain(_read(trusted, ROOT).signed, TIMESTAMP)
+        earliest_s = time_floor_s(job.floors, time_keys)
+        found = _trusted(job, updater, trusted, faults)
+        _check_time(found, earliest_s - grace_s)
     except (RepositoryError, DownloadError) as exc:
         return Outcome(
             floors=job.floors, code=_code(exc), fault=_line(exc), missing=tuple(fetcher.missing)
@@ -147,7 +156,9 @@ def check(job: Job, *, now_s: float, grace_s: float) -> Outcome:
     _sync(trusted)
     return Outcome(
         trusted=found,
-        floors=raised(job.floors, found.versions.root, roles, found.issued_at_s),
+        floors=raised(job.floors, found.versions.root, roles, found.issued_at_s, time_keys),
+        code="list" if faults else "",
+        fault="; ".join(f"the list {name}: {why}" for name, why in faults.items()),
         missing=tuple(fetcher.missing),
     )
 
@@ -168,11 +179,11 @@ def _updater(job: Job, trusted: Path, fetcher: FolderFetcher) -> Updater:
     )
 
 
-def _trusted(job: Job, updater: Updater, trusted: Path) -> Trusted:
-    """Return what the verified files say.
+def _trusted(job: Job, updater: Updater, trusted: Path, faults: dict[str, str]) -> Trusted:
+    """Return what the verified files say; a list that cannot be believed counts as empty.
 
     Raises:
-        RepositoryError: A list cannot be believed.
+        RepositoryError: The top roles cannot be believed.
     """
     root, targets = _read(trusted, ROOT), _read(trusted, TARGETS)
     timestamp, snapshot = _read(trusted, TIMESTAMP), _read(trusted, SNAPSHOT)
@@ -186,9 +197,13 @@ def _trusted(job: Job, updater: Updater, trusted: Path) -> Trusted:
             continue
         try:
             updater.get_targetinfo(target_path(model, _ANY_VERSION))  # brings and checks the list
+            listed = _read(trusted, name)
         except DownloadHTTPError:
             continue  # it is told as missing
-        listed = _read(trusted, name)
+        except (RepositoryError, DownloadError) as exc:
+            # One list must not keep away what the others and the top roles say.
+            faults[name] = _line(exc)
+            continue
         roles[name] = listed.signed.version
         for path in listed.signed.targets:
             if path.startswith(target_path(model, "")):
@@ -208,12 +223,34 @@ def _trusted(job: Job, updater: Updater, trusted: Path) -> Trusted:
             roles=roles,
         ),
         director=_director(targets.signed),
-        issued_at_s=float(timestamp.signed.unrecognized_fields.get(ISSUED_FIELD, 0)),
+        issued_at_s=_issued_at_s(timestamp),
         expires_at_s=tops[first].signed.expires.timestamp(),
         expires_first=first,
         models=job.models,
         releases=releases,
     )
+
+
+def _issued_at_s(timestamp: Document) -> float:
+    """Return when a timestamp was signed.
+
+    Raises:
+        RepositoryError: It says what cannot be.
+    """
+    issued = timestamp.signed.unrecognized_fields.get(ISSUED_FIELD, 0)
+    if type(issued) is not int or not 0 <= issued <= timestamp.signed.expires.timestamp():
+        raise RepositoryError("the timestamp says no possible time at which it was signed")
+    return float(issued)
+
+
+def _check_time(trusted: Trusted, earliest_s: float) -> None:
+    """Refuse what had ended when something was signed that this device has believed.
+
+    Raises:
+        ExpiredMetadataError: It had.
+    """
+    if trusted.expires_at_s <= earliest_s:
+        raise ExpiredMetadataError(f"{trusted.expires_first} had ended by then")
 
 
 def _list_of(targets: Targets, model: str) -> str | None:
@@ -230,6 +267,10 @@ def _director(targets: Targets) -> Role:
     Raises:
         RepositoryError: The targets do not say that.
     """
+    delegations = targets.delegations
+    names = () if delegations is None else (*(delegations.roles or {}),)
+    if any(name != DIRECTOR and not is_role(name) for name in names):
+        raise RepositoryError("the targets name a role that cannot be")
     try:
         role = targets.get_delegated_role(DIRECTOR)
         keys = [targets.get_key(keyid) for keyid in role.keyids]
@@ -239,6 +280,12 @@ def _director(targets: Targets) -> Role:
     if not 1 <= role.threshold <= len(set(raw)):
         raise RepositoryError("the threshold of the director cannot be met")
     return Role(keys=tuple(base64.b64encode(key).decode() for key in raw), threshold=role.threshold)
+
+
+def _chain(root: Root, *roles: str) -> str:
+    """Return a digest over the names of the keys that may sign some top roles."""
+    names = [keyid for role in roles for keyid in sorted(root.get_delegated_role(role).keyids)]
+    return sha256_hex(" ".join(names).encode())
 
 
 def _role_floors(root: Root, documents: dict[str, Document]) -> dict[str, RoleFloor]:

@@ -4,7 +4,8 @@ They outlive the metadata itself: where that is lost or damaged, an older set is
 
 Rules:
 - A floor holds as long as the keys of the role stay the same. A thief may sign a version that none
-  can exceed; when the fleet changes the stolen key, the floor that he made goes with it.
+  can exceed; when the fleet changes the stolen key, the floor that he made goes with it. The same
+  holds for the time.
 - A root has no way back: its versions follow each other.
 
 Source:
@@ -36,6 +37,9 @@ class Floors(msgspec.Struct, frozen=True, kw_only=True):
     time_s: float = 0.0
     """The latest time at which something that it believed was signed."""
 
+    time_keys: str = ""
+    """Digest over the names of the keys that may sign timestamps, which told that time."""
+
 
 def below(floors: Floors, root: int, roles: dict[str, RoleFloor]) -> str | None:
     """Return what is older than this device has trusted, or None.
@@ -54,7 +58,19 @@ def below(floors: Floors, root: int, roles: dict[str, RoleFloor]) -> str | None:
     return None
 
 
-def raised(floors: Floors, root: int, roles: dict[str, RoleFloor], time_s: float) -> Floors:
+def time_floor_s(floors: Floors, time_keys: str) -> float:
+    """Return the time before which it cannot be; 0 if other keys sign timestamps by now.
+
+    Args:
+        floors: What the device remembers.
+        time_keys: The keys that may sign timestamps, as a digest.
+    """
+    return floors.time_s if floors.time_keys == time_keys else 0.0
+
+
+def raised(
+    floors: Floors, root: int, roles: dict[str, RoleFloor], time_s: float, time_keys: str
+) -> Floors:
     """Return floors that refuse all that is older than a set which was believed.
 
     Args:
@@ -62,9 +78,11 @@ def raised(floors: Floors, root: int, roles: dict[str, RoleFloor], time_s: float
         root: The version of the root.
         roles: The versions of the roles, with their keys; none of them is below the floors.
         time_s: When it was signed.
+        time_keys: The keys that may sign timestamps, as a digest.
     """
     return Floors(
         root=max(floors.root, root),
         roles={**floors.roles, **roles},
-        time_s=max(floors.time_s, time_s),
+        time_s=max(time_floor_s(floors, time_keys), time_s),
+        time_keys=time_keys,
     )

@@ -41,7 +41,7 @@ class Outcome(msgspec.Struct, frozen=True, kw_only=True):
     """Which attack or fault it looks like; empty if all is well."""
 
     fault: str = ""
-    """What is wrong, for people; what was believed before still holds."""
+    """What is wrong, for people: with all of it, if nothing is trusted, else with a list."""
 
     missing: tuple[str, ...] = ()
     """Roles whose files have not come."""

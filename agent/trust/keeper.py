@@ -21,7 +21,7 @@ from __future__ import annotations
 import contextlib
 import shutil
 import threading
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from pathlib import Path
 from typing import Final, TypeVar
 
@@ -43,8 +43,7 @@ from agent.trust.trusted import (
 )
 from wire.clock import Clock
 from wire.errors import FleetError, IntegrityError, SignatureError, WireFormatError
-from wire.files import PRIVATE, write_atomic
-from wire.messages import MetadataFile, MetadataVersions
+from wire.messages import DESIRED_PAYLOAD_TYPE, MetadataFile, MetadataVersions
 from wire.metadata import MAX_FILE_BYTES, MAX_ROOTS, parse_file_name
 from wire.package.index import index_from_bytes
 from wire.trust.envelope import read_unverified, unseal
@@ -53,6 +52,10 @@ from wire.trust.root import Role, RoleName
 
 MAX_ACCEPTED: Final = 256
 MAX_MODELS: Final = 64
+CHECKS: Final = 8
+"""How many checks may follow each other; one more comes each `CHECK_EVERY_S`."""
+
+CHECK_EVERY_S: Final = 5.0
 MAX_LISTS: Final = 32
 """How many lists may wait to be checked: each is a file."""
 
@@ -62,7 +65,7 @@ K = TypeVar("K", bound=msgspec.Struct)
 
 
 class Accepted(msgspec.Struct, frozen=True, kw_only=True):
-    """Digests of packages that were listed when they were installed, the newest last."""
+    """Digests of packages that were listed when they came into service, the newest last."""
 
     digests: tuple[str, ...] = ()
 
@@ -100,7 +103,21 @@ class MetadataTrust:
         self.on_missing = on_missing
         self._lock = threading.RLock()
         self._refused = ""
+        self._lacks = False
+        """Whether the last check failed. What is on the disk may be damaged then, so the device
+        says that it has nothing, and gets everything."""
+
+        self._checks = CHECKS
+        self._refilled_s = clock.monotonic_s()
+        self._is_due = False
+        self._floor_since_s = clock.monotonic_s()
         self._follows: tuple[float | None, int | None] = (None, None)
+        self._order = b""
+        """The desired state that is followed, signed."""
+
+        self._ordered_by = NOBODY
+        """Who could sign desired states when that was last found right."""
+
         with storage_faults("cannot make the folders of the metadata"):
             for folder in (directory, self._incoming, self._metadata):
                 folder.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -117,7 +134,7 @@ class MetadataTrust:
         self._accepted = (_read(self._accepted_file) or Accepted()).digests
         self._models: tuple[str, ...] = self._trusted.models if self._trusted else ()
         if self._trusted is None and (self._metadata / f"{TIMESTAMP}.json").exists():
-            self._check()  # the short form was lost
+            self._check(self._models)  # the short form was lost
 
     @property
     def _incoming(self) -> Path:
@@ -140,9 +157,13 @@ class MetadataTrust:
     @property
     def versions(self) -> MetadataVersions:
         """The versions of what is believed."""
-        known = self._trusted.versions if self._trusted is not None else MetadataVersions(root=0)
+        known = MetadataVersions(root=0)
+        if self._trusted is not None and not self._lacks:
+            known = self._trusted.versions
         expires_at_s, _ = self._follows
-        late = not_timely(expires_at_s=expires_at_s, timestamp=None, known=0, clock=self._clocked())
+        late = self._not_ordered() or not_timely(
+            expires_at_s=expires_at_s, timestamp=None, known=0, clock=self._clocked()
+        )
         return msgspec.structs.replace(known, models=self._models, lacks_desired=late is not None)
 
     @property
@@ -190,14 +211,16 @@ class MetadataTrust:
             threshold=director.threshold,
         )
 
-    def follow(self, expires_at_s: float | None, timestamp: int | None) -> None:
-        """Note what the desired state that was accepted last says of its time.
+    def follow(self, envelope: bytes, *, expires_at_s: float | None, timestamp: int | None) -> None:
+        """Note which desired state was accepted last, and what it says of its time.
 
         Args:
+            envelope: It, signed.
             expires_at_s: When it expires, seconds since 1970; None if it does not say.
             timestamp: The version of the timestamp that its controller had signed by then.
         """
         self._follows = (expires_at_s, timestamp)
+        self._order, self._ordered_by = envelope, self.director
 
     def later(self, name: str, version: str, sha256: str) -> str | None:
         """Return why a release may not be taken now, or None; it may be another time.
@@ -207,15 +230,17 @@ class MetadataTrust:
             version: Its version.
             sha256: Its digest.
         """
-        if sha256 in self._accepted:
-            return None
         clock = self._clocked()
         expires_at_s, timestamp = self._follows
-        why = not_fresh(self._trusted, clock) or not_timely(
-            expires_at_s=expires_at_s,
-            timestamp=timestamp,
-            known=self.versions.timestamp,
-            clock=clock,
+        why = (
+            not_fresh(self._trusted, clock)
+            or self._not_ordered()
+            or not_timely(
+                expires_at_s=expires_at_s,
+                timestamp=timestamp,
+                known=self._trusted.versions.timestamp if self._trusted is not None else 0,
+                clock=clock,
+            )
         )
         if why is None:
             self.want(name)
@@ -224,32 +249,64 @@ class MetadataTrust:
             self.on_missing()
         return why
 
-    def accept(self, sha256: str) -> None:
-        """Note that a package which may be taken is being installed: it stays believed.
+    def _not_ordered(self) -> str | None:
+        """Return why the desired state that is followed counts no more, or None."""
+        director = self.director
+        if not self._order or director == self._ordered_by:
+            return None
+        try:
+            self.unseal(self._order, role="director", payload_type=DESIRED_PAYLOAD_TYPE)
+        except FleetError:
+            return "who ordered it may order nothing any more: the device waits for a new order"
+        self._ordered_by = director
+        return None
+
+    def accept(self, sha256: str, stored: Collection[str]) -> None:
+        """Note that a package is put into service: it stays believed as long as it is here.
+
+        Args:
+            sha256: Its digest.
+            stored: The digests of all packages on this device.
 
         Raises:
             StorageError: It cannot be saved.
         """
         with self._lock:
-            if sha256 in self._accepted:
-                return
-            accepted = (*self._accepted, sha256)[-MAX_ACCEPTED:]
+            kept = (each for each in self._accepted if each != sha256 and each in stored)
+            accepted = (*kept, sha256)[-MAX_ACCEPTED:]
+            if accepted != self._accepted:
+                self._accepted_file.write(Accepted(digests=accepted))
+                self._accepted = accepted
+
+    def adopt(self, stored: Collection[str]) -> None:
+        """Believe what an agent with a trust file had installed, at the first start with metadata.
+
+        Args:
+            stored: The digests of all packages on this device.
+
+        Raises:
+            StorageError: It cannot be saved.
+        """
+        if not self._accepted_file.path.exists() and not self._accepted_file.was_damaged:
+            accepted = tuple(sorted(stored))[-MAX_ACCEPTED:]
             self._accepted_file.write(Accepted(digests=accepted))
             self._accepted = accepted
 
     def want(self, model: str) -> None:
-        """Take the releases of a model into what is known, if they are not."""
+        """Take the releases of a model that was ordered into what is known, if they are not."""
         with self._lock:
-            if model in self._models or len(self._models) >= MAX_MODELS:
-                return
-            self._models = (*self._models, model)
-            self._check()
+            if model not in self._models:
+                self._models = (*self._models, model)[-MAX_MODELS:]
+                self._check(self._models)
 
-    def receive(self, files: Iterable[MetadataFile]) -> bool:
+    def receive(self, files: Iterable[MetadataFile], *, now: bool = False) -> bool:
         """Check files that have come, and believe them if they are right.
+
+        Where much comes, the check waits for `tick`: each is a process.
 
         Args:
             files: As they came.
+            now: Check at once, whatever came before.
 
         Returns:
             Whether something newer is believed now.
@@ -262,8 +319,26 @@ class MetadataTrust:
             except FleetError as exc:
                 self._tell(exc.code, exc.message)
                 return False
-            self._check()
+            self._is_due = True
+            if now:
+                self._check(self._models)
+            else:
+                self.tick()
             return self._trusted != before
+
+    def tick(self) -> None:
+        """Check what has come, if that is due and not too much was checked of late."""
+        with self._lock:
+            if not self._is_due:
+                return
+            now_s = self._clock.monotonic_s()
+            refill = int((now_s - self._refilled_s) / CHECK_EVERY_S)
+            if refill > 0:
+                self._checks = min(self._checks + refill, CHECKS)
+                self._refilled_s = now_s
+            if self._checks > 0:
+                self._checks -= 1
+                self._check(self._models)
 
     def _listed(self, payload: bytes) -> bytes:
         """Return the index of a package if something vouches for it.
@@ -274,10 +349,15 @@ class MetadataTrust:
         index = index_from_bytes(payload)
         if index.digest in self._accepted:
             return payload
-        self.want(index.name)
-        if self._trusted is None or not self._trusted.lists(
-            index.name, index.version, index.digest
-        ):
+        named = (index.name, index.version, index.digest)
+        with self._lock:
+            # The name may be anybody's: it is remembered only if it is right.
+            if index.name not in self._models:
+                self._check((*self._models, index.name))
+            is_listed = self._trusted is not None and self._trusted.lists(*named)
+            if is_listed and index.name not in self._models:
+                self._models = (*self._models, index.name)[-MAX_MODELS:]
+        if not is_listed:
             raise SignatureError(
                 f"no trusted list has this package as {index.name}:{index.version}",
                 remedy="publish it with the key of its role; then the list comes to the device",
@@ -291,23 +371,32 @@ class MetadataTrust:
             WireFormatError: One has no possible name, or is too large.
             OSError: The storage failed.
         """
-        for file in files:
+        newest = {file.name: file for file in files}
+        if len(newest) > MAX_LISTS + MAX_ROOTS:
+            raise WireFormatError("more metadata has come at once than a device can need")
+        self._incoming.mkdir(mode=0o700, exist_ok=True)
+        for file in newest.values():
             role, version = parse_file_name(file.name)
             content = file.content.encode()
             if len(content) > MAX_FILE_BYTES or ((version or 0) > MAX_ROOTS and role == ROOT):
                 raise WireFormatError(f"the metadata {file.name} is too large")
-            name = file.name if role == ROOT else role
-            if role not in TOP_LEVEL and len([*self._incoming.iterdir()]) > MAX_LISTS + MAX_ROOTS:
+            if role not in TOP_LEVEL and len([*self._incoming.iterdir()]) > MAX_LISTS:
                 raise WireFormatError("more lists have come than a device can need")
-            write_atomic(self._incoming / f"{name}.json", content, mode=PRIVATE)
+            place = self._incoming / f"{role}.json"
+            if role == ROOT:
+                (self._incoming / "roots").mkdir(mode=0o700, exist_ok=True)
+                place = self._incoming / "roots" / f"{file.name}.json"
+            # It need not survive a power cut: what is believed is kept elsewhere.
+            place.write_bytes(content)
 
-    def _check(self) -> None:
-        """Let a process check what has come, and believe what it says."""
+    def _check(self, models: tuple[str, ...]) -> None:
+        """Let a process check what has come, and believe what it says of some models."""
+        self._is_due = False
         job = Job(
             root=str(self._root),
             trusted=str(self._metadata),
             incoming=str(self._incoming),
-            models=self._models,
+            models=models,
             floors=self._floors,
         )
         try:
@@ -324,6 +413,7 @@ class MetadataTrust:
         Raises:
             StorageError: It cannot be saved; what was believed before holds.
         """
+        self._lacks = outcome.trusted is None or bool(outcome.missing)
         if outcome.trusted is None:
             if outcome.code != "missing":  # then the rest may still come
                 self._tell(f"trust.{outcome.code}", outcome.fault)
@@ -332,16 +422,18 @@ class MetadataTrust:
             if outcome.floors != self._floors:
                 for file in self._floor_files:
                     file.write(outcome.floors)
-                self._floors = outcome.floors
+                self._floors, self._floor_since_s = outcome.floors, self._clock.monotonic_s()
             if outcome.trusted != self._trusted:
                 self._trusted_file.write(outcome.trusted)
                 self._announce(outcome.trusted)
                 self._trusted = outcome.trusted
-            if self._refused:
+            if outcome.fault:
+                self._tell(f"trust.{outcome.code}", outcome.fault)
+            elif self._refused:
                 self._refused = ""
                 self._events.event("trust", "the metadata that came now is trusted", {})
             self._clear()
-        if outcome.missing:
+        if self._lacks:
             self.on_missing()
 
     def _announce(self, trusted: Trusted) -> None:
@@ -368,9 +460,10 @@ class MetadataTrust:
             self._incoming.mkdir(mode=0o700, exist_ok=True)
 
     def _clocked(self) -> Clocked:
-        return Clocked(
-            now_s=self._clock.now_s(), floor_s=self._floors.time_s, grace_s=self._grace_s
-        )
+        # A clock that stands or lies far behind still tells how long this device has run.
+        ran_s = self._clock.monotonic_s() - self._floor_since_s
+        floor_s = self._floors.time_s + ran_s if self._floors.time_s else 0.0
+        return Clocked(now_s=self._clock.now_s(), floor_s=floor_s, grace_s=self._grace_s)
 
 
 def _read(file: SealedFile[K]) -> K | None:

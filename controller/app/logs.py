@@ -35,5 +35,5 @@ def configure_logging(level: int = logging.INFO) -> None:
     root = logging.getLogger()
     root.handlers[:] = [handler]
     root.setLevel(level)
-    for name in ("alembic", "uvicorn"):
+    for name in ("alembic", "tuf", "uvicorn"):
         logging.getLogger(name).setLevel(logging.WARNING)

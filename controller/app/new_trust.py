@@ -81,5 +81,6 @@ def first_metadata(
         home / SNAPSHOT_KEY_FILE: snapshot,
         home / TIMESTAMP_KEY_FILE: timestamp,
         home / ROOT_FILE: root,
+        offline / ROOT_FILE: root,
         home / FOLDER / AUTHORED_FILE: to_json(MetadataFiles(files=made.files())),
     }

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated
 
@@ -15,12 +16,15 @@ from controller.cli.output import write_json
 from controller.cli.signing import (
     DraftOption,
     KeysOption,
+    RootOption,
     SecretOption,
     finish,
     load_draft,
     needed,
     newest_files,
     open_keys,
+    open_private,
+    root_of,
     secret_of,
     send,
     sign_draft,
@@ -132,7 +136,10 @@ def key_show(
     text = str(public.keyval["public"])
     if public.keytype == "ed25519":
         text = base64.b64encode(bytes.fromhex(text)).decode()
-    write_fields((("key id", public.keyid), ("public key", text.strip())))
+    else:  # PEM without its frame: one line
+        text = "".join(line for line in text.splitlines() if not line.startswith("-"))
+    fields = (("key id", public.keyid), ("kind", public.scheme), ("public key", text))
+    write_fields(fields)
 
 
 def key_init(
@@ -174,7 +181,7 @@ def key_status(context: typer.Context, as_json: JsonOption = False) -> None:
     show_state(found)
 
 
-def key_rotate(
+def key_rotate(  # noqa: PLR0913, PLR0917 - one parameter for each option
     context: typer.Context,
     role: RoleArgument,
     to: NewKeysOption,
@@ -188,6 +195,7 @@ def key_rotate(
     keys: KeysOption = None,
     secret_file: SecretOption = None,
     draft: DraftOption = None,
+    root: RootOption = None,
 ) -> None:
     """Give a role a new key.
 
@@ -203,11 +211,12 @@ def key_rotate(
 
     added = [open_public(key, secret_of(secret_file)) for key in to]
     with connect(context) as api:
-        before = needed(api)
+        before = needed(api, root_of(context, root, keys))
         kept = {key.keyid for key in added}
         removed = [keyid for keyid in before.keys(role) if at_once and keyid not in kept]
     _change(
         context, role, added, removed, threshold, keys=keys, secret_file=secret_file, draft=draft,
+        to=to, root=root,
     )  # fmt: skip
 
 
@@ -222,6 +231,7 @@ def key_revoke(
     keys: KeysOption = None,
     secret_file: SecretOption = None,
     draft: DraftOption = None,
+    root: RootOption = None,
 ) -> None:
     """Take a key from a role: what it signs counts no more.
 
@@ -229,13 +239,20 @@ def key_revoke(
         fleet key revoke director 6f0c81d2
     """  # noqa: DOC501 - is the help text
     with connect(context) as api:
-        found = [name for name in needed(api).keys(role) if keyid and name.startswith(keyid)]
+        found = [
+            name
+            for name in needed(api, root_of(context, root, keys)).keys(role)
+            if keyid and name.startswith(keyid)
+        ]
     if len(found) != 1:
         raise ArgumentError(
             f"{len(found)} keys of {role} begin with {keyid!r}",
             remedy="`fleet key status` shows their names",
         )
-    _change(context, role, [], found, threshold, keys=keys, secret_file=secret_file, draft=draft)
+    _change(
+        context, role, [], found, threshold, keys=keys, secret_file=secret_file, draft=draft,
+        root=root,
+    )  # fmt: skip
 
 
 def key_delegate(
@@ -246,6 +263,7 @@ def key_delegate(
     keys: KeysOption = None,
     secret_file: SecretOption = None,
     draft: DraftOption = None,
+    root: RootOption = None,
 ) -> None:
     """Give the releases of one model a role of their own: only its keys list them from then on.
 
@@ -258,9 +276,9 @@ def key_delegate(
     from packager.package.signers import open_public
 
     added = tuple(open_public(key, secret_of(secret_file)) for key in to)
-    signers = open_keys(context, [*(keys or ()), *to] if keys else keys, secret_file)
+    signers = [*open_keys(context, keys, secret_file), *open_private(to, secret_file)]
     with connect(context) as api:
-        before = needed(api)
+        before = needed(api, root_of(context, root, keys))
         after = moved(before, model, RoleKeys(added, threshold or 1), SystemClock().now_s())
         _tell(finish(api, before, after, signers, draft))
 
@@ -276,11 +294,15 @@ def key_sign(
     keys: KeysOption = None,
     secret_file: SecretOption = None,
     draft: DraftOption = None,
+    root: RootOption = None,
+    yes: Annotated[
+        bool, typer.Option("--yes", help="Sign a draft without asking whether it is right.")
+    ] = False,
 ) -> None:
     """Sign a draft, or the file of a role as it is for another year.
 
-    A draft is signed without a controller: carry it to where the key is. `fleet key submit` sends
-    it when it is signed enough.
+    A draft is signed without a controller: carry it to where the key is. The command shows what it
+    changes, and asks. `fleet key submit` sends it when it is signed enough.
 
     Examples:
         fleet key sign root-4.draft --key /media/stick/root-2.key
@@ -291,11 +313,11 @@ def key_sign(
 
     signers = open_keys(context, keys, secret_file)
     if "." in what or "/" in what or Path(what).is_file():
-        sign_draft(Path(what), signers)
+        sign_draft(Path(what), signers, root_of(context, root, keys), is_agreed=yes)
         return
     now_s = SystemClock().now_s()
     with connect(context) as api:
-        before = needed(api)
+        before = needed(api, root_of(context, root, keys))
         after = with_stale(put(before, what, renewed(before, what, now_s)), now_s)
         _tell(finish(api, before, after, signers, draft))
 
@@ -331,14 +353,14 @@ def key_submit(
     """  # noqa: DOC501 - is the help text
     from controller.metadata.signing import lacking
 
-    _, after = load_draft(draft)
+    before, after = load_draft(draft)
     if missing := lacking(after):
         told = ", ".join(f"{role} {s.valid} of {s.needed}" for role, s in missing.items())
         raise ArgumentError(
             f"{draft} is not signed enough: {told}", remedy=f"fleet key sign {draft} --key KEY"
         )
     with connect(context) as api:
-        show_state(send(api, needed(api), after))
+        show_state(send(api, before, after))
 
 
 def key_export(
@@ -355,7 +377,6 @@ def key_export(
     from wire.metadata import MetadataFiles
 
     with connect(context) as api:
-        needed(api)
         files = newest_files(api)
     try:
         write_atomic(to, to_json(MetadataFiles(files=files)), mode=PUBLIC)
@@ -382,7 +403,7 @@ def show_state(state: MetadataState) -> None:
     write_table(("ROLE", "VERSION", "EXPIRES", "SIGN", "RELEASES", "KEYS"), rows)
 
 
-def _change(
+def _change(  # noqa: PLR0913 - one parameter for each option
     context: typer.Context,
     role: str,
     added: list,  # type: ignore[type-arg]
@@ -392,16 +413,18 @@ def _change(
     keys: list[str] | None,
     secret_file: Path | None,
     draft: Path | None,
+    to: Sequence[str] = (),
+    root: Path | None = None,
 ) -> None:
     """Change who may sign a role, and sign that."""
     from controller.metadata.edit import put, with_keys
     from controller.metadata.signing import with_stale
     from wire.trust.roles import ROOT, TARGETS, TOP_LEVEL
 
-    signers = open_keys(context, keys, secret_file)
+    signers = [*open_keys(context, keys, secret_file), *open_private(to, secret_file)]
     now_s = SystemClock().now_s()
     with connect(context) as api:
-        before = needed(api)
+        before = needed(api, root_of(context, root, keys))
         document = with_keys(before, role, now_s, add=added, remove=removed, threshold=threshold)
         after = put(before, ROOT if role in TOP_LEVEL else TARGETS, document)
         _tell(finish(api, before, with_stale(after, now_s), signers, draft))

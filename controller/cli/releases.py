@@ -18,10 +18,13 @@ from controller.cli.registries import CaFileOption, ClearTextOption, fetched
 from controller.cli.signing import (
     DraftOption,
     KeysOption,
+    RootOption,
     SecretOption,
+    check_root,
     current,
     finish,
     open_keys,
+    root_of,
 )
 from controller.schemas import Release, ReleaseRequest, RunningDevice
 from wire.clock import SystemClock
@@ -54,6 +57,7 @@ class Signing(NamedTuple):
     keys: Sequence[str] | None = None
     secret_file: Path | None = None
     draft: Path | None = None
+    root: Path | None = None
 
 
 class PackageFile(NamedTuple):
@@ -86,6 +90,7 @@ def release_publish(  # noqa: PLR0913, PLR0917 - one parameter for each option
     keys: KeysOption = None,
     secret_file: SecretOption = None,
     draft: DraftOption = None,
+    root: RootOption = None,
     as_json: JsonOption = False,
     trust: Annotated[
         Path | None,
@@ -108,7 +113,7 @@ def release_publish(  # noqa: PLR0913, PLR0917 - one parameter for each option
         fleet release publish detector-1.0.0 --key release.key
         fleet release publish oci://registry.example/team/detector:1.0.0
     """
-    signing = Signing(keys, secret_file, draft)
+    signing = Signing(keys, secret_file, draft, root)
     if package.lower().startswith("oci:"):
         with fetched(
             context, package, trust, registry_ca_file, clear_text=registry_clear_text
@@ -160,6 +165,7 @@ def _listing(
     before = current(api)
     if before is None:
         return None
+    check_root(before, root_of(context, signing.root, signing.keys))
     from controller.metadata.edit import with_release
     from packager.package.content import directory_content, index_of
 
@@ -281,6 +287,7 @@ def release_revoke(
     keys: KeysOption = None,
     secret_file: SecretOption = None,
     draft: DraftOption = None,
+    root: RootOption = None,
     as_json: JsonOption = False,
 ) -> None:
     """Forbid further rollouts of a release, and say which devices run it.
@@ -294,7 +301,7 @@ def release_revoke(
     """
     with connect(context) as api:
         found = api.send("POST", f"/v1/releases/{segment(release)}/revoke", Release)
-        _unlist(context, api, found, Signing(keys, secret_file, draft))
+        _unlist(context, api, found, Signing(keys, secret_file, draft, root))
     if as_json:
         write_json(found)
         return
@@ -311,6 +318,7 @@ def _unlist(context: typer.Context, api: ApiClient, release: Release, signing: S
     before = current(api)
     if before is None:
         return
+    check_root(before, root_of(context, signing.root, signing.keys))
     from controller.metadata.edit import put, without_release
 
     found = without_release(before, release.name, release.version, SystemClock().now_s())

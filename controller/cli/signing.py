@@ -7,6 +7,7 @@ Rules:
 
 from __future__ import annotations
 
+import contextlib
 import getpass
 import os
 import sys
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
     from wire.messages import MetadataFile
 
 MAX_SECRET_BYTES = 4096
+MAX_ROOT_BYTES = 256 * 1024
 
 KeysOption = Annotated[
     list[str] | None,
@@ -49,6 +51,16 @@ SecretOption = Annotated[
         metavar="FILE",
         envvar="FLEET_PASSPHRASE_FILE",
         help="The passphrase or PIN of the keys, on one line. The default is to ask for it.",
+    ),
+]
+RootOption = Annotated[
+    Path | None,
+    typer.Option(
+        "--root",
+        metavar="FILE",
+        envvar="FLEET_ROOT",
+        help="A root of the fleet that you trust; the default is root.json beside the key or in "
+        "the controller's directory.",
     ),
 ]
 DraftOption = Annotated[
@@ -91,18 +103,68 @@ def newest_files(api: ApiClient) -> tuple[MetadataFile, ...]:
     return tuple(MetadataFile(name=name, content=text) for name, text in found.files.items())
 
 
-def needed(api: ApiClient) -> Authored:
-    """Return what people have signed of the fleet's metadata.
+def needed(api: ApiClient, root: Path | None) -> Authored:
+    """Return what people have signed of the fleet's metadata, beginning with a root that is known.
+
+    Args:
+        api: The controller: it may show whatever it wants.
+        root: A root of this fleet, of any version; see `root_of`.
 
     Raises:
-        ArgumentError: The fleet has none.
+        ArgumentError: The fleet has none, or what is shown is not of that root.
     """
     if (found := current(api)) is None:
         raise ArgumentError(
             "this fleet has no trusted metadata",
             remedy="make it with `fleet key init DIR`, DIR being the controller's directory",
         )
+    check_root(found, root)
     return found
+
+
+def check_root(metadata: Authored, root: Path | None) -> None:
+    """Insist that metadata follows a root that is known: else its keys could be anybody's.
+
+    Raises:
+        ArgumentError: It does not, or no root is known.
+    """
+    if root is None:
+        raise ArgumentError(
+            "nothing says which fleet this is: what a controller shows may be a thief's",
+            remedy="add --root FILE: the root.json that `fleet init` made",
+        )
+    try:
+        with open_file(root) as file:
+            known = file.read(MAX_ROOT_BYTES)
+    except OSError as exc:
+        raise ArgumentError(
+            f"cannot read {root}: {(exc.strerror or str(exc)).lower()}",
+            remedy="name the root.json that `fleet init` made with --root FILE",
+        ) from exc
+    if known not in metadata.roots:
+        raise ArgumentError(
+            f"the metadata does not follow {root}: it is another fleet's, or somebody changed it",
+            remedy="sign nothing; compare with the root.json of a device",
+        )
+
+
+def root_of(context: typer.Context, root: Path | None, keys: Sequence[str] | None) -> Path | None:
+    """Return the root that is known: as given, else beside a key, else of the directory.
+
+    Args:
+        context: Says where the controller's directory is.
+        root: As given.
+        keys: The keys, as given.
+    """
+    from controller.app.home import ROOT_FILE, offline_directory
+
+    if root is not None:
+        return root
+    places = [Path(key.removeprefix("file:")).parent for key in keys or ()]
+    home = home_of(context)
+    if home is not None:
+        places += [offline_directory(home), home]
+    return next((place / ROOT_FILE for place in places if (place / ROOT_FILE).exists()), None)
 
 
 def open_keys(
@@ -125,6 +187,23 @@ def open_keys(
 
     secret = secret_of(secret_file)
     return [open_signer(key, secret) for key in keys or _beside(context)]
+
+
+def open_private(keys: Sequence[str], secret_file: Path | None) -> list[KeySigner]:
+    """Open those of some new keys whose private half is here: they sign what is theirs at once.
+
+    Args:
+        keys: As given: keys, or files with public halves.
+        secret_file: Has their passphrase or PIN.
+    """
+    from packager.errors import KeyFileError
+    from packager.package.signers import open_signer
+
+    found: list[KeySigner] = []
+    for key in keys:
+        with contextlib.suppress(KeyFileError):
+            found.append(open_signer(key, secret_of(secret_file)))
+    return found
 
 
 def secret_of(secret_file: Path | None) -> Callable[[str], str]:
@@ -205,12 +284,16 @@ def send(
     return state
 
 
-def sign_draft(path: Path, signers: Sequence[KeySigner]) -> None:
-    """Add signatures to a draft.
+def sign_draft(
+    path: Path, signers: Sequence[KeySigner], root: Path | None, *, is_agreed: bool
+) -> None:
+    """Add signatures to a draft, after showing what it changes.
 
     Args:
         path: The draft.
         signers: The keys at hand.
+        root: A root of the fleet that is known.
+        is_agreed: Whether nobody is asked.
 
     Raises:
         ArgumentError: No key at hand adds anything, or it cannot be written.
@@ -220,9 +303,12 @@ def sign_draft(path: Path, signers: Sequence[KeySigner]) -> None:
     from controller.metadata.signing import lacking, signed
 
     before, after = load_draft(path)
+    check_root(before, root)
     for line in difference(before, after):
         remark(line)
     missing = lacking(after)
+    if missing and not is_agreed:
+        _ask()
     if missing and (made := signed(after, signers)) == after:
         names = ", ".join(signer.public_key.keyid[:16] for signer in signers) or "no key"
         raise ArgumentError(
@@ -277,6 +363,20 @@ def load_draft(path: Path) -> tuple[Authored, Authored]:
         return read_draft(data)
     except FleetError as exc:
         raise ArgumentError(f"{path}: {exc.message}", remedy=exc.remedy) from exc
+
+
+def _ask() -> None:
+    """Ask whether to sign.
+
+    Raises:
+        ArgumentError: The answer is no, or nobody can be asked.
+    """
+    if not sys.stdin.isatty():
+        raise ArgumentError(
+            "nobody can be asked whether this is right", remedy="read it, and add --yes"
+        )
+    if not typer.confirm("sign this?", err=True):
+        raise ArgumentError("nothing was signed")
 
 
 def _told(missing: Mapping[str, Signatures]) -> str:

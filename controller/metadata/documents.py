@@ -34,6 +34,7 @@ from wire.trust.roles import (
     SNAPSHOT,
     TARGETS,
     TIMESTAMP,
+    is_role,
 )
 
 T = TypeVar("T", Root, Snapshot, Targets, Timestamp)
@@ -41,6 +42,10 @@ T = TypeVar("T", Root, Snapshot, Targets, Timestamp)
 Document: TypeAlias = Metadata[Any]
 """A file of metadata of any type."""
 
+AHEAD_S: Final = 2 * 86_400.0
+"""How far a version may lie ahead, which is a time: nobody can take all that come after."""
+
+LONGEST_S: Final = 2 * 366 * 86_400.0
 AGAIN: Final = "take the newest metadata with `fleet key export`, and change that"
 
 
@@ -233,12 +238,42 @@ def check(metadata: Authored) -> None:
                 remedy=f"sign it with a key of the role {role}: fleet key sign FILE --key KEY",
             )
     for role, listed in metadata.lists.items():
+        if listed.signed.delegations is not None:
+            raise MetadataError(f"the list {role} delegates, which devices do not follow")
         for path in listed.signed.targets:
             if metadata.role_of(path) != role:
                 raise MetadataError(
                     f"{role} lists {path}, which is for another role to list",
                     remedy="sign the list without it",
                 )
+
+
+def check_ends(before: Authored, after: Authored, now_s: float) -> None:
+    """Insist that what is new has not ended, ends within two years and is of today.
+
+    Args:
+        before: What held.
+        after: What shall hold.
+        now_s: Wall time.
+
+    Raises:
+        MetadataError: A file does not.
+    """
+    for role in (ROOT, TARGETS, *after.lists):
+        document = after.document(role)
+        if (role == ROOT or role in before.content) and document is before.document(role):
+            continue
+        rest_s = document.signed.expires.timestamp() - now_s
+        if role != ROOT and document.signed.version > now_s + AHEAD_S:
+            raise MetadataError(
+                f"version {document.signed.version} of {role} lies in the future",
+                remedy="versions are seconds since 1970: set the clock of who signs right",
+            )
+        if not 0 < rest_s <= LONGEST_S:
+            raise MetadataError(
+                f"{role} would end on {document.signed.expires:%Y-%m-%d}",
+                remedy="sign it with an end within the next two years",
+            )
 
 
 def expiry(now_s: float, life_s: float) -> dt.datetime:
@@ -325,7 +360,16 @@ def _check_delegations(metadata: Authored) -> None:
     for needed in (DIRECTOR, RELEASES):
         if needed not in roles:
             raise MetadataError(f"the targets name no keys of the role {needed}")
+    for single in (SNAPSHOT, TIMESTAMP, DIRECTOR):
+        if metadata.threshold(single) != 1:
+            raise MetadataError(
+                f"{single} would need {metadata.threshold(single)} signatures, and the controller "
+                "has one key for it",
+                remedy=f"let one key sign {single}: --threshold 1",
+            )
     for name, role in roles.items():
+        if name != DIRECTOR and not is_role(name):
+            raise MetadataError(f"{name[:64]!r} is no name of a role")
         if not 1 <= role.threshold <= len(role.keyids):
             raise MetadataError(
                 f"{name} needs {role.threshold} signatures and has {len(role.keyids)} keys"

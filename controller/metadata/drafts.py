@@ -8,6 +8,7 @@ Rules:
 
 from __future__ import annotations
 
+import datetime as dt
 from dataclasses import replace
 
 import msgspec
@@ -26,6 +27,9 @@ from wire.trust.roles import ROOT
 
 MAX_DRAFT_BYTES = 64 * 1024 * 1024
 SHOWN_DIGITS = 16
+FIRST_TIME = 1_000_000_000
+"""A smaller version counts from one."""
+
 SHOWN_RELEASES = 10
 
 
@@ -99,14 +103,25 @@ def _changed(before: Authored, after: Authored) -> list[str]:
 def _versions(role: str, before: Authored, after: Authored) -> str:
     new = after.document(role).signed
     is_known = role == ROOT or role in before.content
-    old = before.document(role).signed.version if is_known else "none"
-    return f"{role}: version {old} -> {new.version}, expires {new.expires:%Y-%m-%d}"
+    old = _version(role, before.document(role).signed.version) if is_known else "none"
+    return f"{role}: version {old} -> {_version(role, new.version)}, expires {new.expires:%Y-%m-%d}"
+
+
+def _version(role: str, version: int) -> str:
+    """Return a version, and when it was signed if it is a time."""
+    if role == ROOT or version < FIRST_TIME:
+        return str(version)
+    return f"{version} of {dt.datetime.fromtimestamp(version, dt.UTC):%Y-%m-%d %H:%M} UTC"
 
 
 def _keys(role: str, before: Authored, after: Authored) -> list[str]:
     old = before.keys(role) if role in before.roles() else {}
     new = after.keys(role) if role in after.roles() else {}
-    lines = [f"{role}: adds key {keyid[:SHOWN_DIGITS]}" for keyid in new if keyid not in old]
+    lines = [
+        f"{role}: adds key {keyid[:SHOWN_DIGITS]} ({key.scheme})"
+        for keyid, key in new.items()
+        if keyid not in old
+    ]
     lines += [f"{role}: takes key {keyid[:SHOWN_DIGITS]}" for keyid in old if keyid not in new]
     if not new:
         return [*lines, f"{role}: is no role any more"]

@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from controller.domain.faults import Faults
-from controller.metadata.documents import Authored, changed, check
+from controller.metadata.documents import Authored, changed, check, check_ends
 from controller.metadata.edit import WARN_S
 from controller.metadata.errors import MetadataError
 from controller.metadata.online import Online, OnlineSigner, sign_online
@@ -172,6 +172,7 @@ class FleetMetadata:
         with self._lock:
             after = changed(self._authored, files)
             check(after)
+            check_ends(self._authored, after, self._clock.now_s())
             if after.files() != self._authored.files():
                 self._store.keep_authored(after)
                 self._authored = after
@@ -193,9 +194,11 @@ class FleetMetadata:
         now_s = self._clock.now_s()
         with self._lock:
             online = self._online
+            # A life that was set shorter since counts, too.
+            longest_s = self._lives.timestamp_s + 1.0
             if (
                 online is not None
-                and online.expires_at_s - now_s > self._due_s
+                and self._due_s < online.expires_at_s - now_s <= longest_s
                 and _fits(online, self._authored)
             ):
                 return
@@ -322,6 +325,16 @@ class FleetMetadata:
 
     def _note_behind(self, versions: MetadataVersions) -> None:
         authored = self._authored
+        if versions.root > authored.root.signed.version and self._behind.is_first(
+            ROOT, self._clock.monotonic_s()
+        ):
+            _log.error(
+                "devices trust version %d of the root, and this controller has %d: it was restored "
+                "from before a change of keys, and they believe nothing of it. Restore a newer "
+                "backup; do not sign another root",
+                versions.root,
+                authored.root.signed.version,
+            )
         told = {TARGETS: versions.targets, **versions.roles}
         for role in (TARGETS, *authored.lists):
             if told.get(role, 0) > authored.document(role).signed.version and self._behind.is_first(

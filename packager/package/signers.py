@@ -52,6 +52,7 @@ MAX_KEY_BYTES: Final = 64 * 1024
 KINDS: Final = ("ed25519", "ecdsa")
 _OTHERS: Final = stat.S_IRWXG | stat.S_IRWXO
 _PEM: Final = b"-----BEGIN "
+_PUBLIC: Final = b"-----BEGIN PUBLIC KEY"
 _NAME_A_KEY: Final = "name a key of `fleet key generate`"
 
 KeySigner: TypeAlias = Signer
@@ -153,7 +154,7 @@ def open_public(where: str, secret: Secret) -> Key:
     """
     if where.partition(":")[0] not in _SERVICES:
         content = _content(Path(where.removeprefix("file:")))[0]
-        if content.startswith(b"-----BEGIN PUBLIC KEY"):
+        if content.startswith(_PUBLIC):
             try:
                 return _named(SSlibKey.from_crypto(load_pem_public_key(content)))
             except ValueError as exc:
@@ -172,6 +173,12 @@ def public_pem(key: Key) -> bytes:
 
 def _from_file(path: Path, secret: Secret) -> Signer:
     content, mode = _content(path)
+    if content.startswith(_PUBLIC):
+        raise KeyFileError(
+            f"{path} is the public half of a key", remedy="signing needs the private one"
+        )
+    if len(content) != SEED_BYTES and not content.startswith(_PEM):
+        raise KeyFileError(f"{path} is not a signing key", remedy=_NAME_A_KEY)
     if mode & _OTHERS:
         raise KeyFileError(
             f"{path} can be read by others (mode {mode:04o})",
@@ -180,13 +187,11 @@ def _from_file(path: Path, secret: Secret) -> Signer:
     try:
         if len(content) == SEED_BYTES:
             key: Any = ed25519.Ed25519PrivateKey.from_private_bytes(content)
-        elif content.startswith(_PEM):
+        else:
             is_locked = b"ENCRYPTED" in content.partition(b"\n")[0]
             key = load_pem_private_key(
                 content, secret(f"passphrase of {path}").encode() if is_locked else None
             )
-        else:
-            raise KeyFileError(f"{path} is not a signing key", remedy=_NAME_A_KEY)
         return CryptoSigner(key, _named(SSlibKey.from_crypto(key.public_key())))
     except (ValueError, TypeError) as exc:
         raise KeyFileError(

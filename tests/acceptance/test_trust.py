@@ -73,10 +73,10 @@ def test_keys_change_while_the_fleet_goes_on(stack: Stack, device: StackDevice) 
     offline = offline_directory(stack.home)
 
     # Who lists releases: the new key beside the old one, then the old one goes.
+    old = keyid(stack, "releases")
     new = stack.home.parent / "release-2.key"
     generate_key(new)
     stack.ok("key", "rotate", "releases", "--to", str(new))
-    old = keyid(stack, "releases")
     refused = stack.fleet(
         "key", "revoke", "releases", old[:12], "--key", str(offline / "targets.key")
     )
@@ -104,7 +104,7 @@ def test_keys_change_while_the_fleet_goes_on(stack: Stack, device: StackDevice) 
     assert (done.code, "root has 1 of 2 signatures" in done.out) == (0, True)
     early = stack.fleet("key", "submit", str(draft))
     assert early.code == 2
-    signed = fleet_here("key", "sign", str(draft), "--key", str(offline / "root-3.key"))
+    signed = fleet_here("key", "sign", str(draft), "--yes", "--key", str(offline / "root-3.key"))
     assert signed.code == 0, signed.err
     stack.stop()
     (stack.home / "keys" / "timestamp-2.key").replace(timestamp)

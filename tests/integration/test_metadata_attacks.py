@@ -12,16 +12,20 @@ from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 
 import pytest
+from tuf.api.metadata import DelegatedRole, Delegations
 
-from agent.trust.keeper import MetadataTrust
+from agent.trust.keeper import CHECK_EVERY_S, MetadataTrust
+from tests.simulators.agent_process import null_package
 from tests.simulators.clock import FakeClock
-from tests.simulators.repository import DAY_S, Repository, altered, file_of
+from tests.simulators.packages import SignedPackage
+from tests.simulators.repository import DAY_S, Repository, altered, file_of, in_future
 from wire.clock import SystemClock
 from wire.errors import SignatureError
 from wire.messages import DESIRED_PAYLOAD_TYPE, MetadataFile
-from wire.metadata import MAX_FILE_BYTES
+from wire.metadata import MAX_FILE_BYTES, parse_file_name
+from wire.package.index import PAYLOAD_TYPE
 from wire.trust.envelope import SigningKey, seal
-from wire.trust.roles import DIRECTOR, RELEASES, ROOT, SNAPSHOT, TARGETS, TIMESTAMP
+from wire.trust.roles import DIRECTOR, ISSUED_FIELD, RELEASES, ROOT, SNAPSHOT, TARGETS, TIMESTAMP
 
 DIGESTS = {version: secrets.token_hex(32) for version in ("1.0.0", "2.0.0", "3.0.0")}
 
@@ -71,7 +75,8 @@ class Device:
         self.trust.want("digits")
 
     def hear(self, files: Iterable[MetadataFile]) -> bool:
-        """Receive files."""
+        """Receive files, after so much time that their check is not put off."""
+        self.clock.advance(CHECK_EVERY_S)
         return self.trust.receive(files)
 
     def may_take(self, version: str) -> bool:
@@ -111,10 +116,9 @@ def test_arbitrary_installation(device: Device, fleet: Repository) -> None:
     forged = altered(fleet.authored.lists[RELEASES])
     foreign.sign(forged, RELEASES)
     files = [f for f in fleet.files() if not f.name.endswith(RELEASES)]
-    assert not device.hear([*files, file_of(RELEASES, forged)])
+    device.hear([*files, file_of(RELEASES, forged)])
     assert not device.may_take("2.0.0")
-    assert device.may_take("1.0.0")
-    assert device.events.codes[-1] == "trust.unsigned"
+    assert device.events.codes[-1] == "trust.list"
 
 
 def test_arbitrary_installation_by_one_role_for_another(device: Device, fleet: Repository) -> None:
@@ -216,11 +220,12 @@ def test_indefinite_freeze_with_a_clock_that_is_set_back(device: Device, fleet: 
     assert device.hear(fleet.files())
     assert device.may_take("1.0.0")
     # Five days have gone, as the device now knows: what had ended by then is not believed, although
-    # its own clock says that it is young. Floors do not tell: other keys have signed.
-    fleet.now_s -= 4 * DAY_S
-    fleet.rotate(TIMESTAMP)
-    fleet.renew(fresh=True)
-    assert not device.hear(fleet.files())
+    # its own clock says that it is young, and whatever version it has.
+    timestamp = altered(fleet.online.timestamp, version=fleet.online.timestamp.signed.version + 1)
+    timestamp.signed.expires = in_future(3)
+    timestamp.signed.unrecognized_fields[ISSUED_FIELD] -= 3 * int(DAY_S)
+    fleet.sign(timestamp, TIMESTAMP)
+    assert not device.hear([file_of(TIMESTAMP, timestamp)])
     assert device.events.codes[-1] == "trust.expired"
 
 
@@ -406,13 +411,173 @@ def test_grace_lets_a_site_without_a_network_go_on(device: Device, fleet: Reposi
 def test_what_was_installed_goes_on_whatever_becomes_of_its_list(
     device: Device, fleet: Repository
 ) -> None:
-    device.trust.accept(DIGESTS["1.0.0"])
+    made = null_package("1.0.0")
+    fleet.list_package(null_package("2.0.0", name="other"))
+    with pytest.raises(SignatureError):
+        opened(device, made)
     fleet.unlist("digits", "1.0.0")
-    device.hear(fleet.files())
-    assert device.may_take("1.0.0")
+    fleet.list_package(made)
+    assert device.hear(fleet.files())
+    assert opened(device, made)
+    device.trust.accept(made.digest, {made.digest})
+    fleet.unlist("digits", "1.0.0")
+    assert device.hear(fleet.files())
     device.clock.advance(30 * DAY_S)
+    for _ in range(2):
+        assert opened(device, made)
+        # But it is not taken anew.
+        assert device.trust.later("digits", "1.0.0", made.digest) is not None
+        device.start()
+    # When it is gone from the disk, it is forgotten.
+    device.trust.accept("f" * 64, {"f" * 64})
+    with pytest.raises(SignatureError):
+        opened(device, made)
+
+
+def test_a_device_that_had_a_trust_file_goes_on_with_what_it_has(
+    device: Device, fleet: Repository
+) -> None:
+    made = null_package("7.0.0")
+    device.trust.adopt({made.digest})
+    assert opened(device, made)
     device.start()
+    other = null_package("8.0.0")
+    device.trust.adopt({other.digest})
+    with pytest.raises(SignatureError):
+        opened(device, other)
+    assert device.hear(fleet.files()) is False
+
+
+def test_a_time_that_a_thief_claims_goes_with_his_key(device: Device, fleet: Repository) -> None:
+    timestamp = altered(fleet.online.timestamp, version=fleet.online.timestamp.signed.version + 1)
+    timestamp.signed.expires = in_future(40 * 365)
+    timestamp.signed.unrecognized_fields[ISSUED_FIELD] = int(in_future(30 * 365).timestamp())
+    fleet.sign(timestamp, TIMESTAMP)
+    device.hear([file_of(TIMESTAMP, timestamp)])
+    assert not device.may_take("1.0.0")
+    fleet.rotate(TIMESTAMP)
+    fleet.rotate(SNAPSHOT)
+    fleet.renew(fresh=True)
+    assert device.hear(fleet.files())
     assert device.may_take("1.0.0")
+
+
+@pytest.mark.parametrize("issued", ["1e15", 2**62, -1, None, [1], "nan", True])
+def test_an_impossible_time_is_refused(device: Device, fleet: Repository, issued: object) -> None:
+    timestamp = altered(fleet.online.timestamp, version=fleet.online.timestamp.signed.version + 1)
+    timestamp.signed.unrecognized_fields[ISSUED_FIELD] = issued
+    fleet.sign(timestamp, TIMESTAMP)
+    assert not device.hear([file_of(TIMESTAMP, timestamp)])
+    assert device.events.codes[-1] == "trust.malformed"
+    assert device.may_take("1.0.0")
+
+
+@pytest.mark.parametrize(
+    "name", ["targets.json", "snapshot.json", "timestamp.json", "releases.json", "root.json"]
+)
+@pytest.mark.parametrize("how", ["damaged", "lost"])
+def test_a_file_that_is_damaged_or_lost_comes_again(
+    device: Device, fleet: Repository, name: str, how: str
+) -> None:
+    asked: list[int] = []
+    device.trust.on_missing = lambda: asked.append(1)
+    path = device.path / "trust" / "metadata" / name
+    path.unlink()
+    if how == "damaged":
+        path.write_bytes(b"\0" * 64)
+    fleet.now_s += 60
+    fleet.renew()
+    for _ in range(2):
+        asked.clear()
+        has = device.trust.versions
+        known = {ROOT: has.root, TARGETS: has.targets, SNAPSHOT: has.snapshot, **has.roles}
+        newer = [
+            file
+            for file in fleet.files()
+            if (version := parse_file_name(file.name)[1]) is None
+            or version > known.get(file.name.partition(".")[2], 0)
+        ]
+        device.hear(newer)
+        if not asked:
+            break
+    assert device.trust.refused == ""
+    assert device.may_take("1.0.0")
+    fleet.list("digits", "2.0.0", DIGESTS["2.0.0"])
+    assert device.hear(fleet.files())
+    assert device.may_take("2.0.0")
+
+
+def test_names_that_nobody_vouches_for_are_forgotten(device: Device, fleet: Repository) -> None:
+    for number in range(70):
+        device.trust.want(f"model-{number}")
+    with pytest.raises(SignatureError):
+        opened(device, null_package("1.0.0", name="desired"))
+    fleet.list("other", "1.0.0", DIGESTS["3.0.0"])
+    assert device.hear(fleet.files())
+    assert device.trust.later("other", "1.0.0", DIGESTS["3.0.0"]) is None
+    assert device.may_take("1.0.0")
+
+
+@pytest.mark.parametrize("fault", ["ended", "delegates"])
+def test_one_list_that_cannot_be_believed_keeps_nothing_else_away(
+    device: Device, fleet: Repository, fault: str
+) -> None:
+    thief = fleet.director
+    fleet.list("digits", "2.0.0", DIGESTS["2.0.0"])
+    fleet.rotate(DIRECTOR)
+    listed = altered(fleet.authored.lists[RELEASES])
+    if fault == "ended":
+        listed.signed.expires = in_future(-1)
+    else:
+        keyid, key = next(iter(fleet.authored.keys(RELEASES).items()))
+        nobody = DelegatedRole("nobody", [keyid], 1, terminating=False, paths=["*/*"])
+        listed.signed.delegations = Delegations({keyid: key}, {"nobody": nobody})
+    fleet.sign(listed, RELEASES)
+    device.hear(
+        [*(f for f in fleet.files() if not f.name.endswith(RELEASES)), file_of(RELEASES, listed)]
+    )
+    with pytest.raises(SignatureError):
+        device.trust.unseal(
+            seal(b"{}", payload_type=DESIRED_PAYLOAD_TYPE, keys=[thief]),
+            role="director",
+            payload_type=DESIRED_PAYLOAD_TYPE,
+        )
+    assert not device.may_take("2.0.0")
+    assert device.events.codes[-1] in {"trust.list", None}
+
+
+def test_a_freeze_is_seen_by_a_clock_that_lies_in_the_past(
+    device: Device, fleet: Repository
+) -> None:
+    device.clock.correct(-5 * 365 * DAY_S)
+    assert device.may_take("1.0.0")
+    device.clock.advance(2 * DAY_S)
+    assert not device.may_take("1.0.0")
+
+
+def test_a_flood_of_metadata_starts_few_checks(device: Device, fleet: Repository) -> None:
+    fleet.list("digits", "2.0.0", DIGESTS["2.0.0"])
+    many = [MetadataFile(name=TIMESTAMP, content="")] * 7000
+    device.hear([*many, *fleet.files()])
+    assert device.may_take("2.0.0")
+    results = device.path / "trust" / "job.result"
+    for _ in range(40):
+        device.trust.receive([MetadataFile(name=TIMESTAMP, content="{}")])
+    before = results.stat().st_mtime_ns
+    for _ in range(40):
+        device.trust.receive([MetadataFile(name=TIMESTAMP, content="{}")])
+    assert results.stat().st_mtime_ns == before
+    fleet.list("digits", "3.0.0", DIGESTS["3.0.0"])
+    device.trust.receive(fleet.files())
+    device.clock.advance(CHECK_EVERY_S)
+    device.trust.tick()
+    assert device.may_take("3.0.0")
+
+
+def opened(device: Device, made: SignedPackage) -> bool:
+    """Open the index of a package as an agent does that loads it."""
+    device.trust.unseal(made.envelope, role="release", payload_type=PAYLOAD_TYPE)
+    return True
 
 
 def _newer(fleet: Repository) -> tuple[MetadataFile, ...]:

@@ -32,8 +32,9 @@ TIMESTAMP: Final = "timestamp"
 TOP_LEVEL: Final = (ROOT, TARGETS, SNAPSHOT, TIMESTAMP)
 
 DIRECTOR: Final = "director"
-DIRECTOR_PATHS: Final = "desired/*"
-"""The name space of desired states, which are signed, but are no targets."""
+DIRECTOR_PATHS: Final = "DESIRED/*"
+"""The name space of desired states, which are signed, but are no targets. No name of a release has
+capitals."""
 
 RELEASES: Final = "releases"
 ALL_RELEASES: Final = "*/*"
@@ -49,6 +50,7 @@ ISSUED_FIELD: Final = "x-edgefleet-issued-s"
 ED25519: Final = "ed25519"
 """The only kind of keys that sign desired states: what checks them is small."""
 
+_NOT_LISTS: Final = frozenset({*TOP_LEVEL, DIRECTOR})
 _ROLE: Final = re.compile(r"[a-z0-9][a-z0-9._-]{0,62}")
 
 
@@ -63,5 +65,8 @@ def model_paths(name: str) -> str:
 
 
 def is_role(name: str) -> bool:
-    """Tell whether a text can be the name of a role; it is then safe in a file name."""
-    return _ROLE.fullmatch(name) is not None
+    """Tell whether a text can be the name of a role that lists releases.
+
+    It is then safe in a file name, and its files have other names than those of the top roles.
+    """
+    return _ROLE.fullmatch(name) is not None and name.rpartition(".")[2] not in _NOT_LISTS

@@ -30,7 +30,7 @@ def test_the_controller_is_told_what_was_refused_and_why() -> None:
     (refusal,) = rig.told
     assert (refusal.device, refusal.sha256) == ("dev-1", sha256_hex(b"an envelope"))
     assert refusal.error_code == "wire.signature"
-    assert "trust file" in refusal.detail
+    assert "no director that the device trusts" in refusal.detail
     assert rig.refusals.last == refusal.detail
     rig.refusals.accepted()
     assert rig.refusals.last == ""

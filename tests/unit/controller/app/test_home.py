@@ -14,7 +14,7 @@ from controller.broker.errors import HomeError
 from controller.config import load_config, read_api_token, read_director_key, read_trust
 from controller.errors import SettingsError
 
-OFFLINE = {"release.key", "targets.key", "root-1.key", "root-2.key", "root-3.key"}
+OFFLINE = {"release.key", "root.json", "targets.key", "root-1.key", "root-2.key", "root-3.key"}
 
 
 def mode(path: Path) -> int:
@@ -31,7 +31,7 @@ def test_everything_in_it_is_private_but_what_devices_get(tmp_path: Path) -> Non
     for top in (home, offline_directory(home)):
         assert mode(top) == 0o700
         for path in top.rglob("*"):
-            is_public = path in {home / name for name in ("ca.pem", "root.json", "trust.json")}
+            is_public = path.name in {"ca.pem", "root.json", "trust.json"}
             wanted = 0o700 if path.is_dir() else 0o644 if is_public else 0o600
             assert mode(path) == wanted, path
     assert {path.name for path in home.parent.iterdir()} == {"home", "home-offline"}

@@ -214,7 +214,7 @@ def test_a_draft_shows_every_change_to_who_signs(fleet: Repository) -> None:
     after = moved(fleet.authored, "digits", RoleKeys((team,)), fleet.now_s)
     lines = difference(*read_draft(write_draft(fleet.authored, after)))
     told = [line.partition(",")[0] for line in lines]
-    assert f"digits: adds key {team.keyid[:16]}" in told
+    assert f"digits: adds key {team.keyid[:16]} (ed25519)" in told
     assert "digits: 1 of 1 keys must sign" in told
     assert "digits: lists digits/1.0.0" in told
     assert "releases: lists digits/1.0.0 no more" in told

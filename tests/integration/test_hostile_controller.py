@@ -1,0 +1,113 @@
+"""A controller in the wrong hands shows a fleet of its own to those who sign: they sign nothing."""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+
+import pytest
+
+from packager.package.keys import generate_key
+from tests.simulators.clock import FakeClock
+from tests.simulators.packages import package, variant
+from tests.simulators.repository import Repository
+from tests.simulators.stack import fleet_here
+from wire.clock import SystemClock
+from wire.trust.envelope import SigningKey
+from wire.trust.roles import RELEASES, ROOT, TARGETS
+
+
+class Hostile:
+    """An API that shows what a thief wants, and keeps what it is sent."""
+
+    def __init__(self) -> None:
+        self.shown = Repository(now_s=SystemClock().now_s())
+        self.got: list[dict[str, str]] = []
+        outer = self
+
+        class Handler(BaseHTTPRequestHandler):
+            def do_GET(self) -> None:
+                files = {file.name: file.content for file in outer.shown.files()}
+                self.answer({"files": files})
+
+            def do_POST(self) -> None:
+                body = self.rfile.read(int(self.headers["Content-Length"]))
+                outer.got.append(json.loads(body))
+                self.answer({"fleet": "", "roles": []})
+
+            def answer(self, value: object) -> None:
+                data = json.dumps(value).encode()
+                self.send_response(200)
+                self.send_header("Content-Type", "application/json")
+                self.send_header("Content-Length", str(len(data)))
+                self.end_headers()
+                self.wfile.write(data)
+
+            def log_message(self, *_args: object) -> None:
+                """Say nothing."""
+
+        self.server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        self.thread = threading.Thread(target=self.server.serve_forever)
+        self.thread.start()
+
+    @property
+    def options(self) -> tuple[str, ...]:
+        """Where commands find it."""
+        return ("--url", f"http://127.0.0.1:{self.server.server_port}")
+
+    def close(self) -> None:
+        self.server.shutdown()
+        self.thread.join()
+        self.server.server_close()
+
+
+@pytest.fixture
+def hostile(monkeypatch: pytest.MonkeyPatch) -> Iterator[Hostile]:
+    monkeypatch.setenv("FLEET_TOKEN", "a-token-of-the-operator-0123456789")
+    made = Hostile()
+    yield made
+    made.close()
+
+
+@pytest.fixture
+def keys(tmp_path: Path) -> Path:
+    """Return a folder with an operator's keys and the root of his fleet."""
+    own = Repository(now_s=FakeClock().now_s())
+    own.write_root(tmp_path / "root.json")
+    for role, name in ((RELEASES, "release.key"), (TARGETS, "targets.key"), (ROOT, "root-1.key")):
+        (tmp_path / name).write_bytes(own.seeds[role][0])
+        (tmp_path / name).chmod(0o600)
+    return tmp_path
+
+
+def test_nobody_signs_for_another_fleet(hostile: Hostile, keys: Path, tmp_path: Path) -> None:
+    generate_key(tmp_path / "new.key")
+    seed = (keys / "release.key").read_bytes()
+    package("1", [(variant("best"), b"model")], key=SigningKey(seed)).write_to(tmp_path / "p")
+    new, release = str(tmp_path / "new.key"), str(keys / "release.key")
+    for command in (
+        ("key", "sign", "releases", "--key", release),
+        ("key", "sign", "root", "--key", str(keys / "root-1.key")),
+        ("key", "rotate", "root", "--to", new, "--key", str(keys / "root-1.key")),
+        ("key", "rotate", "director", "--to", new, "--key", str(keys / "targets.key")),
+        ("key", "revoke", "releases", "a", "--key", release),
+        ("key", "delegate", "digits", "--to", new, "--key", release),
+        ("release", "publish", str(tmp_path / "p"), "--key", release),
+    ):
+        done = fleet_here(*hostile.options, *command)
+        assert done.code == 2, command
+        assert "does not follow" in done.err
+        assert "sign nothing" in done.err
+    assert hostile.got == []
+
+
+def test_without_a_root_that_is_known_nobody_signs(hostile: Hostile, tmp_path: Path) -> None:
+    generate_key(tmp_path / "release.key")
+    done = fleet_here(
+        *hostile.options, "key", "sign", "releases", "--key", str(tmp_path / "release.key")
+    )
+    assert done.code == 2
+    assert "add --root FILE" in done.err
