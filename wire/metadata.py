@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from typing import Final
 
-from wire.codec import from_json
+from wire.codec import from_json, to_json
 from wire.errors import WireFormatError
 from wire.messages import MAX_MESSAGE_BYTES, Message, MetadataFile
 from wire.trust.roles import TIMESTAMP
@@ -39,7 +39,13 @@ def metadata_from(data: bytes) -> tuple[MetadataFile, ...]:
     Raises:
         WireFormatError: It is no such file, or too large.
     """
-    return from_json(data, MetadataFiles, limit_bytes=MAX_SET_BYTES).files
+    try:
+        return from_json(data, MetadataFiles, limit_bytes=MAX_SET_BYTES).files
+    except WireFormatError as exc:
+        raise WireFormatError(
+            "the file holds no trusted metadata",
+            remedy="give one of `fleet key export`; a package is for `fleet-agent install`",
+        ) from exc
 
 
 def file_name(role: str, version: int) -> str:
@@ -80,8 +86,7 @@ def split(files: tuple[MetadataFile, ...]) -> list[MetadataFiles]:
     some: list[MetadataFile] = []
     size_bytes = 0
     for file in files:
-        # A quotation mark takes two characters inside of JSON.
-        needed_bytes = 2 * len(file.content.encode())
+        needed_bytes = len(to_json(file))
         if some and size_bytes + needed_bytes > MAX_FILE_BYTES:
             messages.append(MetadataFiles(files=tuple(some)))
             some, size_bytes = [], 0

@@ -20,7 +20,7 @@ from wire.console.text import local_time
 from wire.files import open_file, read_part
 
 REMEDY: Final = "look at the medium, or copy the file again; what has come is kept"
-NO_FILE: Final = "give the path of a file that `fleet package export` wrote"
+NO_FILE: Final = "give the path of a file that `fleet package export` or `fleet key export` wrote"
 NAMES_NO_FILE: Final = (FileNotFoundError, NotADirectoryError, IsADirectoryError)
 NOT_ALLOWED: Final = "let the user of this command read it, or give the command as one who may"
 

@@ -276,8 +276,9 @@ class _Asking:
             self.end_s = min(self.end_s, now_s + DOUBT_S)
             self.fault = EnrolmentError(
                 f"the controller's answer cannot be trusted: {why.message}",
-                remedy="compare the device's trust file with trust.json in the controller's "
-                "directory, and update the controller if it is older than the agent",
+                remedy="compare the device's trust file with root.json in the controller's "
+                "directory, which knows changed keys as trust.json does not, and update the "
+                "controller if it is older than the agent",
             )
 
 

@@ -131,6 +131,8 @@ def check(job: Job, *, now_s: float, grace_s: float) -> Outcome:
     """
     KEY_FOR_TYPE_AND_SCHEME[ED25519, ED25519] = NaclKey
     trusted = Path(job.trusted)
+    for left in trusted.glob("tmp*"):  # what a kill left of a file that was being written
+        left.unlink(missing_ok=True)
     fetcher = FolderFetcher(Path(job.incoming), trusted)
     faults: dict[str, str] = {}
     try:

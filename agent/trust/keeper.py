@@ -5,7 +5,7 @@ trust/incoming/       files as they came, not checked
 trust/metadata/       what was believed, as the check's process keeps it
 trust/trusted.json    what that says, in short
 trust/floors.json     least versions and time that are believed; a copy beside it
-trust/accepted.json   packages that were listed when they were installed
+trust/accepted.json   packages that were listed when they came into service; a copy beside it
 ```
 
 Rules:
@@ -56,6 +56,9 @@ CHECKS: Final = 8
 """How many checks may follow each other; one more comes each `CHECK_EVERY_S`."""
 
 CHECK_EVERY_S: Final = 5.0
+LAST_SHARE: Final = 1 / 8
+"""When so much of its life is left, the device asks for newer: what was sent may have been lost."""
+
 MAX_LISTS: Final = 32
 """How many lists may wait to be checked: each is a file."""
 
@@ -126,12 +129,14 @@ class MetadataTrust:
             SealedFile(directory / name, Floors, limit_bytes=MAX_BYTES)
             for name in ("floors.json", "floors.copy.json")
         )
-        self._accepted_file = SealedFile(
-            directory / "accepted.json", Accepted, limit_bytes=MAX_BYTES
+        self._accepted_files = tuple(
+            SealedFile(directory / name, Accepted, limit_bytes=MAX_BYTES)
+            for name in ("accepted.json", "accepted.copy.json")
         )
         self._floors = _highest(_read(file) for file in self._floor_files)
         self._trusted = _read(self._trusted_file)
-        self._accepted = (_read(self._accepted_file) or Accepted()).digests
+        copies = [_read(file) for file in self._accepted_files]
+        self._accepted = next((copy.digests for copy in copies if copy is not None), ())
         self._models: tuple[str, ...] = self._trusted.models if self._trusted else ()
         if self._trusted is None and (self._metadata / f"{TIMESTAMP}.json").exists():
             self._check(self._models)  # the short form was lost
@@ -275,8 +280,7 @@ class MetadataTrust:
             kept = (each for each in self._accepted if each != sha256 and each in stored)
             accepted = (*kept, sha256)[-MAX_ACCEPTED:]
             if accepted != self._accepted:
-                self._accepted_file.write(Accepted(digests=accepted))
-                self._accepted = accepted
+                self._keep_accepted(accepted)
 
     def adopt(self, stored: Collection[str]) -> None:
         """Believe what an agent with a trust file had installed, at the first start with metadata.
@@ -287,10 +291,13 @@ class MetadataTrust:
         Raises:
             StorageError: It cannot be saved.
         """
-        if not self._accepted_file.path.exists() and not self._accepted_file.was_damaged:
-            accepted = tuple(sorted(stored))[-MAX_ACCEPTED:]
-            self._accepted_file.write(Accepted(digests=accepted))
-            self._accepted = accepted
+        if not any(file.path.exists() or file.was_damaged for file in self._accepted_files):
+            self._keep_accepted(tuple(sorted(stored))[-MAX_ACCEPTED:])
+
+    def _keep_accepted(self, digests: tuple[str, ...]) -> None:
+        for file in self._accepted_files:
+            file.write(Accepted(digests=digests))
+        self._accepted = digests
 
     def want(self, model: str) -> None:
         """Take the releases of a model that was ordered into what is known, if they are not."""
@@ -328,6 +335,8 @@ class MetadataTrust:
 
     def tick(self) -> None:
         """Check what has come, if that is due and not too much was checked of late."""
+        if self._trusted is not None and _ends_soon(self._trusted, self._clocked()):
+            self.on_missing()
         with self._lock:
             if not self._is_due:
                 return
@@ -464,6 +473,12 @@ class MetadataTrust:
         ran_s = self._clock.monotonic_s() - self._floor_since_s
         floor_s = self._floors.time_s + ran_s if self._floors.time_s else 0.0
         return Clocked(now_s=self._clock.now_s(), floor_s=floor_s, grace_s=self._grace_s)
+
+
+def _ends_soon(trusted: Trusted, clock: Clocked) -> bool:
+    """Tell whether metadata is in the last part of its life: by now a newer timestamp was due."""
+    life_s = trusted.expires_at_s - trusted.issued_at_s
+    return trusted.expires_at_s - clock.time_s < life_s * LAST_SHARE
 
 
 def _read(file: SealedFile[K]) -> K | None:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import base64
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -18,6 +19,7 @@ from controller.cli.signing import (
     KeysOption,
     RootOption,
     SecretOption,
+    current,
     finish,
     load_draft,
     needed,
@@ -33,6 +35,10 @@ from controller.schemas import MetadataState
 from wire.clock import SystemClock
 from wire.console.output import remark, write, write_fields, write_lines, write_table
 from wire.console.text import local_time
+
+if TYPE_CHECKING:
+    from controller.metadata.documents import Authored
+    from packager.package.signers import PublicKey
 
 RoleArgument = Annotated[
     str,
@@ -101,8 +107,7 @@ def key_generate(
         write_fields((("key id", key.keyid), ("public key", encode_key(key.public_key))))
         return
     passphrase = secret_of(secret_file)("passphrase") if secret_file is not None else ""
-    public = generate_pem(file, kind, passphrase)
-    write_fields((("key id", public.keyid), ("kind", public.scheme)))
+    write_fields(_fields(generate_pem(file, kind, passphrase)))
 
 
 def key_show(
@@ -121,8 +126,6 @@ def key_show(
         fleet key show release.key
         fleet key show 'hsm:2?label=fleet' -o root-2.pem
     """  # noqa: DOC501 - is the help text
-    import base64
-
     from packager.package.signers import open_public, public_pem
     from wire.files import PUBLIC, write_atomic
 
@@ -133,13 +136,7 @@ def key_show(
         except OSError as exc:
             raise ArgumentError(f"cannot write {output}: {exc.strerror}") from exc
         remark(f"wrote {output}")
-    text = str(public.keyval["public"])
-    if public.keytype == "ed25519":
-        text = base64.b64encode(bytes.fromhex(text)).decode()
-    else:  # PEM without its frame: one line
-        text = "".join(line for line in text.splitlines() if not line.startswith("-"))
-    fields = (("key id", public.keyid), ("kind", public.scheme), ("public key", text))
-    write_fields(fields)
+    write_fields(_fields(public))
 
 
 def key_init(
@@ -167,13 +164,23 @@ def key_init(
     remark("start the controller again, then publish each release again")
 
 
-def key_status(context: typer.Context, as_json: JsonOption = False) -> None:
+def key_status(
+    context: typer.Context,
+    releases: Annotated[
+        bool, typer.Option("--releases", help="Show what each list has, published or not.")
+    ] = False,
+    as_json: JsonOption = False,
+) -> None:
     """Show who may sign what, and until when it counts.
 
     Examples:
         fleet key status
+        fleet key status --releases
     """
     with connect(context) as api:
+        if releases:
+            _show_lists(current(api), as_json=as_json)
+            return
         found = api.get("/v1/metadata", MetadataState)
     if as_json:
         write_json(found)
@@ -288,7 +295,9 @@ def key_sign(
     what: Annotated[
         str,
         typer.Argument(
-            metavar="WHAT", help="A draft to add signatures to, or a role to sign for another year."
+            metavar="WHAT",
+            help="A draft to add signatures to (a path with a dot or a slash), or a role to sign "
+            "for another year.",
         ),
     ],
     keys: KeysOption = None,
@@ -312,7 +321,7 @@ def key_sign(
     from controller.metadata.signing import with_stale
 
     signers = open_keys(context, keys, secret_file)
-    if "." in what or "/" in what or Path(what).is_file():
+    if "." in what or "/" in what:
         sign_draft(Path(what), signers, root_of(context, root, keys), is_agreed=yes)
         return
     now_s = SystemClock().now_s()
@@ -385,6 +394,18 @@ def key_export(
     write(f"wrote {to}; on the device: fleet-agent trust {to}")
 
 
+def _show_lists(metadata: Authored | None, *, as_json: bool) -> None:
+    rows = [
+        (path.replace("/", ":"), role, target.hashes["sha256"])
+        for role, listed in (metadata.lists.items() if metadata is not None else ())
+        for path, target in listed.signed.targets.items()
+    ]
+    if as_json:
+        write_json([dict(zip(("release", "role", "digest"), row, strict=True)) for row in rows])
+    else:
+        write_table(("RELEASE", "ROLE", "DIGEST"), rows)
+
+
 def show_state(state: MetadataState) -> None:
     """Print who may sign what."""
     rows = [
@@ -428,6 +449,16 @@ def _change(  # noqa: PLR0913 - one parameter for each option
         document = with_keys(before, role, now_s, add=added, remove=removed, threshold=threshold)
         after = put(before, ROOT if role in TOP_LEVEL else TARGETS, document)
         _tell(finish(api, before, with_stale(after, now_s), signers, draft))
+
+
+def _fields(public: PublicKey) -> tuple[tuple[str, str], ...]:
+    """Return the name and the public half of a key, for people."""
+    text = str(public.keyval["public"])
+    if public.keytype == "ed25519":
+        text = base64.b64encode(bytes.fromhex(text)).decode()
+    else:  # PEM without its frame: one line
+        text = "".join(line for line in text.splitlines() if not line.startswith("-"))
+    return (("key id", public.keyid), ("kind", public.scheme), ("public key", text))
 
 
 def _tell(state: MetadataState | None) -> None:

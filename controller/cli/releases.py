@@ -3,42 +3,25 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, NamedTuple
+from typing import Annotated, NamedTuple
 
 import typer
 
 from controller.cli.arguments import JsonOption
 from controller.cli.client import ApiClient, connect, segment
 from controller.cli.commands import Commands, add_group
-from controller.cli.errors import ArgumentError, PackageFilesError
+from controller.cli.errors import FaultError, PackageFilesError
+from controller.cli.listing import Signing, is_listed, listing, unlist
 from controller.cli.output import write_json
 from controller.cli.registries import CaFileOption, ClearTextOption, fetched
-from controller.cli.signing import (
-    DraftOption,
-    KeysOption,
-    RootOption,
-    SecretOption,
-    check_root,
-    current,
-    finish,
-    open_keys,
-    root_of,
-)
+from controller.cli.signing import DraftOption, KeysOption, RootOption, SecretOption, finish
+from controller.cli.watch import EXIT_NO
 from controller.schemas import Release, ReleaseRequest, RunningDevice
-from wire.clock import SystemClock
 from wire.console.output import remark, write, write_fields, write_lines, write_table
 from wire.console.sizes import bytes_text
 from wire.console.text import local_time
-from wire.errors import FleetError
-
-if TYPE_CHECKING:
-    from controller.metadata.documents import Authored, Document
-    from packager.package.signers import KeySigner
-
-EXIT_DRAFT = 1
-"""What was asked is done when others have signed."""
 
 HASH_STEP_BYTES = 1024 * 1024
 MAX_NAMED = 15
@@ -49,15 +32,6 @@ ReleaseArgument = Annotated[
 ]
 
 OUTPUT = "name the output directory of `fleet build`"
-
-
-class Signing(NamedTuple):
-    """How the list of releases is signed."""
-
-    keys: Sequence[str] | None = None
-    secret_file: Path | None = None
-    draft: Path | None = None
-    root: Path | None = None
 
 
 class PackageFile(NamedTuple):
@@ -145,92 +119,15 @@ def publish_package(
 def _published(context: typer.Context, package: Path, signing: Signing) -> Release:
     files = package_files(package)
     with connect(context) as api:
-        listing = _listing(context, api, package, signing)
+        listed = listing(context, api, package, signing)
         sent = _upload(api, files)
-        if listing is not None and finish(api, *listing, signing.draft) is None:
-            raise typer.Exit(EXIT_DRAFT)
+        if listed is not None and finish(api, *listed, signing.draft) is None:
+            remark(f"when it is submitted, publish it: fleet release publish {package}")
+            raise typer.Exit(0)
         body = ReleaseRequest(envelope_sha256=files[-1].sha256)
         release = api.send("POST", "/v1/releases", Release, body)
     remark(f"sent {sent} of {len(files)} files")
     return release
-
-
-def _listing(
-    context: typer.Context, api: ApiClient, package: Path, signing: Signing
-) -> tuple[Authored, Authored, list[KeySigner]] | None:
-    """Return the metadata that holds, that with the package in it, and what signs.
-
-    None if the fleet has no metadata, or lists the package already.
-    """
-    before = current(api)
-    if before is None:
-        return None
-    check_root(before, root_of(context, signing.root, signing.keys))
-    from controller.metadata.edit import with_release
-    from packager.package.content import directory_content, index_of
-
-    index = index_of(directory_content(package).envelope)
-    found = with_release(
-        before,
-        index.name,
-        index.version,
-        sha256=index.digest,
-        size_bytes=len(index.to_bytes()),
-        now_s=SystemClock().now_s(),
-    )
-    return None if found is None else _signable(context, package, before, found, signing)
-
-
-def _signable(
-    context: typer.Context,
-    package: Path,
-    before: Authored,
-    found: tuple[str, Document],
-    signing: Signing,
-) -> tuple[Authored, Authored, list[KeySigner]]:
-    """Return both metadata and the keys, or refuse at once what nobody at hand may sign.
-
-    Raises:
-        ArgumentError: No key at hand may sign the list.
-    """
-    from controller.metadata.edit import put
-
-    role, document = found
-    signers = open_keys(context, signing.keys, signing.secret_file)
-    allowed = before.keys(role)
-    if not signing.keys:
-        _check_own(package, signers, allowed)
-    if signing.draft is None and not any(s.public_key.keyid in allowed for s in signers):
-        raise ArgumentError(
-            f"devices take only what is listed, and no key at hand may sign the list {role}",
-            remedy="add --key with a key of that role (`fleet key status`), such as release.key; "
-            "or --draft FILE, to let somebody else sign",
-        )
-    return before, put(before, role, document), signers
-
-
-def _check_own(package: Path, signers: list[KeySigner], allowed: Collection[str]) -> None:
-    """Refuse to list a package with keys that nobody named, unless one of them has signed it.
-
-    Raises:
-        ArgumentError: None of them has.
-    """
-    from packager.package.content import directory_content
-    from wire.package.index import PAYLOAD_TYPE
-    from wire.trust.envelope import unseal
-
-    keys = [s.public_key for s in signers if s.public_key.keyid in allowed]
-    raw = [bytes.fromhex(key.keyval["public"]) for key in keys if key.keytype == "ed25519"]
-    if not raw:
-        return
-    try:
-        unseal(directory_content(package).envelope, payload_type=PAYLOAD_TYPE, public_keys=raw)
-    except FleetError as exc:
-        raise ArgumentError(
-            f"{package} is not signed by a key that may list it",
-            remedy=f"sign it: fleet package sign {package} --key release.key; or vouch for it: "
-            "add --key release.key",
-        ) from exc
 
 
 def _publish(context: typer.Context, package: Path, signing: Signing, *, as_json: bool) -> None:
@@ -298,10 +195,22 @@ def release_revoke(
 
     Examples:
         fleet release revoke detector:1.0.0
-    """
+    """  # noqa: DOC501 - is the help text
+    signing = Signing(keys, secret_file, draft, root)
     with connect(context) as api:
-        found = api.send("POST", f"/v1/releases/{segment(release)}/revoke", Release)
-        _unlist(context, api, found, Signing(keys, secret_file, draft, root))
+        try:
+            found = api.send("POST", f"/v1/releases/{segment(release)}/revoke", Release)
+        except FaultError:
+            # Somebody may have listed what was never published.
+            if not is_listed(api, release):
+                raise
+            done = unlist(context, api, release, signing)
+            write(
+                f"{release} was not published; it is {'' if done else 'still '}"
+                f"{'on no list now' if done else 'listed'}"
+            )
+            raise typer.Exit(0 if done else EXIT_NO) from None
+        done = unlist(context, api, f"{found.name}:{found.version}", signing)
     if as_json:
         write_json(found)
         return
@@ -311,29 +220,8 @@ def release_revoke(
         _show_running(found.running)
         write()
         write_lines(way_back(found.running))
-
-
-def _unlist(context: typer.Context, api: ApiClient, release: Release, signing: Signing) -> None:
-    """Take a release out of its list, if a key is at hand that may sign that."""
-    before = current(api)
-    if before is None:
-        return
-    check_root(before, root_of(context, signing.root, signing.keys))
-    from controller.metadata.edit import put, without_release
-
-    found = without_release(before, release.name, release.version, SystemClock().now_s())
-    if found is None:
-        return
-    role, document = found
-    signers = open_keys(context, signing.keys, signing.secret_file)
-    allowed = before.keys(role)
-    if signing.draft is None and not any(s.public_key.keyid in allowed for s in signers):
-        remark(
-            f"{release.name}:{release.version} is still on the trusted list {role}; to take it "
-            "out, repeat this with --key KEY"
-        )
-        return
-    finish(api, before, put(before, role, document), signers, signing.draft)
+    if keys and not done:
+        raise typer.Exit(EXIT_NO)
 
 
 def way_back(running: list[RunningDevice]) -> list[str]:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import getpass
 import os
+import stat
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -412,6 +413,12 @@ def _beside(context: typer.Context) -> list[str]:
 def _secret(path: Path) -> str:
     try:
         with open_file(path) as file:
-            return file.read(MAX_SECRET_BYTES).decode(errors="replace").rstrip("\r\n")
+            mode = os.fstat(file.fileno()).st_mode
+            text = file.read(MAX_SECRET_BYTES).decode(errors="replace").rstrip("\r\n")
     except OSError as exc:
         raise ArgumentError(f"cannot read {path}: {exc.strerror}") from exc
+    if stat.S_ISREG(mode) and mode & (stat.S_IRWXG | stat.S_IRWXO):
+        raise ArgumentError(f"{path} can be read by others", remedy=f"run: chmod 600 {path}")
+    if not text:
+        raise ArgumentError(f"{path} is empty", remedy="write the passphrase or PIN into it")
+    return text

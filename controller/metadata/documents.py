@@ -23,6 +23,7 @@ from tuf.api.serialization import DeserializationError
 from tuf.api.serialization.json import JSONSerializer
 
 from controller.metadata.errors import MetadataError
+from wire.codec import to_json
 from wire.messages import MetadataFile
 from wire.metadata import MAX_FILE_BYTES, MAX_ROOTS, file_name, parse_file_name
 from wire.trust.roles import (
@@ -151,7 +152,7 @@ def read(data: bytes, kind: type[T]) -> Metadata[T]:
     Raises:
         MetadataError: It is malformed, too large, or of another type.
     """
-    if len(data) > MAX_FILE_BYTES:
+    if len(to_json(data.decode(errors="replace"))) > MAX_FILE_BYTES:  # as a message has it
         raise MetadataError(
             f"a file of metadata has over {MAX_FILE_BYTES} bytes, which no message holds",
             remedy="give models roles of their own with `fleet key delegate`, or revoke releases "

@@ -27,6 +27,7 @@ from tuf.api.metadata import (
 
 from controller.metadata.documents import Authored, Document, expiry, write
 from controller.metadata.errors import MetadataError
+from wire.codec import to_json
 from wire.metadata import MAX_FILE_BYTES
 from wire.trust.roles import (
     ALL_RELEASES,
@@ -309,7 +310,7 @@ def _next(document: Document, now_s: float) -> Document:
 
 
 def _check_size(role: str, document: Metadata[Targets]) -> None:
-    if len(write(document)) > MAX_FILE_BYTES - 4096:
+    if len(to_json(write(document).decode())) > MAX_FILE_BYTES - 4096:
         raise MetadataError(
             f"the list {role} has {len(document.signed.targets)} releases and is full",
             remedy="give models roles of their own with `fleet key delegate`, or take releases "

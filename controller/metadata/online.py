@@ -148,6 +148,9 @@ def _snapshot(
         **{f"{name}.json": listed.signed.version for name, listed in authored.lists.items()},
     }
     known = before.snapshot if before is not None else None
+    # A name that a device has seen in a snapshot must stay, also when its role is no more.
+    gone = {} if known is None else {name: meta.version for name, meta in known.signed.meta.items()}
+    versions = {**gone, **versions}
     if known is not None and _still_holds(known, versions, authored, now_s):
         return known
     document = Metadata(

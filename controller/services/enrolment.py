@@ -61,7 +61,6 @@ from wire.messages import (
     EnrolAnswer,
     EnrolReply,
     EnrolRequest,
-    MetadataVersions,
     decode_message,
 )
 from wire.trust.envelope import SigningKey, seal
@@ -315,9 +314,7 @@ class Enrolment:
             accepted=answer.accepted,
             reason=answer.reason,
             signed=signed.decode(),
-            metadata=msgspec.UNSET
-            if self._metadata is None
-            else self._metadata.lacking(MetadataVersions(root=1), ()),
+            metadata=(self._metadata.for_enrolment() if self._metadata else None) or msgspec.UNSET,
         )
         self._publisher.publish(topics.enrol_reply(answer.device), to_json(reply))
 

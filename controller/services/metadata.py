@@ -88,6 +88,9 @@ class FleetMetadata:
         self._lock = threading.RLock()
         self._behind = Faults()
         self._warned_s = float("-inf")
+        self._untold: set[str] = set()
+        """Devices to which the newest metadata could not be sent."""
+
         self._authored = store.authored()
         self._online = store.online()
 
@@ -201,9 +204,12 @@ class FleetMetadata:
                 and self._due_s < online.expires_at_s - now_s <= longest_s
                 and _fits(online, self._authored)
             ):
-                return
-            self._sign()
-        self.tell_all()
+                is_told = not self._untold
+            else:
+                self._sign()
+                is_told = False
+        if not is_told:
+            self.tell_all()
 
     @property
     def _due_s(self) -> float:
@@ -227,8 +233,8 @@ class FleetMetadata:
             if parse_file_name(file.name)
             in {(ROOT, authored.root.signed.version), (TARGETS, authored.targets.signed.version)}
         )
-        for device in names:
-            self._send(device, (*tops, *online.content))
+        files = (*tops, *online.content)
+        self._untold = {device for device in names if not self._send(device, files)}
 
     def greet(self, device: str, versions: MetadataVersions) -> None:
         """Send a device what it lacks.
@@ -272,6 +278,11 @@ class FleetMetadata:
                 if newest.signed.version > has:
                     found.append(file)
         return tuple(found)
+
+    def for_enrolment(self) -> tuple[MetadataFile, ...] | None:
+        """Return what a new device needs to know the director; None if no message holds it."""
+        files = self.lacking(MetadataVersions(root=1), ())
+        return files if len(split(files)) == 1 else None
 
     def everything(self) -> tuple[MetadataFile, ...]:
         """Return all files: for a device without a network, and for those who sign."""
@@ -319,9 +330,11 @@ class FleetMetadata:
         )
         self._store.keep_online(self._online)
 
-    def _send(self, device: str, files: tuple[MetadataFile, ...]) -> None:
-        for message in split(files):
-            self._publisher.publish(topics.down(device, "metadata"), to_json(message))
+    def _send(self, device: str, files: tuple[MetadataFile, ...]) -> bool:
+        """Hand files to the broker; return False if some were dropped."""
+        topic = topics.down(device, "metadata")
+        sent = [self._publisher.publish(topic, to_json(each)) for each in split(files)]
+        return all(sent)
 
     def _note_behind(self, versions: MetadataVersions) -> None:
         authored = self._authored
@@ -336,6 +349,14 @@ class FleetMetadata:
                 authored.root.signed.version,
             )
         told = {TARGETS: versions.targets, **versions.roles}
+        unknown = sorted({*versions.roles} - {*authored.roles()} - self._former())
+        if unknown and self._behind.is_first(unknown[0], self._clock.monotonic_s()):
+            _log.error(
+                "devices trust the list %s, which this controller does not know: was it restored? "
+                "They believe no snapshot without it; other keys of the snapshot end that: "
+                "fleet key rotate snapshot --at-once",
+                unknown[0],
+            )
         for role in (TARGETS, *authored.lists):
             if told.get(role, 0) > authored.document(role).signed.version and self._behind.is_first(
                 role, self._clock.monotonic_s()
@@ -346,6 +367,11 @@ class FleetMetadata:
                     role,
                     role,
                 )
+
+    def _former(self) -> set[str]:
+        """Return the lists that a snapshot still names."""
+        names = self._online.snapshot.signed.meta if self._online is not None else ()
+        return {name.removesuffix(".json") for name in names}
 
     def _warn(self) -> None:
         now_s = self._clock.now_s()
@@ -375,4 +401,4 @@ def _fits(online: Online, authored: Authored) -> bool:
         root.get_verification_result(role, document.signed_bytes, document.signatures).verified
         for role, document in ((SNAPSHOT, online.snapshot), (TIMESTAMP, online.timestamp))
     )
-    return listed == wanted and signed
+    return wanted.items() <= listed.items() and signed

@@ -55,6 +55,9 @@ _PEM: Final = b"-----BEGIN "
 _PUBLIC: Final = b"-----BEGIN PUBLIC KEY"
 _NAME_A_KEY: Final = "name a key of `fleet key generate`"
 
+PublicKey: TypeAlias = Key
+"""The public half of a key."""
+
 KeySigner: TypeAlias = Signer
 """What signs with a key that was opened."""
 
@@ -217,9 +220,15 @@ def _content(path: Path) -> tuple[bytes, int]:
 
 
 def _named(key: SSlibKey) -> SSlibKey:
-    """Give an Ed25519 key the name that it has in envelopes, too."""
+    """Give an Ed25519 key the name that it has in envelopes, too.
+
+    Raises:
+        ValueError: Devices do not check keys of that kind.
+    """
     if key.keytype == "ed25519":
         key.keyid = keyid_of(bytes.fromhex(key.keyval["public"]))
+    elif key.keytype not in KINDS:
+        raise ValueError(f"a key of the kind {key.keytype}, which devices do not check")
     return key
 
 

@@ -259,7 +259,7 @@ def test_files_are_put_into_messages_that_hold_them() -> None:
     files = tuple(MetadataFile(name=f"{n}.root", content="x" * 50_000) for n in range(1, 9))
     messages = split(files)
     assert tuple(file for message in messages for file in message.files) == files
-    assert len(messages) == 4
+    assert len(messages) == 2
     assert len(split((MetadataFile(name="1.a", content="x" * MAX_FILE_BYTES),))) == 1
     assert split(()) == []
     assert parse_file_name("12.releases") == ("releases", 12)

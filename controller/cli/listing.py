@@ -1,0 +1,190 @@
+"""What commands do with the trusted list of a model's releases: put a package on it, take one off.
+
+Rules:
+- What is revoked is never listed again.
+- Keys that nobody named list only packages that one of them has signed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
+
+import typer
+
+from controller.cli.client import ApiClient, segment
+from controller.cli.errors import ArgumentError, FaultError
+from controller.cli.signing import check_root, current, finish, open_keys, root_of
+from controller.schemas import Release
+from wire.clock import SystemClock
+from wire.console.output import remark
+from wire.errors import FleetError
+
+if TYPE_CHECKING:
+    from controller.metadata.documents import Authored, Document
+    from packager.package.signers import KeySigner
+
+
+class Signing(NamedTuple):
+    """How the list of releases is signed."""
+
+    keys: Sequence[str] | None = None
+    secret_file: Path | None = None
+    draft: Path | None = None
+    root: Path | None = None
+
+
+def listing(
+    context: typer.Context, api: ApiClient, package: Path, signing: Signing
+) -> tuple[Authored, Authored, list[KeySigner]] | None:
+    """Return what it takes to list a package.
+
+    Args:
+        context: Says where the controller's directory is.
+        api: The controller.
+        package: The directory of the package.
+        signing: How the list is signed.
+
+    Returns:
+        The metadata that holds, that with the package in it, and what signs. None if the fleet has
+        no metadata, or lists the package already.
+
+    Raises:
+        ArgumentError: It was revoked, or no key at hand may list it.
+        FleetError: The controller does not answer, or the package cannot be read.
+    """
+    before = current(api)
+    if before is None:
+        return None
+    check_root(before, root_of(context, signing.root, signing.keys))
+    from controller.metadata.edit import with_release
+    from packager.package.content import directory_content, index_of
+
+    index = index_of(directory_content(package).envelope)
+    _check_not_revoked(api, f"{index.name}:{index.version}")
+    found = with_release(
+        before,
+        index.name,
+        index.version,
+        sha256=index.digest,
+        size_bytes=len(index.to_bytes()),
+        now_s=SystemClock().now_s(),
+    )
+    return None if found is None else _signable(context, package, before, found, signing)
+
+
+def _signable(
+    context: typer.Context,
+    package: Path,
+    before: Authored,
+    found: tuple[str, Document],
+    signing: Signing,
+) -> tuple[Authored, Authored, list[KeySigner]]:
+    """Return both metadata and the keys, or refuse at once what nobody at hand may sign.
+
+    Raises:
+        ArgumentError: No key at hand may sign the list.
+    """
+    from controller.metadata.edit import put
+
+    role, document = found
+    signers = open_keys(context, signing.keys, signing.secret_file)
+    allowed = before.keys(role)
+    if not signing.keys:
+        _check_own(package, signers, allowed)
+    if signing.draft is None and not any(s.public_key.keyid in allowed for s in signers):
+        raise ArgumentError(
+            f"devices take only what is listed, and no key at hand may sign the list {role}",
+            remedy="add --key with a key of that role (`fleet key status`), such as release.key; "
+            "or --draft FILE, to let somebody else sign",
+        )
+    return before, put(before, role, document), signers
+
+
+def _check_own(package: Path, signers: list[KeySigner], allowed: Collection[str]) -> None:
+    """Refuse to list a package with keys that nobody named, unless one of them has signed it.
+
+    Raises:
+        ArgumentError: None of them has.
+    """
+    from packager.package.content import directory_content
+    from wire.package.index import PAYLOAD_TYPE
+    from wire.trust.envelope import unseal
+
+    keys = [s.public_key for s in signers if s.public_key.keyid in allowed]
+    raw = [bytes.fromhex(key.keyval["public"]) for key in keys if key.keytype == "ed25519"]
+    if not raw:
+        return
+    try:
+        unseal(directory_content(package).envelope, payload_type=PAYLOAD_TYPE, public_keys=raw)
+    except FleetError as exc:
+        raise ArgumentError(
+            f"{package} is not signed by a key that may list it",
+            remedy=f"sign it: fleet package sign {package} --key release.key; or vouch for it: "
+            "add --key release.key",
+        ) from exc
+
+
+def unlist(context: typer.Context, api: ApiClient, release: str, signing: Signing) -> bool:
+    """Take a release out of its list.
+
+    Args:
+        context: Says where the controller's directory is.
+        api: The controller.
+        release: Its name and version.
+        signing: How the list is signed.
+
+    Returns:
+        Whether no list has it now.
+
+    Raises:
+        FleetError: The controller does not answer, or refuses it.
+    """
+    before = current(api)
+    if before is None:
+        return True
+    check_root(before, root_of(context, signing.root, signing.keys))
+    from controller.metadata.edit import put, without_release
+
+    name, _, version = release.partition(":")
+    found = without_release(before, name, version, SystemClock().now_s())
+    if found is None:
+        return True
+    role, document = found
+    signers = open_keys(context, signing.keys, signing.secret_file)
+    allowed = before.keys(role)
+    if signing.draft is None and not any(s.public_key.keyid in allowed for s in signers):
+        names = ", ".join(keyid[:16] for keyid in allowed)
+        remark(
+            f"{release} is still on the trusted list {role}; to take it out, repeat this with "
+            f"--key and a key of that role: {names}"
+        )
+        return False
+    return finish(api, before, put(before, role, document), signers, signing.draft) is not None
+
+
+def is_listed(api: ApiClient, release: str) -> bool:
+    """Tell whether a trusted list has a release, published or not."""
+    before = current(api)
+    name, _, version = release.partition(":")
+    return before is not None and any(
+        f"{name}/{version}" in listed.signed.targets for listed in before.lists.values()
+    )
+
+
+def _check_not_revoked(api: ApiClient, release: str) -> None:
+    """Refuse to list what was revoked.
+
+    Raises:
+        ArgumentError: It was.
+        FaultError: The controller refuses.
+    """
+    try:
+        known = api.get(f"/v1/releases/{segment(release)}", Release)
+    except FaultError as exc:
+        if exc.status == 404:  # noqa: PLR2004 - HTTP
+            return
+        raise
+    if known.state != "published":
+        raise ArgumentError(f"{release} has been revoked", remedy="give the package a new version")
