@@ -80,6 +80,13 @@ class RefusedError(AgentError):
     code = "agent.refused"
 
 
+class NotYetError(AgentError):
+    """A desired state may not be followed now; the controller sends it again."""
+
+    code = "agent.not_yet"
+    retryable = True
+
+
 class OlderRevisionError(RefusedError):
     """A desired state is older than the accepted one."""
 

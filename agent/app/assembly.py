@@ -224,6 +224,7 @@ def assemble(config: AgentConfig, clock: Clock) -> Parts:
         recorder=device.recorder,
         refusals=refusals,
         log=log,
+        clock=clock,
     )
     sharing = make_sharing(
         config,

@@ -296,7 +296,7 @@ def _variants_of(model: Model) -> list[dict[str, Any]]:
 def _trust(metadata: MetadataTrust | None) -> dict[str, Any] | None:
     """Return what the status tells of trusted metadata."""
     if metadata is None:
-        return None
+        return {"file": True}
     return {
         "versions": to_builtins(metadata.versions),
         "expires_at_s": metadata.expires_at_s,

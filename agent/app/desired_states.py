@@ -13,13 +13,14 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
+from typing import Final, TypeVar
 
 import msgspec
 
 from agent.app.config import AgentConfig
 from agent.app.models import Model, Models, restore_fault
 from agent.app.refusals import Refusals
-from agent.errors import StorageError, StorageFullError
+from agent.errors import NotYetError, StorageError, StorageFullError
 from agent.install.desired import Known, check_revision, read_desired
 from agent.install.orders import Present, orders
 from agent.install.slots import Slots
@@ -27,10 +28,18 @@ from agent.install.store import StateStore
 from agent.log import Log
 from agent.trust.keeper import MetadataTrust
 from telemetry.device.recorder import Recorder
+from wire.clock import Clock
+from wire.codec import sha256_hex
 from wire.desired import DesiredModels, ModelState
 from wire.errors import FleetError, SignatureError
 from wire.policy import PolicySpec, changes
 from wire.trust.root import Trust
+
+T = TypeVar("T")
+
+DOUBT_S: Final = 20.0
+"""How long a desired state that nobody known here has signed is not refused: metadata that knows
+him may be on its way."""
 
 
 class DesiredStates:
@@ -46,6 +55,7 @@ class DesiredStates:
         recorder: Takes an event for each change of a policy.
         refusals: Takes what is refused.
         log: Takes a line when one cannot be saved.
+        clock: For how long metadata may be on its way.
     """
 
     def __init__(  # noqa: PLR0913 - one parameter for each part that it connects
@@ -60,6 +70,7 @@ class DesiredStates:
         recorder: Recorder,
         refusals: Refusals,
         log: Log,
+        clock: Clock,
     ) -> None:
         self._config = config
         self._trust = trust
@@ -70,6 +81,10 @@ class DesiredStates:
         self._recorder = recorder
         self._refusals = refusals
         self._log = log
+        self._clock = clock
+        self._doubted = ("", 0.0)
+        """The last desired state that nobody known here had signed, and since when."""
+
         self._lock = threading.Lock()
 
     def receive(self, envelope: bytes) -> bool:
@@ -87,12 +102,14 @@ class DesiredStates:
             desired = self.read(envelope)
             is_unheard = desired.boot_id != self._boot_id
             self.offer(desired, envelope)
-        except StorageError as exc:
+        except (StorageError, NotYetError) as exc:
             self._log.write("install-waits", code=exc.code, detail=exc.message)
+            if isinstance(exc, NotYetError) and isinstance(self._trust, MetadataTrust):
+                self._trust.on_missing()
             return is_unheard
         except FleetError as exc:
-            if isinstance(exc, SignatureError) and isinstance(self._trust, MetadataTrust):
-                self._trust.on_missing()  # the director may have a key that is not known here yet
+            if isinstance(exc, SignatureError) and self._is_doubted(envelope):
+                return is_unheard
             self._refusals.refused(envelope, exc)
             return is_unheard
         self._refusals.accepted()
@@ -111,11 +128,13 @@ class DesiredStates:
 
         Raises:
             RefusedError: It is older than the accepted one, or may be.
+            NotYetError: It has expired, or the device lacks metadata that its director knows.
             StorageError: It could not be saved; nothing was changed.
         """
         # One may come over MQTT while the operator hands over another.
         with self._lock:
             check_revision(desired, self._known())
+            self._check_time(desired)
             is_again = desired.revision == self._store.state.revision
             self._save(desired, envelope)
             self._follow(desired, envelope)
@@ -152,16 +171,36 @@ class DesiredStates:
             self._pass_on(desired)
         return {model.name: model.adaptation.active() for model in self._models}
 
+    def _check_time(self, desired: DesiredModels) -> None:
+        """Take nothing that has expired, or that is newer than the metadata of this device.
+
+        Raises:
+            NotYetError: It is so.
+        """
+        if not isinstance(self._trust, MetadataTrust):
+            return
+        why = self._trust.not_timely(_told(desired.expires_at_s), _told(desired.timestamp))
+        if why is not None:
+            raise NotYetError(why)
+
     def _follow(self, desired: DesiredModels, envelope: bytes) -> None:
         """Let what is new in a desired state wait for metadata as new as it is."""
         if isinstance(self._trust, MetadataTrust):
-            expires_at_s, timestamp = desired.expires_at_s, desired.timestamp
-            unset = msgspec.UnsetType
             self._trust.follow(
                 envelope,
-                expires_at_s=None if isinstance(expires_at_s, unset) else expires_at_s,
-                timestamp=None if isinstance(timestamp, unset) else timestamp,
+                expires_at_s=_told(desired.expires_at_s),
+                timestamp=_told(desired.timestamp),
             )
+
+    def _is_doubted(self, envelope: bytes) -> bool:
+        """Tell whether metadata may be on its way that knows who signed a desired state."""
+        if not isinstance(self._trust, MetadataTrust):
+            return False
+        self._trust.on_missing()
+        now_s, digest = self._clock.monotonic_s(), sha256_hex(envelope)
+        if self._doubted[0] != digest:
+            self._doubted = (digest, now_s)
+        return now_s - self._doubted[1] < DOUBT_S
 
     def _pass_on(self, desired: DesiredModels, *, is_again: bool = False) -> None:
         """Tell the models what is to be done; also what a restart came before."""
@@ -206,6 +245,10 @@ class DesiredStates:
             reason = f"the controller set another policy: {policy.kind}"
             data = {"before": old, "changed": new, "revision": revision, "model": model.name}
             self._recorder.event("policy", reason, data)
+
+
+def _told(value: T | msgspec.UnsetType) -> T | None:
+    return None if isinstance(value, msgspec.UnsetType) else value
 
 
 def _nobody(_model: Model, _before: PolicySpec, _revision: int) -> None:

@@ -65,7 +65,7 @@ def _tail(status: dict[str, Any]) -> list[tuple[str, Any]]:
             ("override", f"one install within {format_duration(round(status['override_s']))}")
         )
     fields += [(each["name"], _budget(each)) for each in status.get("budgets", ())]
-    if status.get("trust"):  # none with a trust file, or of an agent of an earlier version
+    if status.get("trust"):  # none of an agent of an earlier version
         fields.append(("trust", _trust(status["trust"])))
     if status["refused"]:
         fields.append(("refused", status["refused"]))
@@ -74,6 +74,8 @@ def _tail(status: dict[str, Any]) -> list[tuple[str, Any]]:
 
 def _trust(trust: dict[str, Any]) -> str:
     """Return what metadata the device trusts, and until when."""
+    if trust.get("file"):
+        return "a trust file: its keys never change, and nothing shows a freeze"
     refused = f"; newer is refused: {trust['refused']}" if trust["refused"] else ""
     if trust["stale"]:
         return f"nothing new is taken: {trust['stale']}{refused}"

@@ -57,6 +57,9 @@ from wire.trust.roles import (
 from wire.trust.root import Role
 
 MISSING: Final = 404
+LONGEST_LIFE_S: Final = 32 * 86_400.0
+"""How long a timestamp counts at most, whatever it says: its thief must not hide for years."""
+
 MAX_TIMESTAMP_BYTES: Final = 16 * 1024
 _ANY_VERSION: Final = "0"
 
@@ -190,7 +193,9 @@ def _trusted(job: Job, updater: Updater, trusted: Path, faults: dict[str, str]) 
     root, targets = _read(trusted, ROOT), _read(trusted, TARGETS)
     timestamp, snapshot = _read(trusted, TIMESTAMP), _read(trusted, SNAPSHOT)
     tops = {ROOT: root, TARGETS: targets, SNAPSHOT: snapshot, TIMESTAMP: timestamp}
-    first = min(tops, key=lambda name: tops[name].signed.expires)
+    ends_s = {name: document.signed.expires.timestamp() for name, document in tops.items()}
+    ends_s[TIMESTAMP] = min(ends_s[TIMESTAMP], _issued_at_s(timestamp) + LONGEST_LIFE_S)
+    first = min(ends_s, key=lambda name: ends_s[name])
     releases: dict[str, Release] = {}
     roles: dict[str, int] = {}
     for model in job.models:
@@ -226,7 +231,7 @@ def _trusted(job: Job, updater: Updater, trusted: Path, faults: dict[str, str]) 
         ),
         director=_director(targets.signed),
         issued_at_s=_issued_at_s(timestamp),
-        expires_at_s=tops[first].signed.expires.timestamp(),
+        expires_at_s=ends_s[first],
         expires_first=first,
         models=job.models,
         releases=releases,

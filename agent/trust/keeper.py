@@ -42,10 +42,12 @@ from agent.trust.trusted import (
     not_timely,
 )
 from wire.clock import Clock
+from wire.codec import sha256_hex
 from wire.errors import FleetError, IntegrityError, SignatureError, WireFormatError
+from wire.files import PRIVATE, write_atomic
 from wire.messages import DESIRED_PAYLOAD_TYPE, MetadataFile, MetadataVersions
 from wire.metadata import MAX_FILE_BYTES, MAX_ROOTS, parse_file_name
-from wire.package.index import index_from_bytes
+from wire.package.index import index_from_bytes, is_digest
 from wire.trust.envelope import read_unverified, unseal
 from wire.trust.roles import ROOT, TIMESTAMP, TOP_LEVEL
 from wire.trust.root import Role, RoleName
@@ -133,7 +135,12 @@ class MetadataTrust:
             SealedFile(directory / name, Accepted, limit_bytes=MAX_BYTES)
             for name in ("accepted.json", "accepted.copy.json")
         )
-        self._floors = _highest(_read(file) for file in self._floor_files)
+        self._begin_anew_with_another_root()
+        floors = [_read(file) for file in self._floor_files]
+        self._floors = _highest(floors)
+        if self._floors != Floors() and None in floors:  # one was damaged
+            with contextlib.suppress(StorageError):
+                self._keep_floors(self._floors)
         self._trusted = _read(self._trusted_file)
         copies = [_read(file) for file in self._accepted_files]
         self._accepted = next((copy.digests for copy in copies if copy is not None), ())
@@ -214,6 +221,20 @@ class MetadataTrust:
             payload_type=payload_type,
             public_keys=director.public_keys(),
             threshold=director.threshold,
+        )
+
+    def not_timely(self, expires_at_s: float | None, timestamp: int | None) -> str | None:
+        """Return why a desired state may not be taken now because of its age, or None.
+
+        Args:
+            expires_at_s: When it expires, seconds since 1970; None if it does not say.
+            timestamp: The version of the timestamp that its controller had signed by then.
+        """
+        return not_timely(
+            expires_at_s=expires_at_s,
+            timestamp=timestamp,
+            known=self._trusted.versions.timestamp if self._trusted is not None else 0,
+            clock=self._clocked(),
         )
 
     def follow(self, envelope: bytes, *, expires_at_s: float | None, timestamp: int | None) -> None:
@@ -429,8 +450,7 @@ class MetadataTrust:
                 self._clear()
         else:
             if outcome.floors != self._floors:
-                for file in self._floor_files:
-                    file.write(outcome.floors)
+                self._keep_floors(outcome.floors)
                 self._floors, self._floor_since_s = outcome.floors, self._clock.monotonic_s()
             if outcome.trusted != self._trusted:
                 self._trusted_file.write(outcome.trusted)
@@ -444,6 +464,32 @@ class MetadataTrust:
             self._clear()
         if self._lacks:
             self.on_missing()
+
+    def _keep_floors(self, floors: Floors) -> None:
+        for file in self._floor_files:
+            file.write(floors)
+
+    def _begin_anew_with_another_root(self) -> None:
+        """Forget what was believed by another root than the one that the device has now.
+
+        An operator replaces the root where nothing else helps: most of its keys were stolen, or
+        lost.
+        What was installed stays believed.
+        """
+        origin = self._directory / "origin"
+        with storage_faults("cannot read the root of the metadata"):
+            root = self._root.read_bytes()
+            known = origin.read_bytes().decode(errors="replace") if origin.exists() else ""
+            if known == sha256_hex(root):
+                return
+            history = (self._metadata / "root_history").glob("*.json")
+            # A file that is damaged says nothing of another root.
+            if is_digest(known) and root not in [file.read_bytes() for file in history]:
+                shutil.rmtree(self._metadata)
+                self._metadata.mkdir(mode=0o700)
+                for path in (self._trusted_file.path, *(f.path for f in self._floor_files)):
+                    path.unlink(missing_ok=True)
+            write_atomic(origin, sha256_hex(root).encode(), mode=PRIVATE)
 
     def _announce(self, trusted: Trusted) -> None:
         before = self._trusted

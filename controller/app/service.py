@@ -84,6 +84,9 @@ from wire.trust.root import Trust
 from wire.version import VERSION
 
 JOIN_S = 2.0
+LONGEST_TIMESTAMP_S = 30 * 86_400.0
+"""Devices believe no timestamp for much longer."""
+
 REPLACED_STATUS = 3
 """Exit status of a controller that gave way. Its unit does not start it again: it would end the
 other one, which would come back in turn."""
@@ -241,6 +244,11 @@ class Controller:
         if not store.exists:
             return None
         trust = self._config.trust
+        if not 1.0 <= trust.timestamp_s <= LONGEST_TIMESTAMP_S or trust.desired_s < 1.0:
+            raise SettingsError(
+                "trust.timestamp_s is not within 1 s to 30 days, or trust.desired_s is below 1 s",
+                remedy="correct them in controller.toml",
+            )
         metadata = FleetMetadata(
             store,
             (
@@ -254,10 +262,11 @@ class Controller:
         )
         director = metadata.director
         if key.public_key not in director.public_keys() or director.threshold != 1:
-            raise SettingsError(
-                "no device would believe this controller: the key in "
-                f"{self._config.director_key_file} does not sign as director alone",
-                remedy="use a key of that role, or add this one: fleet key rotate director",
+            # It starts all the same: without it nobody could give the role another key.
+            _log.error(
+                "no device believes what this controller orders: the key in %s does not sign as "
+                "director alone; use such a key, or add this one: fleet key rotate director",
+                self._config.director_key_file,
             )
         return metadata
 

@@ -96,8 +96,8 @@ def _signable(
     if signing.draft is None and not any(s.public_key.keyid in allowed for s in signers):
         raise ArgumentError(
             f"devices take only what is listed, and no key at hand may sign the list {role}",
-            remedy="add --key with a key of that role (`fleet key status`), such as release.key; "
-            "or --draft FILE, to let somebody else sign",
+            remedy="add --key with a key of that role, which `fleet key status` names; or "
+            "--draft FILE, to let somebody else sign",
         )
     return before, put(before, role, document), signers
 

@@ -231,6 +231,9 @@ def check(metadata: Authored) -> None:
         MetadataError: One is not.
     """
     _check_delegations(metadata)
+    for role in metadata.lists:
+        if role == DIRECTOR or role not in metadata.roles():
+            raise MetadataError(f"{role[:64]} lists no releases")
     for role in (TARGETS, *metadata.lists):
         found = metadata.signatures(role)
         if not found.are_enough:

@@ -546,6 +546,63 @@ def test_one_list_that_cannot_be_believed_keeps_nothing_else_away(
     assert device.events.codes[-1] in {"trust.list", None}
 
 
+def test_a_thief_of_the_timestamp_hides_nothing_for_years(
+    device: Device, fleet: Repository
+) -> None:
+    timestamp = altered(fleet.online.timestamp, version=fleet.online.timestamp.signed.version + 1)
+    timestamp.signed.expires = in_future(10 * 365)
+    fleet.sign(timestamp, TIMESTAMP)
+    assert device.hear([file_of(TIMESTAMP, timestamp)])
+    device.clock.advance(31 * DAY_S)
+    assert device.may_take("1.0.0")
+    device.clock.advance(2 * DAY_S)
+    assert not device.may_take("1.0.0")
+
+
+def test_another_root_in_the_place_of_a_lost_one_begins_anew(
+    device: Device, fleet: Repository
+) -> None:
+    fleet.rotate(ROOT)
+    assert device.hear(fleet.files())
+    made = null_package("1.0.0")
+    device.trust.accept(made.digest, {made.digest})
+    other = Repository(fleet=fleet.authored.fleet)
+    other.list("digits", "2.0.0", DIGESTS["2.0.0"])
+    other.write_root(device.root)
+    device.start()
+    with pytest.raises(SignatureError):
+        device.trust.unseal(
+            seal(b"{}", payload_type=DESIRED_PAYLOAD_TYPE, keys=[fleet.director]),
+            role="director",
+            payload_type=DESIRED_PAYLOAD_TYPE,
+        )
+    assert device.hear(other.files())
+    assert device.may_take("2.0.0")
+    assert not device.may_take("1.0.0")
+    assert opened(device, made)
+    # A newer root of the same fleet forgets nothing.
+    other.rotate(ROOT)
+    assert device.hear(other.files())
+    device.root.write_bytes(other.authored.roots[1])
+    device.start()
+    assert device.trust.versions.root == 2
+    assert device.may_take("2.0.0")
+
+
+def test_a_damaged_floor_is_written_again(device: Device, fleet: Repository) -> None:
+    old = fleet.files()
+    fleet.now_s += 60
+    fleet.list("digits", "2.0.0", DIGESTS["2.0.0"])
+    assert device.hear(fleet.files())
+    for name in ("floors.json", "floors.copy.json"):
+        (device.path / "trust" / name).write_bytes(b"\0")
+        device.start()
+    _damage(device.path / "trust", "metadata")
+    _damage(device.path / "trust", "short form")
+    device.start()
+    assert not device.hear(old)
+
+
 def test_a_freeze_is_seen_by_a_clock_that_lies_in_the_past(
     device: Device, fleet: Repository
 ) -> None:

@@ -76,6 +76,7 @@ class Rig:
             recorder=self.recorder,
             refusals=Refusals("dev-1", self.told.append, self.recorder, self.device.clock),
             log=self.log,
+            clock=self.device.clock,
         )
 
     def _make(self, name: str) -> Model:
