@@ -41,7 +41,7 @@ from agent.trust.trusted import Release, Trusted
 from wire.codec import sha256_hex
 from wire.files import sync_directory
 from wire.messages import MetadataVersions
-from wire.metadata import MAX_FILE_BYTES, MAX_ROOTS
+from wire.metadata import MAX_FILE_BYTES, MAX_ROOTS, parse_file_name
 from wire.trust.envelope import is_valid
 from wire.trust.roles import (
     DIRECTOR,
@@ -100,7 +100,7 @@ class FolderFetcher(FetcherInterface):
 
     def _fetch(self, url: str) -> Iterator[bytes]:
         name = url.removeprefix("/").removesuffix(".json")
-        role = name.rpartition(".")[2]
+        role, _version = parse_file_name(name)
         places = [
             self._incoming / f"roots/{name}.json"
             if role == ROOT

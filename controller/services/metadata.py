@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from controller.domain.faults import Faults
-from controller.metadata.documents import Authored, changed, check, check_ends
+from controller.metadata.documents import AHEAD_S, Authored, changed, check, check_ends
 from controller.metadata.edit import WARN_S
 from controller.metadata.errors import MetadataError
 from controller.metadata.online import Online, OnlineSigner, sign_online
@@ -39,6 +39,9 @@ from wire.package.index import index_from_bytes
 from wire.trust.envelope import read_unverified, unseal
 from wire.trust.roles import DIRECTOR, ROOT, SNAPSHOT, TARGETS, TIMESTAMP, target_path
 from wire.trust.root import Role, RoleName, encode_key
+
+MAX_MODELS: Final = 64
+"""Of how many models a device may ask for lists, beside those that it is to run."""
 
 RENEW_SHARE: Final = 0.25
 WARN_EVERY_S: Final = 86_400.0
@@ -250,7 +253,7 @@ class FleetMetadata:
             documents = desired.documents(transaction, (device,))
         models = {model.name for item in documents for model in item.desired.models}
         self._note_behind(versions)
-        self._send(device, self.lacking(versions, {*models, *versions.models}))
+        self._send(device, self.lacking(versions, {*models, *versions.models[:MAX_MODELS]}))
 
     def lacking(
         self, versions: MetadataVersions, models: Iterable[str]
@@ -358,6 +361,9 @@ class FleetMetadata:
                 unknown[0],
             )
         for role in (TARGETS, *authored.lists):
+            # A version is a time: one of the future is a device's error, or its lie.
+            if self._clock.now_s() + AHEAD_S < told.get(role, 0):
+                continue
             if told.get(role, 0) > authored.document(role).signed.version and self._behind.is_first(
                 role, self._clock.monotonic_s()
             ):

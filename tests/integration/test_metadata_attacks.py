@@ -374,6 +374,20 @@ def test_files_may_come_in_any_order_and_one_by_one(device: Device, fleet: Repos
     assert device.trust.versions.root == 2
 
 
+@pytest.mark.parametrize("model", ["digits", "my.model-1.5", "x.json"])
+def test_a_model_with_a_role_of_its_own_is_believed_by_that_alone(
+    device: Device, fleet: Repository, model: str
+) -> None:
+    fleet.list(model, "5.0.0", DIGESTS["2.0.0"])
+    device.trust.want(model)
+    fleet.delegate(model)
+    assert device.hear(fleet.files())
+    assert device.trust.later(model, "5.0.0", DIGESTS["2.0.0"]) is None
+    fleet.list(model, "6.0.0", DIGESTS["3.0.0"])
+    assert device.hear(fleet.files())
+    assert device.trust.later(model, "6.0.0", DIGESTS["3.0.0"]) is None
+
+
 def test_keys_change_with_overlap(device: Device, fleet: Repository) -> None:
     old = fleet.director
     fleet.rotate(DIRECTOR, keep=True)

@@ -220,9 +220,14 @@ def test_a_restored_controller_tells_which_list_must_be_signed_again(
     fleet: Trusting, caplog: pytest.LogCaptureFixture
 ) -> None:
     fleet.enrol("cam-1")
-    ahead = MetadataVersions(root=1, roles={RELEASES: 2**40})
+    lie = MetadataVersions(root=1, roles={RELEASES: 2**40})
+    greet(fleet, fleet.devices["cam-1"], lie)
+    assert "fleet key sign releases" not in caplog.text
+    ahead = MetadataVersions(root=1, roles={RELEASES: int(fleet.clock.now_s()) + 60})
     greet(fleet, fleet.devices["cam-1"], ahead)
     assert "fleet key sign releases" in caplog.text
+    greet(fleet, fleet.devices["cam-1"], MetadataVersions(root=2))
+    assert "do not sign another root" in caplog.text
 
 
 def test_a_fleet_with_a_trust_file_has_no_metadata(tmp_path: Path) -> None:

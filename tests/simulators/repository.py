@@ -15,6 +15,7 @@ from typing import Any
 from controller.metadata.documents import Authored, Document, assembled, check, write
 from controller.metadata.edit import (
     RoleKeys,
+    moved,
     new_list,
     new_root,
     new_targets,
@@ -131,6 +132,15 @@ class Repository:
         )
         if found is not None:
             self.change(*found)
+
+    def delegate(self, model: str) -> None:
+        """Give the releases of a model a role of their own."""
+        self.seeds[model] = [secrets.token_bytes(32)]
+        after = moved(self.authored, model, RoleKeys(self.public(model)), self.now_s)
+        everybody = [signer_of(seed) for seeds in self.seeds.values() for seed in seeds]
+        self.authored = signed(after, everybody)
+        check(self.authored)
+        self.renew()
 
     def unlist(self, name: str, version: str) -> None:
         """Take a release out of its list."""
