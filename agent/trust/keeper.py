@@ -1,13 +1,5 @@
 """Keeps the fleet's trusted metadata on this device, and answers whom to believe by it.
 
-```
-trust/incoming/       files as they came, not checked
-trust/metadata/       what was believed, as the check's process keeps it
-trust/trusted.json    what that says, in short
-trust/floors.json     least versions and time that are believed; a copy beside it
-trust/accepted.json   packages that were listed when they came into service; a copy beside it
-```
-
 Rules:
 - Nothing that came is believed before the process that checks it has said so. A set that is wrong
   changes nothing, and is told.
@@ -18,20 +10,17 @@ Rules:
 
 from __future__ import annotations
 
-import contextlib
-import shutil
 import threading
 from collections.abc import Callable, Collection, Iterable
 from pathlib import Path
-from typing import Final, TypeVar
+from typing import Final
 
 import msgspec
 
-from agent.errors import StorageError, storage_faults
+from agent.errors import StorageError
 from agent.ports import RecorderPort
-from agent.sealed import SealedFile
-from agent.trust.floors import Floors
-from agent.trust.job import MAX_BYTES, Job, Outcome
+from agent.trust.job import Outcome
+from agent.trust.kept import KeptFiles
 from agent.trust.process import run_check
 from agent.trust.trusted import (
     NOTHING,
@@ -42,14 +31,10 @@ from agent.trust.trusted import (
     not_timely,
 )
 from wire.clock import Clock
-from wire.codec import sha256_hex
-from wire.errors import FleetError, IntegrityError, SignatureError, WireFormatError
-from wire.files import PRIVATE, write_atomic
+from wire.errors import FleetError, SignatureError
 from wire.messages import DESIRED_PAYLOAD_TYPE, MetadataFile, MetadataVersions
-from wire.metadata import MAX_FILE_BYTES, MAX_ROOTS, parse_file_name
-from wire.package.index import index_from_bytes, is_digest
+from wire.package.index import index_from_bytes
 from wire.trust.envelope import read_unverified, unseal
-from wire.trust.roles import ROOT, TIMESTAMP, TOP_LEVEL
 from wire.trust.root import Role, RoleName
 
 MAX_ACCEPTED: Final = 256
@@ -61,18 +46,8 @@ CHECK_EVERY_S: Final = 5.0
 LAST_SHARE: Final = 1 / 8
 """When so much of its life is left, the device asks for newer: what was sent may have been lost."""
 
-MAX_LISTS: Final = 32
-"""How many lists may wait to be checked: each is a file."""
-
 NOBODY: Final = Role(keys=(), threshold=1)
 WAIT_FOR_IT: Final = "connect the device with its controller, or bring newer metadata by file"
-K = TypeVar("K", bound=msgspec.Struct)
-
-
-class Accepted(msgspec.Struct, frozen=True, kw_only=True):
-    """Digests of packages that were listed when they came into service, the newest last."""
-
-    digests: tuple[str, ...] = ()
 
 
 class MetadataTrust:
@@ -99,9 +74,7 @@ class MetadataTrust:
         grace_s: float = 0.0,
         on_missing: Callable[[], None] = lambda: None,
     ) -> None:
-        self._root = root
         self._fleet = fleet
-        self._directory = directory
         self._events = events
         self._clock = clock
         self._grace_s = grace_s
@@ -123,38 +96,15 @@ class MetadataTrust:
         self._ordered_by = NOBODY
         """Who could sign desired states when that was last found right."""
 
-        with storage_faults("cannot make the folders of the metadata"):
-            for folder in (directory, self._incoming, self._metadata):
-                folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        self._trusted_file = SealedFile(directory / "trusted.json", Trusted, limit_bytes=MAX_BYTES)
-        self._floor_files = tuple(
-            SealedFile(directory / name, Floors, limit_bytes=MAX_BYTES)
-            for name in ("floors.json", "floors.copy.json")
-        )
-        self._accepted_files = tuple(
-            SealedFile(directory / name, Accepted, limit_bytes=MAX_BYTES)
-            for name in ("accepted.json", "accepted.copy.json")
-        )
-        self._begin_anew_with_another_root()
-        floors = [_read(file) for file in self._floor_files]
-        self._floors = _highest(floors)
-        if self._floors != Floors() and None in floors:  # one was damaged
-            with contextlib.suppress(StorageError):
-                self._keep_floors(self._floors)
-        self._trusted = _read(self._trusted_file)
-        copies = [_read(file) for file in self._accepted_files]
-        self._accepted = next((copy.digests for copy in copies if copy is not None), ())
-        self._models: tuple[str, ...] = self._trusted.models if self._trusted else ()
-        if self._trusted is None and (self._metadata / f"{TIMESTAMP}.json").exists():
+        self._kept = KeptFiles(root, directory)
+        trusted = self._kept.trusted
+        self._models: tuple[str, ...] = trusted.models if trusted is not None else ()
+        if trusted is None and self._kept.has_metadata:
             self._check(self._models)  # the short form was lost
 
     @property
-    def _incoming(self) -> Path:
-        return self._directory / "incoming"
-
-    @property
-    def _metadata(self) -> Path:
-        return self._directory / "metadata"
+    def _trusted(self) -> Trusted | None:
+        return self._kept.trusted
 
     @property
     def director(self) -> Role:
@@ -298,10 +248,10 @@ class MetadataTrust:
             StorageError: It cannot be saved.
         """
         with self._lock:
-            kept = (each for each in self._accepted if each != sha256 and each in stored)
+            kept = (each for each in self._kept.accepted if each != sha256 and each in stored)
             accepted = (*kept, sha256)[-MAX_ACCEPTED:]
-            if accepted != self._accepted:
-                self._keep_accepted(accepted)
+            if accepted != self._kept.accepted:
+                self._kept.keep_accepted(accepted)
 
     def adopt(self, stored: Collection[str]) -> None:
         """Believe what an agent with a trust file had installed, at the first start with metadata.
@@ -312,13 +262,8 @@ class MetadataTrust:
         Raises:
             StorageError: It cannot be saved.
         """
-        if not any(file.path.exists() or file.was_damaged for file in self._accepted_files):
-            self._keep_accepted(tuple(sorted(stored))[-MAX_ACCEPTED:])
-
-    def _keep_accepted(self, digests: tuple[str, ...]) -> None:
-        for file in self._accepted_files:
-            file.write(Accepted(digests=digests))
-        self._accepted = digests
+        if self._kept.is_new:
+            self._kept.keep_accepted(tuple(sorted(stored))[-MAX_ACCEPTED:])
 
     def want(self, model: str) -> None:
         """Take the releases of a model that was ordered into what is known, if they are not."""
@@ -342,8 +287,7 @@ class MetadataTrust:
         with self._lock:
             before = self._trusted
             try:
-                with storage_faults("cannot keep the metadata that came"):
-                    self._put(files)
+                self._kept.put(files)
             except FleetError as exc:
                 self._tell(exc.code, exc.message)
                 return False
@@ -377,7 +321,7 @@ class MetadataTrust:
             SignatureError: Nothing does.
         """
         index = index_from_bytes(payload)
-        if index.digest in self._accepted:
+        if index.digest in self._kept.accepted:
             return payload
         named = (index.name, index.version, index.digest)
         with self._lock:
@@ -394,45 +338,12 @@ class MetadataTrust:
             )
         return payload
 
-    def _put(self, files: Iterable[MetadataFile]) -> None:
-        """Put files where the check finds them.
-
-        Raises:
-            WireFormatError: One has no possible name, or is too large.
-            OSError: The storage failed.
-        """
-        newest = {file.name: file for file in files}
-        if len(newest) > MAX_LISTS + MAX_ROOTS:
-            raise WireFormatError("more metadata has come at once than a device can need")
-        self._incoming.mkdir(mode=0o700, exist_ok=True)
-        for file in newest.values():
-            role, version = parse_file_name(file.name)
-            content = file.content.encode()
-            if len(content) > MAX_FILE_BYTES or ((version or 0) > MAX_ROOTS and role == ROOT):
-                raise WireFormatError(f"the metadata {file.name} is too large")
-            if role not in TOP_LEVEL and len([*self._incoming.iterdir()]) > MAX_LISTS:
-                raise WireFormatError("more lists have come than a device can need")
-            place = self._incoming / f"{role}.json"
-            if role == ROOT:
-                (self._incoming / "roots").mkdir(mode=0o700, exist_ok=True)
-                place = self._incoming / "roots" / f"{file.name}.json"
-            # It need not survive a power cut: what is believed is kept elsewhere.
-            place.write_bytes(content)
-
     def _check(self, models: tuple[str, ...]) -> None:
         """Let a process check what has come, and believe what it says of some models."""
         self._is_due = False
-        job = Job(
-            root=str(self._root),
-            trusted=str(self._metadata),
-            incoming=str(self._incoming),
-            models=models,
-            floors=self._floors,
-        )
+        job, folder = self._kept.job(models), self._kept.directory
         try:
-            outcome = run_check(
-                job, self._directory, now_s=self._clock.now_s(), grace_s=self._grace_s
-            )
+            outcome = run_check(job, folder, now_s=self._clock.now_s(), grace_s=self._grace_s)
             self._believe(outcome)
         except StorageError as exc:
             self._tell(exc.code, exc.message)
@@ -447,52 +358,25 @@ class MetadataTrust:
         if outcome.trusted is None:
             if outcome.code != "missing":  # then the rest may still come
                 self._tell(f"trust.{outcome.code}", outcome.fault)
-                self._clear()
+                self._kept.clear()
         else:
-            if outcome.floors != self._floors:
-                self._keep_floors(outcome.floors)
-                self._floors, self._floor_since_s = outcome.floors, self._clock.monotonic_s()
-            if outcome.trusted != self._trusted:
-                self._trusted_file.write(outcome.trusted)
-                self._announce(outcome.trusted)
-                self._trusted = outcome.trusted
+            if outcome.floors != self._kept.floors:
+                self._kept.keep_floors(outcome.floors)
+                self._floor_since_s = self._clock.monotonic_s()
+            before = self._trusted
+            if outcome.trusted != before:
+                self._kept.keep_trusted(outcome.trusted)
+                self._announce(before, outcome.trusted)
             if outcome.fault:
                 self._tell(f"trust.{outcome.code}", outcome.fault)
             elif self._refused:
                 self._refused = ""
                 self._events.event("trust", "the metadata that came now is trusted", {})
-            self._clear()
+            self._kept.clear()
         if self._lacks:
             self.on_missing()
 
-    def _keep_floors(self, floors: Floors) -> None:
-        for file in self._floor_files:
-            file.write(floors)
-
-    def _begin_anew_with_another_root(self) -> None:
-        """Forget what was believed by another root than the one that the device has now.
-
-        An operator replaces the root where nothing else helps: most of its keys were stolen, or
-        lost.
-        What was installed stays believed.
-        """
-        origin = self._directory / "origin"
-        with storage_faults("cannot read the root of the metadata"):
-            root = self._root.read_bytes()
-            known = origin.read_bytes().decode(errors="replace") if origin.exists() else ""
-            if known == sha256_hex(root):
-                return
-            history = (self._metadata / "root_history").glob("*.json")
-            # A file that is damaged says nothing of another root.
-            if is_digest(known) and root not in [file.read_bytes() for file in history]:
-                shutil.rmtree(self._metadata)
-                self._metadata.mkdir(mode=0o700)
-                for path in (self._trusted_file.path, *(f.path for f in self._floor_files)):
-                    path.unlink(missing_ok=True)
-            write_atomic(origin, sha256_hex(root).encode(), mode=PRIVATE)
-
-    def _announce(self, trusted: Trusted) -> None:
-        before = self._trusted
+    def _announce(self, before: Trusted | None, trusted: Trusted) -> None:
         if before is None or before.versions.root != trusted.versions.root:
             number = trusted.versions.root
             self._events.event(
@@ -507,17 +391,11 @@ class MetadataTrust:
         self._refused = why
         self._events.event("trust", f"metadata is refused: {why}", {"code": code})
 
-    def _clear(self) -> None:
-        """Remove what was checked."""
-        with contextlib.suppress(OSError):
-            shutil.rmtree(self._incoming)
-        with contextlib.suppress(OSError):
-            self._incoming.mkdir(mode=0o700, exist_ok=True)
-
     def _clocked(self) -> Clocked:
         # A clock that stands or lies far behind still tells how long this device has run.
         ran_s = self._clock.monotonic_s() - self._floor_since_s
-        floor_s = self._floors.time_s + ran_s if self._floors.time_s else 0.0
+        time_s = self._kept.floors.time_s
+        floor_s = time_s + ran_s if time_s else 0.0
         return Clocked(now_s=self._clock.now_s(), floor_s=floor_s, grace_s=self._grace_s)
 
 
@@ -525,18 +403,3 @@ def _ends_soon(trusted: Trusted, clock: Clocked) -> bool:
     """Tell whether metadata is in the last part of its life: by now a newer timestamp was due."""
     life_s = trusted.expires_at_s - trusted.issued_at_s
     return trusted.expires_at_s - clock.time_s < life_s * LAST_SHARE
-
-
-def _read(file: SealedFile[K]) -> K | None:
-    """Return what a file holds; a damaged one is moved aside, and counts as none."""
-    try:
-        return file.read()
-    except IntegrityError:
-        file.set_aside()
-        return None
-
-
-def _highest(found: Iterable[Floors | None]) -> Floors:
-    """Return the floors of two copies; a power cut may have come between them."""
-    known = [floors for floors in found if floors is not None]
-    return max(known, key=lambda floors: (floors.root, floors.time_s), default=Floors())
