@@ -127,9 +127,9 @@ def _opened(
     Raises:
         FleetError: There is none, or it is not signed as asked for.
     """
+    from controller.cli.trusting import load_trust
     from packager.materials.reading import content_source, directory_source
     from packager.package.archive import archive_content
-    from packager.package.directory import load_trust
 
     place = Path(package)
     if package.startswith(REGISTRY):

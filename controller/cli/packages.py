@@ -229,15 +229,19 @@ def package_sign(
 def package_verify(
     directory: PackageArgument,
     trust: Annotated[
-        Path, typer.Option(metavar="FILE", help="Trust root of the fleet: trust.json.")
+        Path,
+        typer.Option(
+            metavar="FILE", help="What counts: trust.json, or a file of `fleet key export`."
+        ),
     ],
 ) -> None:
     """Check the digest of every file and the release signature.
 
     Examples:
-        fleet package verify detector-1.0.0 --trust my-fleet/trust.json
+        fleet package verify detector-1.0.0 --trust metadata.json
     """
-    from packager.package.directory import load_trust, open_package
+    from controller.cli.trusting import load_trust
+    from packager.package.directory import open_package
 
     manifest, index = open_package(directory, trust=load_trust(trust))
     write(f"{manifest.name}:{manifest.version} {index.digest} verified")
@@ -347,7 +351,10 @@ def package_import(
         Path, typer.Option("--output", "-o", metavar="DIR", help="Directory to make.")
     ],
     trust: Annotated[
-        Path, typer.Option(metavar="FILE", help="Trust root of the fleet: trust.json.")
+        Path,
+        typer.Option(
+            metavar="FILE", help="What counts: trust.json, or a file of `fleet key export`."
+        ),
     ],
     *,
     force: Annotated[bool, typer.Option("--force", help="Replace an existing package.")] = False,
@@ -358,10 +365,10 @@ def package_import(
     to another controller.
 
     Examples:
-        fleet package import a.tar -o detector-1.0.0 --trust my-fleet/trust.json
+        fleet package import a.tar -o detector-1.0.0 --trust metadata.json
     """
+    from controller.cli.trusting import load_trust
     from packager.package.archive import unpack
-    from packager.package.directory import load_trust
 
     index = unpack(file, output, load_trust(trust), force=force)
     write(f"{index.name}:{index.version} {index.digest} verified")

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from packager.package.content import Content
     from packager.registry.reference import Reference
     from packager.registry.transfer import Way
-    from wire.trust.root import TrustRoot
+    from wire.trust.root import Trust
 
 TRUST_FILE = "trust.json"
 
@@ -119,7 +119,7 @@ def package_pull(
         fleet package pull oci://registry.example/detector:1.0.0 -o DIR --trust FILE
     """
     _check_client()
-    from packager.package.directory import load_trust
+    from controller.cli.trusting import load_trust
     from packager.registry.reference import parse_reference
     from packager.registry.transfer import pull
 
@@ -154,7 +154,7 @@ def fetched(
         FleetError: It cannot be had, or is not signed for this fleet.
     """
     _check_client()
-    from packager.package.directory import load_trust
+    from controller.cli.trusting import load_trust
     from packager.registry.reference import parse_reference
     from packager.registry.transfer import pull
 
@@ -169,7 +169,7 @@ def fetched(
 
 @contextmanager
 def registry_package(
-    reference: str, trust: TrustRoot, ca_file: Path | None, clear_text: bool
+    reference: str, trust: Trust, ca_file: Path | None, clear_text: bool
 ) -> Iterator[Content]:
     """Open a package in a registry, for as long as the `with` block lasts.
 

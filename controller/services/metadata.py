@@ -23,6 +23,7 @@ from controller.domain.faults import Faults
 from controller.metadata.documents import AHEAD_S, Authored, changed, check, check_ends
 from controller.metadata.edit import WARN_S
 from controller.metadata.errors import MetadataError
+from controller.metadata.listed import ListedTrust
 from controller.metadata.online import Online, OnlineSigner, sign_online
 from controller.metadata.store import MetadataStore
 from controller.schemas import MetadataState, RoleState
@@ -32,13 +33,10 @@ from controller.store.database import Database
 from wire import topics
 from wire.clock import Clock
 from wire.codec import to_json
-from wire.errors import SignatureError
 from wire.messages import MetadataFile, MetadataVersions
 from wire.metadata import parse_file_name, split
-from wire.package.index import index_from_bytes
-from wire.trust.envelope import read_unverified, unseal
-from wire.trust.roles import DIRECTOR, ROOT, SNAPSHOT, TARGETS, TIMESTAMP, target_path
-from wire.trust.root import Role, RoleName, encode_key
+from wire.trust.roles import ROOT, SNAPSHOT, TARGETS, TIMESTAMP, target_path
+from wire.trust.root import Role, RoleName
 
 MAX_MODELS: Final = 64
 """Of how many models a device may ask for lists, beside those that it is to run."""
@@ -103,18 +101,19 @@ class FleetMetadata:
         return self._authored
 
     @property
+    def listed(self) -> ListedTrust:
+        """What it vouches for now."""
+        return ListedTrust(self._authored)
+
+    @property
     def director(self) -> Role:
         """The keys that may sign desired states, now."""
-        keys = self._authored.keys(DIRECTOR).values()
-        return Role(
-            keys=tuple(encode_key(bytes.fromhex(key.keyval["public"])) for key in keys),
-            threshold=self._authored.threshold(DIRECTOR),
-        )
+        return self.listed.director
 
     @property
     def fleet_names(self) -> tuple[str, ...]:
         """The name of the fleet."""
-        return (self._authored.fleet,)
+        return self.listed.fleet_names
 
     @property
     def timestamp(self) -> int:
@@ -141,26 +140,7 @@ class FleetMetadata:
             WireFormatError: Not an envelope.
             SignatureError: Nothing vouches for it.
         """
-        if role == "director":
-            director = self.director
-            return unseal(
-                data,
-                payload_type=payload_type,
-                public_keys=director.public_keys(),
-                threshold=director.threshold,
-            )
-        payload = read_unverified(data, payload_type=payload_type).payload
-        index = index_from_bytes(payload)
-        authored, path = self._authored, target_path(index.name, index.version)
-        listing = authored.role_of(path)
-        known = None if listing is None else authored.lists[listing].signed.targets.get(path)
-        if known is None or known.hashes.get("sha256") != index.digest:
-            raise SignatureError(
-                f"no trusted list has this package as {index.name}:{index.version}",
-                remedy="publish it with a key that may list it: fleet release publish "
-                "PACKAGE --key release.key",
-            )
-        return payload
+        return self.listed.unseal(data, role=role, payload_type=payload_type)
 
     def submit(self, files: Iterable[MetadataFile]) -> MetadataState:
         """Take what people have signed, and tell the devices.

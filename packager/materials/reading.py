@@ -28,7 +28,7 @@ from wire.package.index import (
     PackageIndex,
     index_from_bytes,
 )
-from wire.trust.root import TrustRoot
+from wire.trust.root import Trust
 
 CALLED: Final = {BILL_FILE: "bill of materials", PROVENANCE_FILE: "provenance"}
 FORMAT: Final = "CycloneDX"
@@ -113,7 +113,7 @@ class Bill(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
         return (*self.metadata.component.all(), *others)
 
 
-def directory_source(directory: Path, trust: TrustRoot | None) -> Source:
+def directory_source(directory: Path, trust: Trust | None) -> Source:
     """Open a package on this disk, after checking every file.
 
     Args:
@@ -130,7 +130,7 @@ def directory_source(directory: Path, trust: TrustRoot | None) -> Source:
     return Source(index=index, parts=directory_parts(directory))
 
 
-def content_source(content: Content, trust: TrustRoot | None) -> Source:
+def content_source(content: Content, trust: Trust | None) -> Source:
     """Open a signed package.
 
     Args:

@@ -53,7 +53,7 @@ from wire.package.archive import (
 from wire.package.index import ENVELOPE_FILE, FileEntry, PackageIndex
 from wire.package.manifest import MANIFEST_FILE, Manifest, manifest_from_bytes
 from wire.profile import DeviceProfile
-from wire.trust.root import TrustRoot
+from wire.trust.root import Trust
 
 WHOLE: Final = "export it without --profile"
 
@@ -121,7 +121,7 @@ def export(
     )
 
 
-def unpack(file: Path, output: Path, trust: TrustRoot, *, force: bool = False) -> PackageIndex:
+def unpack(file: Path, output: Path, trust: Trust, *, force: bool = False) -> PackageIndex:
     """Write the package of a file as a directory, after checking the signature and every file.
 
     Args:
@@ -149,7 +149,7 @@ def unpack(file: Path, output: Path, trust: TrustRoot, *, force: bool = False) -
 
 
 @contextlib.contextmanager
-def archive_content(file: Path, trust: TrustRoot) -> Iterator[Content]:
+def archive_content(file: Path, trust: Trust) -> Iterator[Content]:
     """Open the package of a file, after checking its signature, while the `with` block lasts.
 
     Args:
@@ -168,7 +168,7 @@ def archive_content(file: Path, trust: TrustRoot) -> Iterator[Content]:
 
 
 @contextlib.contextmanager
-def _archive(file: Path, trust: TrustRoot) -> Iterator[tuple[Archive, Parts]]:
+def _archive(file: Path, trust: Trust) -> Iterator[tuple[Archive, Parts]]:
     """Open an archive, and return what reads its files.
 
     Raises:

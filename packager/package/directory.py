@@ -44,7 +44,7 @@ from wire.package.manifest import (
 from wire.package.measured import check_measured
 from wire.trust.envelope import MAX_ENVELOPE_BYTES, SigningKey, Unverified, read_unverified
 from wire.trust.envelope import seal as seal_payload
-from wire.trust.root import TrustRoot, trust_from_bytes
+from wire.trust.root import Trust, TrustRoot, trust_from_bytes
 
 AGAIN: Final = "copy, download or build the package again"
 ROOM: Final = "name a directory that can be written and has room"
@@ -194,9 +194,7 @@ def seal(directory: Path, key: SigningKey) -> PackageIndex:
     return index
 
 
-def open_package(
-    directory: Path, *, trust: TrustRoot | None = None
-) -> tuple[Manifest, PackageIndex]:
+def open_package(directory: Path, *, trust: Trust | None = None) -> tuple[Manifest, PackageIndex]:
     """Read a package after checking every file.
 
     Args:
@@ -274,7 +272,7 @@ def _manifest(directory: Path) -> Manifest:
         ) from exc
 
 
-def _signed_index(directory: Path, trust: TrustRoot | None) -> PackageIndex | None:
+def _signed_index(directory: Path, trust: Trust | None) -> PackageIndex | None:
     """Return the index in the envelope, trusted as in `open_package`; None without an envelope.
 
     Raises:

@@ -49,7 +49,7 @@ from wire.package.index import (
     index_from_bytes,
 )
 from wire.package.manifest import MANIFEST_FILE
-from wire.trust.root import TrustRoot
+from wire.trust.root import Trust
 
 
 class Way(NamedTuple):
@@ -122,7 +122,7 @@ def push(content: Content, reference: Reference, way: Way, *, force: bool = Fals
 
 
 def pull(
-    reference: Reference, output: Path, trust: TrustRoot, way: Way, *, force: bool = False
+    reference: Reference, output: Path, trust: Trust, way: Way, *, force: bool = False
 ) -> PackageIndex:
     """Make the directory of a package from a registry.
 
@@ -152,7 +152,7 @@ def pull(
 
 
 @contextmanager
-def registry_content(reference: Reference, trust: TrustRoot, way: Way) -> Iterator[Content]:
+def registry_content(reference: Reference, trust: Trust, way: Way) -> Iterator[Content]:
     """Open a package in a registry, after checking its signature, while the `with` block lasts.
 
     Args:
@@ -210,7 +210,7 @@ def _envelope(repository: Repository, reference: Reference) -> bytes:
     return envelope
 
 
-def _verified(envelope: bytes, trust: TrustRoot) -> PackageIndex:
+def _verified(envelope: bytes, trust: Trust) -> PackageIndex:
     return index_from_bytes(trust.unseal(envelope, role="release", payload_type=PAYLOAD_TYPE))
 
 
