@@ -50,13 +50,13 @@ def exported(
         if device:
             with connect(context) as api:
                 desired = _desired(api, device, content)
-                metadata = metadata_for(api, content) if device else None
+                metadata = metadata_for(api, content)
         return export(content, to, profiles=kinds, desired=desired, metadata=metadata)
     _check_name(package)
     with connect(context) as api:
         content = _published(api, package)
         desired = _desired(api, device, content) if device else None
-        metadata = metadata_for(api, content)
+        metadata = metadata_for(api, content) if device else None
         return export(content, to, profiles=kinds, desired=desired, metadata=metadata)
 
 
