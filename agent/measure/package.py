@@ -9,6 +9,7 @@ Rules:
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Final
 
 from agent.errors import MeasureError, StorageFullError
 from agent.install.bringing import Bringer
@@ -22,10 +23,15 @@ from agent.interrupts import Interrupts
 from agent.measure.place import Place
 from agent.package_files import is_intact
 from agent.packages import Package
+from agent.trust.keeper import MetadataTrust
 from wire.measuring import Measure
 from wire.package.manifest import Variant
 from wire.profile import DeviceProfile
 from wire.trust.root import Trust
+
+LIST_LOOKS: Final = 60
+LIST_LOOK_S: Final = 1.0
+"""How often, and in which steps, a device looks whether the list with a package has come."""
 
 
 class Packages:
@@ -90,8 +96,27 @@ class Packages:
             found.append(self._fetched(asked, look))
 
         look()  # what begins to wait would interrupt an install
+        self._wait_for_its_list(asked, look)
         self._interrupts.interject(work, look)
         return found[0]
+
+    def _wait_for_its_list(self, asked: Measure, look: Callable[[], None]) -> None:
+        """Wait until trusted metadata lists the package; a list comes when it is needed.
+
+        Raises:
+            MeasureError: It does not come, or does not list the package.
+            FleetError: `look` raised it.
+        """
+        if not isinstance(self._trust, MetadataTrust):
+            return
+        release, why = asked.release, None
+        for _ in range(LIST_LOOKS):
+            why = self._trust.later(release.name, release.version, release.digest)
+            if why is None:
+                return
+            look()
+            self._interrupts.wait(LIST_LOOK_S, abandon=False)
+        raise MeasureError(why or "the package is not listed")
 
     def _fetched(
         self, asked: Measure, check: Callable[[], None]
