@@ -47,7 +47,7 @@ def test_a_package_file_that_is_not_there_is_asked_for(
     for path, fault in ((tmp_path / "nowhere.tar", "no such file"), (tmp_path, "is a directory")):
         line = told(capsys, "install", path, "--config", config)
         assert fault in line
-        assert line.endswith("give the path of a file that `fleet package export` wrote\n")
+        assert line.endswith("or `fleet key export` wrote\n")
 
 
 def test_the_help_of_status_names_its_exit_statuses(capsys: pytest.CaptureFixture[str]) -> None:
