@@ -163,11 +163,9 @@ def test_a_wrong_trust_file_is_shown_in_the_rollout_and_at_the_device(
     )
     assert done.code == 1, done.out + done.err
     shown = stack.ok("device", "show", name).out
-    assert "wire.signature: no director in the device's trust file signed" in " ".join(
-        shown.split()
-    )
+    assert "wire.signature: no director that the device trusts signed" in " ".join(shown.split())
     rollouts = stack.ok("rollout", "list", "--json").json
     parts = stack.ok("rollout", "show", rollouts[0]["id"], "--json").json["deployments"]
     assert [(part["device"], part["error_code"]) for part in parts] == [(name, "wire.signature")]
     status = " ".join(device.command("status").stdout.split())
-    assert "refused no director in the device's trust file signed the desired state" in status
+    assert "refused no director that the device trusts signed the desired state" in status
