@@ -14,6 +14,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection
 from typing import Final, Protocol
 
+from agent.install.around import EffectsAround
 from agent.install.conditions import LOOK_S, Later
 from agent.install.holding import Holding
 from agent.install.progress import Progress
@@ -63,7 +64,7 @@ class TrustCondition:
         return None if why is None else Later(why, LOOK_S)
 
 
-class TrustedEffects:
+class TrustedEffects(EffectsAround):
     """Effects that begin when the release may be taken.
 
     Args:
@@ -82,31 +83,11 @@ class TrustedEffects:
         holding: Holding,
         stored: Callable[[], Collection[str]],
     ) -> None:
-        self._stored = stored
-        self._effects = effects
+        super().__init__(effects)
         self._trust = trust
         self._store = store
+        self._stored = stored
         self.holding = holding
-
-    def serving(self) -> tuple[str | None, str | None]:
-        """Return the digest of the package and the name of the variant that serve now."""
-        return self._effects.serving()
-
-    def current(self) -> str | None:
-        """Return the digest of the package that serves after a restart."""
-        return self._effects.current()
-
-    def loss(self, digest: str) -> str | None:
-        """Return why a package that should serve does not serve whole, or None."""
-        return self._effects.loss(digest)
-
-    def serve_again(self, digest: str) -> str | None:
-        """Let an installed package serve again; return why it does not answer rightly, or None."""
-        return self._effects.serve_again(digest)
-
-    def tidy(self) -> None:
-        """Remove what no model needs any more, if it can be removed now."""
-        self._effects.tidy()
 
     def perform(self, state: State, progress: Progress) -> None:
         """Do the effect of a state, when the release may be taken.

@@ -4,8 +4,8 @@ Rules:
 - What is checked lies in a folder; nothing here knows how it came.
 - Metadata that was believed before is what newer metadata must follow. Floors refuse what is older
   also where that was lost.
-- The time that decides what has expired never goes back, and may be set back by the operator's
-  grace alone.
+- What had ended when something was signed that was believed is refused, whatever the clock says;
+  the operator's grace alone lengthens it.
 
 Source:
     The Update Framework Specification 1.0.34, section 5 (the client's workflow).
@@ -17,7 +17,7 @@ import base64
 import contextlib
 import datetime as dt
 import os
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from pathlib import Path
 from typing import Any, Final
 
@@ -145,7 +145,7 @@ def check(job: Job, *, now_s: float, grace_s: float) -> Outcome:
             max(now_s - grace_s, 0.0), dt.UTC
         )
         updater.refresh()
-        time_keys = _chain(_read(trusted, ROOT).signed, TIMESTAMP)
+        time_keys = _chain(_read(trusted, ROOT).signed.roles[TIMESTAMP].keyids)
         earliest_s = time_floor_s(job.floors, time_keys)
         found = _trusted(job, updater, trusted, faults)
         _check_time(found, earliest_s - grace_s)
@@ -289,30 +289,22 @@ def _director(targets: Targets) -> Role:
     return Role(keys=tuple(base64.b64encode(key).decode() for key in raw), threshold=role.threshold)
 
 
-def _chain(root: Root, *roles: str) -> str:
-    """Return a digest over the names of the keys that may sign some top roles."""
-    names = [keyid for role in roles for keyid in sorted(root.get_delegated_role(role).keyids)]
-    return sha256_hex(" ".join(names).encode())
+def _chain(*signers: Collection[str]) -> str:
+    """Return a digest over the names of the keys that may sign, of each role in turn."""
+    return sha256_hex(" ".join(keyid for keys in signers for keyid in sorted(keys)).encode())
 
 
 def _role_floors(root: Root, documents: dict[str, Document]) -> dict[str, RoleFloor]:
-    def names(role: str) -> list[str]:
-        return sorted(root.get_delegated_role(role).keyids)
-
+    """Return the versions of the documents, and whose keys vouch for each."""
+    time, snapshot, targets = (root.roles[role].keyids for role in (TIMESTAMP, SNAPSHOT, TARGETS))
+    chains = {TIMESTAMP: (time,), SNAPSHOT: (time, snapshot), TARGETS: (time, snapshot, targets)}
     delegations = documents[TARGETS].signed.delegations
-    found: dict[str, RoleFloor] = {}
-    for role, document in documents.items():
-        chain = [*names(TIMESTAMP)]
-        if role != TIMESTAMP:
-            chain += names(SNAPSHOT)
-        if role == TARGETS:
-            chain += names(TARGETS)
-        elif role not in {TIMESTAMP, SNAPSHOT} and delegations is not None:
-            chain += sorted(delegations.roles[role].keyids)
-        found[role] = RoleFloor(
-            version=document.signed.version, keys=sha256_hex(" ".join(chain).encode())
-        )
-    return found
+    if delegations is not None:
+        chains |= {name: (time, snapshot, role.keyids) for name, role in delegations.roles.items()}
+    return {
+        role: RoleFloor(version=document.signed.version, keys=_chain(*chains[role]))
+        for role, document in documents.items()
+    }
 
 
 def _read(folder: Path, role: str) -> Document:

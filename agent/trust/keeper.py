@@ -34,7 +34,7 @@ from wire.clock import Clock
 from wire.errors import FleetError, SignatureError
 from wire.messages import DESIRED_PAYLOAD_TYPE, MetadataFile, MetadataVersions
 from wire.package.index import index_from_bytes
-from wire.trust.envelope import read_unverified, unseal
+from wire.trust.envelope import read_unverified
 from wire.trust.root import Role, RoleName
 
 MAX_ACCEPTED: Final = 256
@@ -166,12 +166,7 @@ class MetadataTrust:
         director = self.director
         if not director.keys:
             raise SignatureError(NOTHING, remedy=WAIT_FOR_IT)
-        return unseal(
-            data,
-            payload_type=payload_type,
-            public_keys=director.public_keys(),
-            threshold=director.threshold,
-        )
+        return director.unseal(data, payload_type)
 
     def not_timely(self, expires_at_s: float | None, timestamp: int | None) -> str | None:
         """Return why a desired state may not be taken now because of its age, or None.
@@ -206,21 +201,10 @@ class MetadataTrust:
             version: Its version.
             sha256: Its digest.
         """
-        clock = self._clocked()
-        expires_at_s, timestamp = self._follows
-        why = (
-            not_fresh(self._trusted, clock)
-            or self._not_ordered()
-            or not_timely(
-                expires_at_s=expires_at_s,
-                timestamp=timestamp,
-                known=self._trusted.versions.timestamp if self._trusted is not None else 0,
-                clock=clock,
-            )
-        )
+        why = self.stale or self._not_ordered() or self.not_timely(*self._follows)
         if why is None:
             self.want(name)
-            why = not_listed(self._trusted, name, version, sha256, clock)
+            why = not_listed(self._trusted, name, version, sha256, self._clocked())
         if why is not None:
             self.on_missing()
         return why

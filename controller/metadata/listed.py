@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from controller.metadata.documents import Authored
 from wire.errors import SignatureError
 from wire.package.index import index_from_bytes
-from wire.trust.envelope import read_unverified, unseal
+from wire.trust.envelope import read_unverified
 from wire.trust.roles import DIRECTOR, target_path
 from wire.trust.root import Role, RoleName, encode_key
 
@@ -52,13 +52,7 @@ class ListedTrust:
             SignatureError: Nothing vouches for it.
         """
         if role == "director":
-            director = self.director
-            return unseal(
-                data,
-                payload_type=payload_type,
-                public_keys=director.public_keys(),
-                threshold=director.threshold,
-            )
+            return self.director.unseal(data, payload_type)
         payload = read_unverified(data, payload_type=payload_type).payload
         index = index_from_bytes(payload)
         path = target_path(index.name, index.version)

@@ -96,11 +96,6 @@ class FleetMetadata:
         self._online = store.online()
 
     @property
-    def authored(self) -> Authored:
-        """What people have signed."""
-        return self._authored
-
-    @property
     def listed(self) -> ListedTrust:
         """What it vouches for now."""
         return ListedTrust(self._authored)

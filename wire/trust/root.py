@@ -36,6 +36,27 @@ class Role(msgspec.Struct, frozen=True, kw_only=True):
         """
         return tuple(_public_key(text) for text in self.keys)
 
+    def unseal(self, data: bytes, payload_type: str) -> bytes:
+        """Verify an envelope, and return what was signed.
+
+        Args:
+            data: The envelope.
+            payload_type: The only type that is accepted.
+
+        Returns:
+            The payload.
+
+        Raises:
+            WireFormatError: Not an envelope, or a key is none.
+            SignatureError: Not enough valid signatures of these keys.
+        """
+        return unseal(
+            data,
+            payload_type=payload_type,
+            public_keys=self.public_keys(),
+            threshold=self.threshold,
+        )
+
 
 class Trust(Protocol):
     """Knows whose signatures count: the keys of a file, or what trusted metadata says now."""
@@ -96,12 +117,7 @@ class TrustRoot(msgspec.Struct, frozen=True, kw_only=True):
             SignatureError: Not enough valid signatures of that role.
         """
         needed = self.release if role == "release" else self.director
-        return unseal(
-            data,
-            payload_type=payload_type,
-            public_keys=needed.public_keys(),
-            threshold=needed.threshold,
-        )
+        return needed.unseal(data, payload_type)
 
     def to_bytes(self) -> bytes:
         """Return the file's bytes."""

@@ -29,6 +29,7 @@ from agent.errors import (
     StoppedError,
     StorageError,
 )
+from agent.install.around import EffectsAround
 from agent.install.holding import OVERRIDE_POLL_S, Holding
 from agent.install.hooks.names import Answer, Hook, Moment, answer_of
 from agent.install.hooks.override import Override
@@ -51,7 +52,7 @@ COUNT_EVERY_S: Final = 60.0
 REMEDY: Final = "`fleet-agent override` on the device lets the next attempt go on"
 
 
-class HookedEffects:
+class HookedEffects(EffectsAround):
     """The effects of an install, with the hooks around them.
 
     Args:
@@ -82,8 +83,8 @@ class HookedEffects:
         holding: Holding,
         begin: Callable[[], None] = lambda: None,
     ) -> None:
+        super().__init__(effects)
         self._begin = begin
-        self._effects = effects
         self._runner = runner
         self._settings = settings
         self.override = override
@@ -97,26 +98,6 @@ class HookedEffects:
         """The state of this install whose Enter hooks have run."""
 
         self._waits_for = ""
-
-    def serving(self) -> tuple[str | None, str | None]:
-        """Return the digest of the package and the name of the variant that serve now."""
-        return self._effects.serving()
-
-    def current(self) -> str | None:
-        """Return the digest of the package that serves after a restart."""
-        return self._effects.current()
-
-    def loss(self, digest: str) -> str | None:
-        """Return why a package that should serve does not serve whole, or None."""
-        return self._effects.loss(digest)
-
-    def serve_again(self, digest: str) -> str | None:
-        """Let an installed package serve again; return why it does not answer rightly, or None."""
-        return self._effects.serve_again(digest)
-
-    def tidy(self) -> None:
-        """Remove what no model needs any more, if it can be removed now."""
-        self._effects.tidy()
 
     def waits_for(self) -> str:
         """Return what the install waits for, such as a hook and its words; empty if nothing."""
