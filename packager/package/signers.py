@@ -15,8 +15,6 @@ Rules:
 
 from __future__ import annotations
 
-import os
-import stat
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Final, TypeAlias
@@ -45,15 +43,13 @@ from securesystemslib.signer import (
 )
 
 from packager.errors import KeyFileError
-from wire.files import PRIVATE, open_file, write_new
+from packager.package.keys import NAME_A_KEY, check_private, read_key, write_key
 from wire.trust.envelope import SEED_BYTES, keyid_of
 
 MAX_KEY_BYTES: Final = 64 * 1024
 KINDS: Final = ("ed25519", "ecdsa")
-_OTHERS: Final = stat.S_IRWXG | stat.S_IRWXO
 _PEM: Final = b"-----BEGIN "
 _PUBLIC: Final = b"-----BEGIN PUBLIC KEY"
-_NAME_A_KEY: Final = "name a key of `fleet key generate`"
 
 PublicKey: TypeAlias = Key
 """The public half of a key."""
@@ -86,17 +82,7 @@ def generate_pem(path: Path, kind: str, passphrase: str) -> SSlibKey:
     )
     encryption = BestAvailableEncryption(passphrase.encode()) if passphrase else NoEncryption()
     content = key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, encryption)
-    try:
-        write_new(path, content, mode=PRIVATE)
-    except FileExistsError as exc:
-        raise KeyFileError(
-            f"{path} exists already",
-            remedy="name another file; this command never overwrites a key",
-        ) from exc
-    except OSError as exc:
-        raise KeyFileError(
-            f"{path} cannot be written: {exc.strerror}", remedy="name a file in another directory"
-        ) from exc
+    write_key(path, content)
     return _named(SSlibKey.from_crypto(key.public_key()))
 
 
@@ -156,7 +142,7 @@ def open_public(where: str, secret: Secret) -> Key:
         KeyFileError: There is no such key.
     """
     if where.partition(":")[0] not in _SERVICES:
-        content = _content(Path(where.removeprefix("file:")))[0]
+        content = read_key(Path(where.removeprefix("file:")), MAX_KEY_BYTES)[0]
         if content.startswith(_PUBLIC):
             try:
                 return _named(SSlibKey.from_crypto(load_pem_public_key(content)))
@@ -175,18 +161,14 @@ def public_pem(key: Key) -> bytes:
 
 
 def _from_file(path: Path, secret: Secret) -> Signer:
-    content, mode = _content(path)
+    content, mode = read_key(path, MAX_KEY_BYTES)
     if content.startswith(_PUBLIC):
         raise KeyFileError(
             f"{path} is the public half of a key", remedy="signing needs the private one"
         )
     if len(content) != SEED_BYTES and not content.startswith(_PEM):
-        raise KeyFileError(f"{path} is not a signing key", remedy=_NAME_A_KEY)
-    if mode & _OTHERS:
-        raise KeyFileError(
-            f"{path} can be read by others (mode {mode:04o})",
-            remedy=f"replace the key, or run: chmod 600 {path}",
-        )
+        raise KeyFileError(f"{path} is not a signing key", remedy=NAME_A_KEY)
+    check_private(path, mode)
     try:
         if len(content) == SEED_BYTES:
             key: Any = ed25519.Ed25519PrivateKey.from_private_bytes(content)
@@ -200,23 +182,6 @@ def _from_file(path: Path, secret: Secret) -> Signer:
         raise KeyFileError(
             f"{path} cannot be used: {_line(exc)}", remedy="check its passphrase"
         ) from exc
-
-
-def _content(path: Path) -> tuple[bytes, int]:
-    """Return a file's content and mode.
-
-    Raises:
-        KeyFileError: It cannot be read, or is no plain file.
-    """
-    try:
-        with open_file(path) as stream:
-            status = os.fstat(stream.fileno())
-            content = stream.read(MAX_KEY_BYTES)
-    except OSError as exc:
-        raise KeyFileError(f"{path} cannot be read: {exc.strerror}", remedy=_NAME_A_KEY) from exc
-    if not stat.S_ISREG(status.st_mode):
-        raise KeyFileError(f"{path} is not a plain file", remedy=_NAME_A_KEY)
-    return content, stat.S_IMODE(status.st_mode)
 
 
 def _named(key: SSlibKey) -> SSlibKey:
