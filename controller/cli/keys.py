@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import base64
-from collections.abc import Sequence
+from collections.abc import Callable, Collection, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -12,6 +12,7 @@ import typer
 from controller.cli.arguments import JsonOption
 from controller.cli.client import connect
 from controller.cli.commands import Commands, add_group
+from controller.cli.drafts import finish, load_draft, send, sign_draft, told
 from controller.cli.errors import ArgumentError
 from controller.cli.output import write_json
 from controller.cli.signing import (
@@ -19,17 +20,14 @@ from controller.cli.signing import (
     KeysOption,
     RootOption,
     SecretOption,
+    Signing,
     current,
-    finish,
-    load_draft,
     needed,
-    newest_files,
+    needed_files,
     open_keys,
     open_private,
     root_of,
     secret_of,
-    send,
-    sign_draft,
 )
 from controller.schemas import MetadataState
 from wire.clock import SystemClock
@@ -152,7 +150,7 @@ def key_init(
     """Make the first trusted metadata of a fleet that an earlier version made without it.
 
     `fleet init` does this for a new fleet. Start the controller again afterwards, publish each
-    release again, and give root.json to the devices (docs/security.md).
+    release again, and give root.json to the devices (docs/trust.md).
 
     Examples:
         fleet key init my-fleet
@@ -214,17 +212,11 @@ def key_rotate(  # noqa: PLR0913, PLR0917 - one parameter for each option
         fleet key rotate root --to root-4.pem --key root-1.key --draft root-4.draft
         fleet key rotate timestamp --to my-fleet/keys/timestamp-2.key --at-once
     """
-    from packager.package.signers import open_public
 
-    added = [open_public(key, secret_of(secret_file)) for key in to]
-    with connect(context) as api:
-        before = needed(api, root_of(context, root, keys))
-        kept = {key.keyid for key in added}
-        removed = [keyid for keyid in before.keys(role) if at_once and keyid not in kept]
-    _change(
-        context, role, added, removed, threshold, keys=keys, secret_file=secret_file, draft=draft,
-        to=to, root=root,
-    )  # fmt: skip
+    def removed(held: Collection[str], added: Collection[str]) -> list[str]:
+        return [keyid for keyid in held if at_once and keyid not in added]
+
+    _change(context, role, to, removed, threshold, Signing(keys, secret_file, draft, root))
 
 
 def key_revoke(
@@ -244,22 +236,18 @@ def key_revoke(
 
     Examples:
         fleet key revoke director 6f0c81d2
-    """  # noqa: DOC501 - is the help text
-    with connect(context) as api:
-        found = [
-            name
-            for name in needed(api, root_of(context, root, keys)).keys(role)
-            if keyid and name.startswith(keyid)
-        ]
-    if len(found) != 1:
-        raise ArgumentError(
-            f"{len(found)} keys of {role} begin with {keyid!r}",
-            remedy="`fleet key status` shows their names",
-        )
-    _change(
-        context, role, [], found, threshold, keys=keys, secret_file=secret_file, draft=draft,
-        root=root,
-    )  # fmt: skip
+    """
+
+    def removed(held: Collection[str], _added: Collection[str]) -> list[str]:
+        found = [name for name in held if keyid and name.startswith(keyid)]
+        if len(found) != 1:
+            raise ArgumentError(
+                f"{len(found)} keys of {role} begin with {keyid!r}",
+                remedy="`fleet key status` shows their names",
+            )
+        return found
+
+    _change(context, role, (), removed, threshold, Signing(keys, secret_file, draft, root))
 
 
 def key_delegate(
@@ -282,10 +270,11 @@ def key_delegate(
     from controller.metadata.edit import RoleKeys, moved
     from packager.package.signers import open_public
 
+    signing = Signing(keys, secret_file, draft, root)
     added = tuple(open_public(key, secret_of(secret_file)) for key in to)
-    signers = [*open_keys(context, keys, secret_file), *open_private(to, secret_file)]
+    signers = [*open_keys(context, signing), *open_private(to, secret_file)]
     with connect(context) as api:
-        before = needed(api, root_of(context, root, keys))
+        before = needed(api, root_of(context, signing))
         after = moved(before, model, RoleKeys(added, threshold or 1), SystemClock().now_s())
         _tell(finish(api, before, after, signers, draft))
 
@@ -316,17 +305,23 @@ def key_sign(
     Examples:
         fleet key sign root-4.draft --key /media/stick/root-2.key
         fleet key sign targets --key my-fleet-offline/targets.key
-    """
+    """  # noqa: DOC501 - is the help text
     from controller.metadata.edit import put, renewed
     from controller.metadata.signing import with_stale
 
-    signers = open_keys(context, keys, secret_file)
-    if "." in what or "/" in what:
-        sign_draft(Path(what), signers, root_of(context, root, keys), is_agreed=yes)
+    signing = Signing(keys, secret_file, draft, root)
+    is_draft = "." in what or "/" in what
+    if is_draft and draft is not None:
+        raise ArgumentError(
+            f"{what} is a draft already", remedy="leave --draft out: it is signed where it lies"
+        )
+    signers = open_keys(context, signing)
+    if is_draft:
+        sign_draft(Path(what), signers, root_of(context, signing), is_agreed=yes)
         return
     now_s = SystemClock().now_s()
     with connect(context) as api:
-        before = needed(api, root_of(context, root, keys))
+        before = needed(api, root_of(context, signing))
         after = with_stale(put(before, what, renewed(before, what, now_s)), now_s)
         _tell(finish(api, before, after, signers, draft))
 
@@ -345,10 +340,7 @@ def key_review(
     before, after = load_draft(draft)
     write_lines(difference(before, after))
     missing = lacking(after)
-    for role, found in missing.items():
-        write(f"{role} has {found.valid} of {found.needed} signatures")
-    if not missing:
-        write(f"signed enough: fleet key submit {draft}")
+    write(told(missing) if missing else f"signed enough: fleet key submit {draft}")
 
 
 def key_submit(
@@ -364,9 +356,9 @@ def key_submit(
 
     before, after = load_draft(draft)
     if missing := lacking(after):
-        told = ", ".join(f"{role} {s.valid} of {s.needed}" for role, s in missing.items())
         raise ArgumentError(
-            f"{draft} is not signed enough: {told}", remedy=f"fleet key sign {draft} --key KEY"
+            f"{draft} is not signed enough: {told(missing)}",
+            remedy=f"fleet key sign {draft} --key KEY",
         )
     with connect(context) as api:
         show_state(send(api, before, after))
@@ -386,7 +378,7 @@ def key_export(
     from wire.metadata import MetadataFiles
 
     with connect(context) as api:
-        files = newest_files(api)
+        files = needed_files(api)
     try:
         write_atomic(to, to_json(MetadataFiles(files=files)), mode=PUBLIC)
     except OSError as exc:
@@ -424,31 +416,38 @@ def show_state(state: MetadataState) -> None:
     write_table(("ROLE", "VERSION", "EXPIRES", "SIGN", "RELEASES", "KEYS"), rows)
 
 
-def _change(  # noqa: PLR0913 - one parameter for each option
+def _change(
     context: typer.Context,
     role: str,
-    added: list,  # type: ignore[type-arg]
-    removed: list[str],
+    to: Sequence[str],
+    removed: Callable[[Collection[str], Collection[str]], list[str]],
     threshold: int | None,
-    *,
-    keys: list[str] | None,
-    secret_file: Path | None,
-    draft: Path | None,
-    to: Sequence[str] = (),
-    root: Path | None = None,
+    signing: Signing,
 ) -> None:
-    """Change who may sign a role, and sign that."""
+    """Change who may sign a role, and sign that.
+
+    Args:
+        context: Says where the controller is.
+        role: The role.
+        to: The new keys, as given.
+        removed: Returns the names of the keys to take from it, of those that it has and the new.
+        threshold: How many must sign; None for as many as now.
+        signing: How that is signed.
+    """
     from controller.metadata.edit import put, with_keys
     from controller.metadata.signing import with_stale
+    from packager.package.signers import open_public
     from wire.trust.roles import ROOT, TARGETS, TOP_LEVEL
 
-    signers = [*open_keys(context, keys, secret_file), *open_private(to, secret_file)]
+    added = [open_public(key, secret_of(signing.secret_file)) for key in to]
+    signers = [*open_keys(context, signing), *open_private(to, signing.secret_file)]
     now_s = SystemClock().now_s()
     with connect(context) as api:
-        before = needed(api, root_of(context, root, keys))
-        document = with_keys(before, role, now_s, add=added, remove=removed, threshold=threshold)
+        before = needed(api, root_of(context, signing))
+        taken = removed(before.keys(role), {key.keyid for key in added})
+        document = with_keys(before, role, now_s, add=added, remove=taken, threshold=threshold)
         after = put(before, ROOT if role in TOP_LEVEL else TARGETS, document)
-        _tell(finish(api, before, with_stale(after, now_s), signers, draft))
+        _tell(finish(api, before, with_stale(after, now_s), signers, signing.draft))
 
 
 def _fields(public: PublicKey) -> tuple[tuple[str, str], ...]:

@@ -7,15 +7,16 @@ Rules:
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 import typer
 
 from controller.cli.client import ApiClient, segment
+from controller.cli.drafts import finish
 from controller.cli.errors import ArgumentError, FaultError
-from controller.cli.signing import check_root, current, finish, open_keys, root_of
+from controller.cli.signing import Signing, check_root, current, open_keys, root_of
 from controller.schemas import Release
 from wire.clock import SystemClock
 from wire.console.output import remark
@@ -24,15 +25,6 @@ from wire.errors import FleetError
 if TYPE_CHECKING:
     from controller.metadata.documents import Authored, Document
     from packager.package.signers import KeySigner
-
-
-class Signing(NamedTuple):
-    """How the list of releases is signed."""
-
-    keys: Sequence[str] | None = None
-    secret_file: Path | None = None
-    draft: Path | None = None
-    root: Path | None = None
 
 
 def listing(
@@ -57,7 +49,7 @@ def listing(
     before = current(api)
     if before is None:
         return None
-    check_root(before, root_of(context, signing.root, signing.keys))
+    check_root(before, root_of(context, signing))
     from controller.metadata.edit import with_release
     from packager.package.content import directory_content, index_of
 
@@ -89,7 +81,7 @@ def _signable(
     from controller.metadata.edit import put
 
     role, document = found
-    signers = open_keys(context, signing.keys, signing.secret_file)
+    signers = open_keys(context, signing)
     allowed = before.keys(role)
     if not signing.keys:
         _check_own(package, signers, allowed)
@@ -144,7 +136,7 @@ def unlist(context: typer.Context, api: ApiClient, release: str, signing: Signin
     before = current(api)
     if before is None:
         return True
-    check_root(before, root_of(context, signing.root, signing.keys))
+    check_root(before, root_of(context, signing))
     from controller.metadata.edit import put, without_release
 
     name, _, version = release.partition(":")
@@ -152,7 +144,7 @@ def unlist(context: typer.Context, api: ApiClient, release: str, signing: Signin
     if found is None:
         return True
     role, document = found
-    signers = open_keys(context, signing.keys, signing.secret_file)
+    signers = open_keys(context, signing)
     allowed = before.keys(role)
     if signing.draft is None and not any(s.public_key.keyid in allowed for s in signers):
         names = ", ".join(keyid[:16] for keyid in allowed)

@@ -12,11 +12,12 @@ import typer
 from controller.cli.arguments import JsonOption
 from controller.cli.client import ApiClient, connect, segment
 from controller.cli.commands import Commands, add_group
+from controller.cli.drafts import finish
 from controller.cli.errors import FaultError, PackageFilesError
-from controller.cli.listing import Signing, is_listed, listing, unlist
+from controller.cli.listing import is_listed, listing, unlist
 from controller.cli.output import write_json
 from controller.cli.registries import CaFileOption, ClearTextOption, fetched
-from controller.cli.signing import DraftOption, KeysOption, RootOption, SecretOption, finish
+from controller.cli.signing import DraftOption, KeysOption, RootOption, SecretOption, Signing
 from controller.cli.watch import EXIT_NO
 from controller.schemas import Release, ReleaseRequest, RunningDevice
 from wire.console.output import remark, write, write_fields, write_lines, write_table

@@ -1,8 +1,7 @@
-"""What commands share that change trusted metadata: keys at hand, drafts, and sending it.
+"""What commands share that change trusted metadata: the keys at hand, and which fleet it is.
 
 Rules:
-- A change is signed here, never at the controller: it has no key for it.
-- A change that lacks signatures is written into a file for the next one who signs; nothing is sent.
+- What a controller shows is believed only if it follows a root that is known here.
 """
 
 from __future__ import annotations
@@ -12,22 +11,20 @@ import getpass
 import os
 import stat
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, NamedTuple
 
 import typer
 
 from controller.cli.arguments import ConnectionOptions
 from controller.cli.client import ApiClient
 from controller.cli.errors import ArgumentError, FaultError
-from controller.schemas import MetadataState, MetadataSubmission
-from wire.console.output import remark, write
-from wire.errors import FleetError
+from controller.schemas import MetadataSubmission
 from wire.files import open_file
 
 if TYPE_CHECKING:
-    from controller.metadata.documents import Authored, Signatures
+    from controller.metadata.documents import Authored
     from packager.package.signers import KeySigner
     from wire.messages import MetadataFile
 
@@ -75,6 +72,15 @@ DraftOption = Annotated[
 ]
 
 
+class Signing(NamedTuple):
+    """How a change is signed, as the options of a command say it."""
+
+    keys: Sequence[str] | None = None
+    secret_file: Path | None = None
+    draft: Path | None = None
+    root: Path | None = None
+
+
 def current(api: ApiClient) -> Authored | None:
     """Return what people have signed of the fleet's metadata; None for a fleet without it.
 
@@ -114,13 +120,26 @@ def needed(api: ApiClient, root: Path | None) -> Authored:
     Raises:
         ArgumentError: The fleet has none, or what is shown is not of that root.
     """
-    if (found := current(api)) is None:
+    from controller.metadata.store import authored_of
+
+    found = authored_of(needed_files(api))
+    check_root(found, root)
+    return found
+
+
+def needed_files(api: ApiClient) -> tuple[MetadataFile, ...]:
+    """Return all files of the fleet's metadata.
+
+    Raises:
+        ArgumentError: The fleet has none.
+        FaultError: The controller refuses.
+    """
+    if not (files := newest_files(api)):
         raise ArgumentError(
             "this fleet has no trusted metadata",
             remedy="make it with `fleet key init DIR`, DIR being the controller's directory",
         )
-    check_root(found, root)
-    return found
+    return files
 
 
 def check_root(metadata: Authored, root: Path | None) -> None:
@@ -149,34 +168,30 @@ def check_root(metadata: Authored, root: Path | None) -> None:
         )
 
 
-def root_of(context: typer.Context, root: Path | None, keys: Sequence[str] | None) -> Path | None:
+def root_of(context: typer.Context, signing: Signing) -> Path | None:
     """Return the root that is known: as given, else beside a key, else of the directory.
 
     Args:
         context: Says where the controller's directory is.
-        root: As given.
-        keys: The keys, as given.
+        signing: The root and the keys, as given.
     """
     from controller.app.home import ROOT_FILE, offline_directory
 
-    if root is not None:
-        return root
-    places = [Path(key.removeprefix("file:")).parent for key in keys or ()]
+    if signing.root is not None:
+        return signing.root
+    places = [Path(key.removeprefix("file:")).parent for key in signing.keys or ()]
     home = home_of(context)
     if home is not None:
         places += [offline_directory(home), home]
     return next((place / ROOT_FILE for place in places if (place / ROOT_FILE).exists()), None)
 
 
-def open_keys(
-    context: typer.Context, keys: Sequence[str] | None, secret_file: Path | None
-) -> list[KeySigner]:
+def open_keys(context: typer.Context, signing: Signing) -> list[KeySigner]:
     """Open the keys to sign with.
 
     Args:
         context: Says where the controller's directory is.
-        keys: As given; none for those beside the controller's directory.
-        secret_file: Has their passphrase or PIN.
+        signing: The keys as given; none for those beside the controller's directory.
 
     Returns:
         What signs; empty if none is at hand.
@@ -186,8 +201,8 @@ def open_keys(
     """
     from packager.package.signers import open_signer
 
-    secret = secret_of(secret_file)
-    return [open_signer(key, secret) for key in keys or _beside(context)]
+    secret = secret_of(signing.secret_file)
+    return [open_signer(key, secret) for key in signing.keys or _beside(context)]
 
 
 def open_private(keys: Sequence[str], secret_file: Path | None) -> list[KeySigner]:
@@ -222,168 +237,6 @@ def secret_of(secret_file: Path | None) -> Callable[[str], str]:
         return getpass.getpass(f"{what}: ")
 
     return secret
-
-
-def finish(
-    api: ApiClient,
-    before: Authored,
-    after: Authored,
-    signers: Sequence[KeySigner],
-    draft: Path | None,
-) -> MetadataState | None:
-    """Sign a change and send it, or write it down for the next one who signs.
-
-    Args:
-        api: The controller.
-        before: What holds.
-        after: What shall hold.
-        signers: The keys at hand.
-        draft: Where to write a change that lacks signatures.
-
-    Returns:
-        What holds now; None if it was written down.
-
-    Raises:
-        ArgumentError: Signatures are missing, and nothing says where to write it.
-        FleetError: The controller refuses it.
-    """
-    from controller.metadata.drafts import difference
-    from controller.metadata.signing import lacking, signed
-
-    after = signed(after, signers)
-    for line in difference(before, after):
-        remark(line)
-    missing = lacking(after)
-    if not missing:
-        return send(api, before, after, draft)
-    if draft is None:
-        raise ArgumentError(
-            f"the change is not signed enough: {_told(missing)}",
-            remedy="add --key for keys of these roles (`fleet key status` names them), or "
-            "--draft FILE to let others sign",
-        )
-    keep_draft(draft, before, after, is_new=True)
-    write(f"wrote {draft}: {_told(missing)}")
-    remark(f"next: fleet key sign {draft} --key KEY")
-    return None
-
-
-def send(
-    api: ApiClient, before: Authored, after: Authored, draft: Path | None = None
-) -> MetadataState:
-    """Send a change that is signed.
-
-    Raises:
-        FleetError: The controller refuses it.
-    """
-    from controller.metadata.signing import changed_files
-
-    changes = changed_files(before, after)
-    body = MetadataSubmission(files={file.name: file.content for file in changes})
-    state = api.send("POST", "/v1/metadata", MetadataState, body)
-    remark(f"signed and sent{'; no draft was needed' if draft else ''}")
-    return state
-
-
-def sign_draft(
-    path: Path, signers: Sequence[KeySigner], root: Path | None, *, is_agreed: bool
-) -> None:
-    """Add signatures to a draft, after showing what it changes.
-
-    Args:
-        path: The draft.
-        signers: The keys at hand.
-        root: A root of the fleet that is known.
-        is_agreed: Whether nobody is asked.
-
-    Raises:
-        ArgumentError: No key at hand adds anything, or it cannot be written.
-        FleetError: It is no draft.
-    """
-    from controller.metadata.drafts import difference
-    from controller.metadata.signing import lacking, signed
-
-    before, after = load_draft(path)
-    check_root(before, root)
-    for line in difference(before, after):
-        remark(line)
-    missing = lacking(after)
-    if missing and not is_agreed:
-        _ask()
-    if missing and (made := signed(after, signers)) == after:
-        names = ", ".join(signer.public_key.keyid[:16] for signer in signers) or "no key"
-        raise ArgumentError(
-            f"nothing to sign for {names}: {_told(missing)}",
-            remedy="add --key with a key of such a role that has not signed yet",
-        )
-    if missing:
-        missing = lacking(made)
-        keep_draft(path, before, made, is_new=False)
-    write(f"{path}: {_told(missing) or 'signed enough'}")
-    remark(f"next: fleet key {'sign' if missing else 'submit'} {path}")
-
-
-def keep_draft(path: Path, before: Authored, after: Authored, *, is_new: bool) -> None:
-    """Write a change that lacks signatures to a file.
-
-    Raises:
-        ArgumentError: It cannot be written, or is there and must be new.
-    """
-    from controller.metadata.drafts import write_draft
-    from wire.files import PUBLIC, write_atomic, write_new
-
-    content = write_draft(before, after)
-    try:
-        (write_new if is_new else write_atomic)(path, content, mode=PUBLIC)
-    except FileExistsError as exc:
-        raise ArgumentError(
-            f"{path} exists already", remedy="name another file with --draft"
-        ) from exc
-    except OSError as exc:
-        raise ArgumentError(f"cannot write {path}: {exc.strerror}") from exc
-
-
-def load_draft(path: Path) -> tuple[Authored, Authored]:
-    """Read a draft: what held when it was written, and what shall hold.
-
-    Raises:
-        ArgumentError: It cannot be read.
-        FleetError: It is no draft.
-    """
-    from controller.metadata.drafts import MAX_DRAFT_BYTES, read_draft
-
-    try:
-        with open_file(path) as file:
-            data = file.read(MAX_DRAFT_BYTES + 1)
-    except OSError as exc:
-        raise ArgumentError(
-            f"cannot read {path}: {(exc.strerror or str(exc)).lower()}",
-            remedy="name a file that --draft of `fleet key` wrote",
-        ) from exc
-    try:
-        return read_draft(data)
-    except FleetError as exc:
-        raise ArgumentError(f"{path}: {exc.message}", remedy=exc.remedy) from exc
-
-
-def _ask() -> None:
-    """Ask whether to sign.
-
-    Raises:
-        ArgumentError: The answer is no, or nobody can be asked.
-    """
-    if not sys.stdin.isatty():
-        raise ArgumentError(
-            "nobody can be asked whether this is right", remedy="read it, and add --yes"
-        )
-    if not typer.confirm("sign this?", err=True):
-        raise ArgumentError("nothing was signed")
-
-
-def _told(missing: Mapping[str, Signatures]) -> str:
-    return "; ".join(
-        f"{role} has {found.valid} of {found.needed} signatures" for role, found in missing.items()
-    )
 
 
 def home_of(context: typer.Context) -> Path | None:

@@ -47,7 +47,7 @@ AHEAD_S: Final = 2 * 86_400.0
 """How far a version may lie ahead, which is a time: nobody can take all that come after."""
 
 LONGEST_S: Final = 2 * 366 * 86_400.0
-AGAIN: Final = "take the newest metadata with `fleet key export`, and change that"
+AGAIN: Final = "somebody was faster: repeat the command, or make the draft again"
 
 
 @dataclass(frozen=True, slots=True)
@@ -239,7 +239,7 @@ def check(metadata: Authored) -> None:
         if not found.are_enough:
             raise MetadataError(
                 f"{role} has {found.valid} of {found.needed} needed signatures",
-                remedy=f"sign it with a key of the role {role}: fleet key sign FILE --key KEY",
+                remedy=f"sign it with a key of the role {role}: fleet key sign DRAFT --key KEY",
             )
     for role, listed in metadata.lists.items():
         if listed.signed.delegations is not None:
@@ -265,7 +265,7 @@ def check_ends(before: Authored, after: Authored, now_s: float) -> None:
     """
     for role in (ROOT, TARGETS, *after.lists):
         document = after.document(role)
-        if (role == ROOT or role in before.content) and document is before.document(role):
+        if role in {ROOT, *before.content} and document is before.document(role):
             continue
         rest_s = document.signed.expires.timestamp() - now_s
         if role != ROOT and document.signed.version > now_s + AHEAD_S:
@@ -305,8 +305,8 @@ def _with_root(now: Authored, data: bytes, version: int) -> Authored:
         raise MetadataError(
             f"version {version} of the root has {len(short.signed)} of {short.threshold} needed "
             "signatures",
-            remedy="sign it with more root keys: fleet key sign FILE --key KEY; a new root needs "
-            "those of the root before it and its own",
+            remedy="sign its draft with more root keys: fleet key sign DRAFT --key KEY; a new root "
+            "needs those of the root before it and its own",
         )
     made = replace(now, root=root, roots=(*now.roots, data))
     if made.fleet != now.fleet:
