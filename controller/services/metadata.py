@@ -20,7 +20,8 @@ from dataclasses import dataclass
 from typing import Final
 
 from controller.domain.faults import Faults
-from controller.metadata.documents import AHEAD_S, Authored, changed, check, check_ends
+from controller.metadata.behind import behind
+from controller.metadata.documents import Authored, changed, check, check_ends
 from controller.metadata.edit import WARN_S
 from controller.metadata.errors import MetadataError
 from controller.metadata.listed import ListedTrust
@@ -227,7 +228,7 @@ class FleetMetadata:
         with self._database.reading() as transaction:
             documents = desired.documents(transaction, (device,))
         models = {model.name for item in documents for model in item.desired.models}
-        self._note_behind(versions)
+        self._note_behind(device, versions)
         self._send(device, self.lacking(versions, {*models, *versions.models[:MAX_MODELS]}))
 
     def lacking(
@@ -314,45 +315,12 @@ class FleetMetadata:
         sent = [self._publisher.publish(topic, to_json(each)) for each in split(files)]
         return all(sent)
 
-    def _note_behind(self, versions: MetadataVersions) -> None:
-        authored = self._authored
-        if versions.root > authored.root.signed.version and self._behind.is_first(
-            ROOT, self._clock.monotonic_s()
-        ):
-            _log.error(
-                "devices trust version %d of the root, and this controller has %d: it was restored "
-                "from before a change of keys, and they believe nothing of it. Restore a newer "
-                "backup; do not sign another root",
-                versions.root,
-                authored.root.signed.version,
-            )
-        told = {TARGETS: versions.targets, **versions.roles}
-        unknown = sorted({*versions.roles} - {*authored.roles()} - self._former())
-        if unknown and self._behind.is_first(unknown[0], self._clock.monotonic_s()):
-            _log.error(
-                "devices trust the list %s, which this controller does not know: was it restored? "
-                "They believe no snapshot without it; other keys of the snapshot end that: "
-                "fleet key rotate snapshot --at-once",
-                unknown[0],
-            )
-        for role in (TARGETS, *authored.lists):
-            # A version is a time: one of the future is a device's error, or its lie.
-            if self._clock.now_s() + AHEAD_S < told.get(role, 0):
-                continue
-            if told.get(role, 0) > authored.document(role).signed.version and self._behind.is_first(
-                role, self._clock.monotonic_s()
-            ):
-                _log.error(
-                    "devices trust a newer list %s than this controller has, and believe no older "
-                    "one: was it restored? sign it again: fleet key sign %s --key KEY",
-                    role,
-                    role,
-                )
-
-    def _former(self) -> set[str]:
-        """Return the lists that a snapshot still names."""
-        names = self._online.snapshot.signed.meta if self._online is not None else ()
-        return {name.removesuffix(".json") for name in names}
+    def _note_behind(self, device: str, versions: MetadataVersions) -> None:
+        meta = self._online.snapshot.signed.meta if self._online is not None else ()
+        former = {name.removesuffix(".json") for name in meta}
+        for each in behind(self._authored, former, versions, self._clock.now_s()):
+            if self._behind.is_first(each.role, self._clock.monotonic_s()):
+                _log.error("device %s: %s", device, each.text)
 
     def _warn(self) -> None:
         now_s = self._clock.now_s()
