@@ -147,4 +147,7 @@ def _ago(late_s: float) -> str:
     hours = int(late_s // 3600)
     if hours >= 48:  # noqa: PLR2004 - two days
         return f"{hours // 24} days ago"
-    return f"{hours} hours ago" if hours > 1 else f"{max(int(late_s // 60), 0)} minutes ago"
+    if hours > 1:
+        return f"{hours} hours ago"
+    minutes = int(late_s // 60)
+    return f"{minutes} minutes ago" if minutes > 1 else "a moment ago"

@@ -229,6 +229,27 @@ def test_indefinite_freeze_with_a_clock_that_is_set_back(device: Device, fleet: 
     assert device.events.codes[-1] == "trust.expired"
 
 
+def test_indefinite_freeze_of_what_the_director_ordered(device: Device, fleet: Repository) -> None:
+    """A thief of the broker keeps an order, and lets it out when it is long out of date."""
+    now_s = device.clock.now_s()
+    assert device.trust.not_timely(now_s + DAY_S, None) is None
+    assert device.trust.not_timely(now_s, None) == "the desired state expired a moment ago"
+    # One that was accepted in time, and is still being fetched when it expires.
+    device.trust.follow(b"", expires_at_s=now_s + DAY_S / 2, timestamp=None)
+    assert device.may_take("1.0.0")
+    assert not device.trust.versions.lacks_desired
+    device.clock.advance(DAY_S / 2)
+    fleet.now_s += DAY_S / 2
+    fleet.renew()
+    assert device.hear(fleet.files())
+    assert device.trust.stale is None
+    assert device.trust.later("digits", "1.0.0", DIGESTS["1.0.0"]) == (
+        "the desired state expired a moment ago"
+    )
+    # The next greeting asks for a new one.
+    assert device.trust.versions.lacks_desired
+
+
 def test_malicious_mirror(device: Device, fleet: Repository) -> None:
     # One that gives nothing, nonsense, or the right things late, cannot do more than delay.
     fleet.list("digits", "2.0.0", DIGESTS["2.0.0"])
