@@ -21,6 +21,7 @@ from agent.errors import StorageError
 from agent.ports import RecorderPort
 from agent.trust.job import Outcome
 from agent.trust.kept import KeptFiles
+from agent.trust.order import NOBODY, Order
 from agent.trust.process import run_check
 from agent.trust.trusted import (
     NOTHING,
@@ -32,8 +33,9 @@ from agent.trust.trusted import (
 )
 from wire.clock import Clock
 from wire.errors import FleetError, SignatureError
-from wire.messages import DESIRED_PAYLOAD_TYPE, MetadataFile, MetadataVersions
+from wire.messages import MetadataFile, MetadataVersions
 from wire.package.index import index_from_bytes
+from wire.token_bucket import TokenBucket
 from wire.trust.envelope import read_unverified
 from wire.trust.root import Role, RoleName
 
@@ -46,7 +48,6 @@ CHECK_EVERY_S: Final = 5.0
 LAST_SHARE: Final = 1 / 8
 """When so much of its life is left, the device asks for newer: what was sent may have been lost."""
 
-NOBODY: Final = Role(keys=(), threshold=1)
 WAIT_FOR_IT: Final = "connect the device with its controller, or bring newer metadata by file"
 
 
@@ -85,17 +86,10 @@ class MetadataTrust:
         """Whether the last check failed. What is on the disk may be damaged then, so the device
         says that it has nothing, and gets everything."""
 
-        self._checks = CHECKS
-        self._refilled_s = clock.monotonic_s()
+        self._turns = TokenBucket(1 / CHECK_EVERY_S, CHECKS, clock.monotonic_s())
         self._is_due = False
         self._floor_since_s = clock.monotonic_s()
-        self._follows: tuple[float | None, int | None] = (None, None)
-        self._order = b""
-        """The desired state that is followed, signed."""
-
-        self._ordered_by = NOBODY
-        """Who could sign desired states when that was last found right."""
-
+        self._order = Order()
         self._kept = KeptFiles(root, directory)
         trusted = self._kept.trusted
         self._models: tuple[str, ...] = trusted.models if trusted is not None else ()
@@ -122,10 +116,8 @@ class MetadataTrust:
         known = MetadataVersions(root=0)
         if self._trusted is not None and not self._lacks:
             known = self._trusted.versions
-        expires_at_s, _ = self._follows
-        late = self._not_ordered() or not_timely(
-            expires_at_s=expires_at_s, timestamp=None, known=0, clock=self._clocked()
-        )
+        # Its timestamp does not count here: what it waits for comes with the answer.
+        late = self._order.not_by(self.director) or self.not_timely(self._order.expires_at_s, None)
         return msgspec.structs.replace(known, models=self._models, lacks_desired=late is not None)
 
     @property
@@ -190,8 +182,7 @@ class MetadataTrust:
             expires_at_s: When it expires, seconds since 1970; None if it does not say.
             timestamp: The version of the timestamp that its controller had signed by then.
         """
-        self._follows = (expires_at_s, timestamp)
-        self._order, self._ordered_by = envelope, self.director
+        self._order = Order(envelope, self.director, expires_at_s, timestamp)
 
     def later(self, name: str, version: str, sha256: str) -> str | None:
         """Return why a release may not be taken now, or None; it may be another time.
@@ -201,25 +192,18 @@ class MetadataTrust:
             version: Its version.
             sha256: Its digest.
         """
-        why = self.stale or self._not_ordered() or self.not_timely(*self._follows)
+        order = self._order
+        why = (
+            self.stale
+            or order.not_by(self.director)
+            or self.not_timely(order.expires_at_s, order.timestamp)
+        )
         if why is None:
             self.want(name)
             why = not_listed(self._trusted, name, version, sha256, self._clocked())
         if why is not None:
             self.on_missing()
         return why
-
-    def _not_ordered(self) -> str | None:
-        """Return why the desired state that is followed counts no more, or None."""
-        director = self.director
-        if not self._order or director == self._ordered_by:
-            return None
-        try:
-            self.unseal(self._order, role="director", payload_type=DESIRED_PAYLOAD_TYPE)
-        except FleetError:
-            return "who ordered it may order nothing any more: the device waits for a new order"
-        self._ordered_by = director
-        return None
 
     def accept(self, sha256: str, stored: Collection[str]) -> None:
         """Note that a package is put into service: it stays believed as long as it is here.
@@ -287,15 +271,7 @@ class MetadataTrust:
         if self._trusted is not None and _ends_soon(self._trusted, self._clocked()):
             self.on_missing()
         with self._lock:
-            if not self._is_due:
-                return
-            now_s = self._clock.monotonic_s()
-            refill = int((now_s - self._refilled_s) / CHECK_EVERY_S)
-            if refill > 0:
-                self._checks = min(self._checks + refill, CHECKS)
-                self._refilled_s = now_s
-            if self._checks > 0:
-                self._checks -= 1
+            if self._is_due and self._turns.take(self._clock.monotonic_s()):
                 self._check(self._models)
 
     def _listed(self, payload: bytes) -> bytes:

@@ -6,6 +6,7 @@ import threading
 from typing import Final
 
 from wire.clock import Clock
+from wire.token_bucket import TokenBucket
 
 BURST_S: Final = 1.0
 """How many seconds of the budget an idle controller saves up."""
@@ -21,26 +22,15 @@ class Budget:
 
     def __init__(self, clock: Clock, bytes_per_s: int) -> None:
         self._clock = clock
-        self._bytes_per_s = bytes_per_s
-        self._capacity_bytes = bytes_per_s * BURST_S
-        self._left_bytes = self._capacity_bytes
-        self._at_s = clock.monotonic_s()
+        self._bucket = TokenBucket(bytes_per_s, bytes_per_s * BURST_S, clock.monotonic_s())
         self._lock = threading.Lock()
 
     def wait_s(self, size_bytes: int) -> float:
         """Return how long to wait until so many bytes may be sent; 0 if they may be sent now."""
         with self._lock:
-            return self._wait_s(size_bytes)
-
-    def _wait_s(self, size_bytes: int) -> float:
-        now_s = self._clock.monotonic_s()
-        gained_bytes = (now_s - self._at_s) * self._bytes_per_s
-        self._left_bytes = min(self._capacity_bytes, self._left_bytes + gained_bytes)
-        self._at_s = now_s
-        lacking_bytes = min(size_bytes, self._capacity_bytes) - self._left_bytes
-        return max(lacking_bytes / self._bytes_per_s, 0.0)
+            return self._bucket.wait_s(size_bytes, self._clock.monotonic_s())
 
     def spend(self, size_bytes: int) -> None:
         """Note that so many bytes were sent."""
         with self._lock:
-            self._left_bytes -= size_bytes
+            self._bucket.spend(size_bytes, self._clock.monotonic_s())

@@ -43,6 +43,7 @@ from wire.delivery import (
 from wire.errors import FleetError, WireFormatError
 from wire.messages import MAX_MESSAGE_BYTES
 from wire.package.index import is_digest
+from wire.token_bucket import TokenBucket
 from wire.transport import Received
 from wire.trust.envelope import SigningKey, seal
 
@@ -253,26 +254,23 @@ def _says_something(ways: BlobSources) -> bool:
 
 
 @dataclass(slots=True)
-class _Bucket:
-    """How many requests a device may send at once."""
-
-    left: float
-    at_s: float
-    """When that was so."""
+class _Asker:
+    bucket: TokenBucket
+    """How many requests the device may send at once."""
 
     has_dropped: bool = False
-    """Since it was full."""
+    """Since the bucket was full."""
 
 
 class Turns:
     """How often each device may ask: a token bucket for each."""
 
     def __init__(self) -> None:
-        self._buckets: OrderedDict[str, _Bucket] = OrderedDict()
+        self._askers: OrderedDict[str, _Asker] = OrderedDict()
         """The device that has asked least recently comes first."""
 
     def __len__(self) -> int:
-        return len(self._buckets)
+        return len(self._askers)
 
     def take(self, device: str, now_s: float) -> Literal["granted", "first-dropped", "dropped"]:
         """Take a turn.
@@ -284,18 +282,17 @@ class Turns:
         Returns:
             Whether it is granted; if it is not, whether that is the first time in a row.
         """
-        bucket = self._buckets.setdefault(device, _Bucket(BURST, now_s))
-        self._buckets.move_to_end(device)
-        if len(self._buckets) > MAX_KNOWN:
-            self._buckets.popitem(last=False)
-        bucket.left = min(bucket.left + (now_s - bucket.at_s) / EVERY_S, BURST)
-        bucket.at_s = now_s
-        if bucket.left == BURST:
-            bucket.has_dropped = False
-        if bucket.left >= 1:
-            bucket.left -= 1
+        asker = self._askers.get(device)
+        if asker is None:
+            asker = self._askers[device] = _Asker(TokenBucket(1 / EVERY_S, BURST, now_s))
+        self._askers.move_to_end(device)
+        if len(self._askers) > MAX_KNOWN:
+            self._askers.popitem(last=False)
+        if asker.bucket.is_full(now_s):
+            asker.has_dropped = False
+        if asker.bucket.take(now_s):
             return "granted"
-        was, bucket.has_dropped = bucket.has_dropped, True
+        was, asker.has_dropped = asker.has_dropped, True
         return "dropped" if was else "first-dropped"
 
 

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from typing import Final
 
+from wire.token_bucket import TokenBucket
+
 PER_S: Final = 50.0
 """A device that returns sends two: 10,000 that return at once are in after some minutes."""
 
@@ -25,8 +27,7 @@ class EnrolRate:
     """
 
     def __init__(self, now_s: float) -> None:
-        self._left = BURST
-        self._at_s = now_s
+        self._bucket = TokenBucket(PER_S, BURST, now_s)
         self._told_s = float("-inf")
 
     def take(self, now_s: float) -> bool:
@@ -35,12 +36,7 @@ class EnrolRate:
         Args:
             now_s: Monotonic time.
         """
-        self._left = min(self._left + (now_s - self._at_s) * PER_S, BURST)
-        self._at_s = now_s
-        if self._left < 1.0:
-            return False
-        self._left -= 1.0
-        return True
+        return self._bucket.take(now_s)
 
     def is_to_be_told(self, now_s: float) -> bool:
         """Tell whether a request that is dropped is to be logged: the first one in a while.

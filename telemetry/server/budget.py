@@ -19,6 +19,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from wire.clock import Clock
+from wire.token_bucket import TokenBucket
 
 MIB: Final = 1024 * 1024
 ROW_BYTES: Final = 192
@@ -46,9 +47,8 @@ _REFILL_PER_S: Final = REFILL_BYTES_PER_HOUR / 3600
 
 
 @dataclass(slots=True)
-class _Bucket:
-    left_bytes: float
-    at_s: float
+class _Account:
+    bucket: TokenBucket
     told: bool = False
     """Whether a refusal was reported since the bucket was full."""
 
@@ -63,46 +63,42 @@ class Budgets:
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
         self._lock = threading.Lock()
-        self._buckets: dict[str, _Bucket] = {}
-        """Those that are not full; each belongs to an enrolled device."""
+        self._accounts: dict[str, _Account] = {}
+        """Those whose buckets are not full; each belongs to an enrolled device."""
 
     def has_room(self, device: str) -> bool:
         """Tell whether a batch of a device may be stored."""
         with self._lock:
-            return self._filled(device).left_bytes > 0
+            return self._account(device).bucket.left(self._clock.monotonic_s()) > 0
 
     def spend(self, device: str, size_bytes: int) -> None:
         """Take out what a stored batch made the database grow by."""
         with self._lock:
-            self._filled(device).left_bytes -= size_bytes
+            self._account(device).bucket.spend(size_bytes, self._clock.monotonic_s())
 
     def tells(self, device: str) -> bool:
         """Tell whether a refusal is the first one since the device's bucket was full."""
         with self._lock:
-            bucket = self._filled(device)
-            first, bucket.told = not bucket.told, True
+            account = self._account(device)
+            first, account.told = not account.told, True
         return first
 
     def forget_full(self) -> None:
         """Free the memory of buckets that are full again."""
-        with self._lock:
-            for device in tuple(self._buckets):
-                if self._filled(device).left_bytes >= BURST_BYTES:
-                    del self._buckets[device]
-
-    def _filled(self, device: str) -> _Bucket:
-        """Return a bucket as it is now."""
         now_s = self._clock.monotonic_s()
-        bucket = self._buckets.setdefault(device, _Bucket(BURST_BYTES, now_s))
-        bucket.left_bytes = refilled(bucket.left_bytes, now_s - bucket.at_s)
-        bucket.at_s = now_s
-        bucket.told = bucket.told and bucket.left_bytes < BURST_BYTES
-        return bucket
+        with self._lock:
+            for device, account in tuple(self._accounts.items()):
+                if account.bucket.is_full(now_s):
+                    del self._accounts[device]
 
-
-def refilled(left_bytes: float, elapsed_s: float) -> float:
-    """Return what is in a bucket after some time."""
-    return min(left_bytes + elapsed_s * _REFILL_PER_S, BURST_BYTES)
+    def _account(self, device: str) -> _Account:
+        """Return the account of a device as it is now."""
+        now_s = self._clock.monotonic_s()
+        account = self._accounts.get(device)
+        if account is None or account.bucket.is_full(now_s):
+            bucket = TokenBucket(_REFILL_PER_S, BURST_BYTES, now_s)
+            account = self._accounts[device] = _Account(bucket)
+        return account
 
 
 def minute_bytes(before_bytes: int | None, after_bytes: int) -> int:

@@ -5,20 +5,16 @@ from __future__ import annotations
 import math
 from pathlib import Path
 
-import pytest
-
 from agent.app.config import AgentConfig
 from telemetry.device.recorder import Recorder
 from telemetry.server.budget import (
     BURST_BYTES,
-    MIB,
     REFILL_BYTES_PER_HOUR,
     ROW_BYTES,
     SMALL_SKETCH_BYTES,
     Budgets,
     event_bytes,
     minute_bytes,
-    refilled,
 )
 from telemetry.server.ingest import checked, span_at
 from telemetry.server.rows import row_of
@@ -74,10 +70,17 @@ def test_a_full_spool_of_whatever_points_fits_into_a_full_bucket() -> None:
         assert points_in_spool * taken_out(point, clock=clock) < BURST_BYTES
 
 
-def test_a_bucket_refills_and_does_not_overflow() -> None:
-    assert refilled(0.0, HOUR_S) == pytest.approx(REFILL_BYTES_PER_HOUR)
-    assert refilled(-MIB, HOUR_S / 2) == pytest.approx(REFILL_BYTES_PER_HOUR / 2 - MIB)
-    assert refilled(BURST_BYTES - 1.0, HOUR_S) == BURST_BYTES
+def test_a_device_that_overdrew_may_store_again_when_its_bucket_has_refilled() -> None:
+    clock = FakeClock()
+    budgets = Budgets(clock)
+    budgets.spend("cam-1", BURST_BYTES + REFILL_BYTES_PER_HOUR)
+    assert budgets.tells("cam-1")
+    assert not budgets.tells("cam-1")
+    clock.sleep(HOUR_S - 1.0)
+    assert not budgets.has_room("cam-1")
+    clock.sleep(2.0)
+    assert budgets.has_room("cam-1")
+    assert budgets.has_room("cam-2")
 
 
 def test_a_row_costs_what_it_grows_by() -> None:
