@@ -25,12 +25,13 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from benchmarks.harness import Row, against, main
 from benchmarks.transfers.rig import working_folder
 from controller.app.home import BROKER_FOLDER, CONFIG_FILE
-from controller.app.new_home import HomeOptions, create_home, hashed_client
+from controller.app.new_home import HomeOptions, create_home
 from controller.broker.access import access_for
+from controller.broker.accounts import ACCOUNTS_FILE, hashed_client
 from controller.broker.device_authority import DeviceAuthority
 from controller.broker.install import Mosquitto, locate
 from controller.broker.listener import broker_settings
-from controller.broker.mosquitto import ACCOUNTS_FILE, Broker
+from controller.broker.mosquitto import Broker
 from controller.broker.rights import device_acls, device_role
 from controller.config import load_config
 from controller.ports import BrokerAccess

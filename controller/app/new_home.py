@@ -10,9 +10,7 @@ Rules:
 
 from __future__ import annotations
 
-import base64
 import contextlib
-import hashlib
 import json
 import secrets
 import shutil
@@ -34,10 +32,10 @@ from controller.app.home import (
 from controller.app.new_trust import first_metadata
 from controller.app.unfinished import check_path, unfinished
 from controller.broker.access import CONTROLLER_USER
+from controller.broker.accounts import ACCOUNTS_FILE, hashed_client
 from controller.broker.certificates import is_host, issue, make_authority, names_for
 from controller.broker.errors import HomeError
-from controller.broker.mosquitto import ACCOUNTS_FILE
-from controller.broker.rights import Command, first_accounts
+from controller.broker.rights import first_accounts
 from controller.certificate_settings import DeviceCertificatesConfig
 from controller.config import BrokerConfig
 from controller.metadata.store import FOLDER
@@ -59,11 +57,6 @@ TLS_PORT, CLEAR_TEXT_PORT = 8883, 1883
 LOOPBACK, EVERYWHERE = "127.0.0.1", "0.0.0.0"  # noqa: S104 - with TLS and accounts
 SERVER_FILE = BrokerConfig().server_cert_file
 SECRET_BYTES = 32
-SALT_BYTES = 12
-"""What Mosquitto 2.0 itself writes."""
-
-HASH_ITERATIONS = 101
-"""Mosquitto's own number. More work per connect adds nothing to a password of 256 random bits."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -127,26 +120,6 @@ def create_home(directory: Path, options: HomeOptions | None = None) -> None:
             f"cannot make {directory}: {(exc.strerror or str(exc)).lower()}",
             remedy="choose a directory in which you may write",
         ) from exc
-
-
-def hashed_client(username: str, password: str) -> Command:
-    """Return a client of the dynamic-security plugin with its password hashed.
-
-    Args:
-        username: MQTT user name.
-        password: The secret.
-
-    Returns:
-        The client as `dynamic-security.json` holds it.
-    """
-    salt = secrets.token_bytes(SALT_BYTES)
-    digest = hashlib.pbkdf2_hmac("sha512", password.encode(), salt, HASH_ITERATIONS)
-    return {
-        "username": username,
-        "password": base64.b64encode(digest).decode(),
-        "salt": base64.b64encode(salt).decode(),
-        "iterations": HASH_ITERATIONS,
-    }
 
 
 def config_text(options: HomeOptions) -> str:

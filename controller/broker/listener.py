@@ -14,11 +14,12 @@ import logging
 from pathlib import Path
 from typing import Final
 
+from controller.broker.accounts import OwnAccount
 from controller.broker.certificates import SECONDS_PER_DAY, WARN_DAYS, ServerFiles, check
 from controller.broker.errors import CertificateError
 from controller.broker.mosquitto import BrokerSettings, DeviceListener
 from controller.certificate_settings import DeviceCertificatesConfig
-from controller.config import BrokerConfig, connectable
+from controller.config import BrokerConfig, connectable, read_secret
 from wire.clock import Clock
 
 AS_ASKED: Final = "clear_text in controller.toml asks for it, for tests on this machine"
@@ -60,6 +61,7 @@ def broker_settings(
 
     Raises:
         CertificateError: The settings ask for TLS, and clients would refuse the certificate.
+        SettingsError: The controller's password cannot be read.
     """
     files = server_files(broker)
     if files is not None and broker.ca_file is not None:
@@ -67,12 +69,17 @@ def broker_settings(
     devices = None
     if certificates is not None:
         devices = DeviceListener(port=certificates.port, ca_file=Path(certificates.ca_file))
+    own = None
+    if broker.user is not None and broker.password_file is not None:
+        password = read_secret(broker.password_file, "the broker password")
+        own = OwnAccount(broker.user, password)
     return BrokerSettings(
         directory=directory,
         host=broker.host,
         port=broker.port,
         certificate=files,
         devices=devices,
+        own_account=own,
     )
 
 

@@ -18,7 +18,6 @@ Rules:
 
 from __future__ import annotations
 
-import json
 import os
 import pwd
 import signal
@@ -28,6 +27,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import NoReturn
 
+from controller.broker.accounts import (
+    ACCOUNTS_FILE,
+    OwnAccount,
+    give_password,
+    read_accounts,
+)
 from controller.broker.certificates import ServerFiles
 from controller.broker.errors import (
     BrokerDirectoryError,
@@ -41,7 +46,6 @@ from controller.config import connectable
 from wire.clock import Clock, SystemClock
 
 CONFIG_FILE = "mosquitto.conf"
-ACCOUNTS_FILE = "dynamic-security.json"
 PATTERNS_FILE = "certificates.acl"
 LOG_FILE = "broker.log"
 MAX_PACKET_BYTES = 300_000
@@ -119,6 +123,9 @@ class BrokerSettings:
 
     devices: DeviceListener | None = None
     """None for a broker that knows passwords alone. It needs `certificate`."""
+
+    own_account: OwnAccount | None = None
+    """The controller's; None to leave the accounts as they are."""
 
 
 class Broker:
@@ -214,7 +221,10 @@ class Broker:
                 remedy="run as its owner, or choose another directory",
             ) from exc
         if not settings.anonymous:
-            _check_accounts(settings.directory / ACCOUNTS_FILE)
+            accounts = settings.directory / ACCOUNTS_FILE
+            read_accounts(accounts)
+            if settings.own_account is not None:
+                give_password(accounts, settings.own_account)
 
     def _command(self) -> list[str]:
         return [str(self._installation.program), "-c", str(self._settings.directory / CONFIG_FILE)]
@@ -329,30 +339,6 @@ def check_port(host: str, port: int) -> None:
             remedy="stop the other broker (systemctl disable --now mosquitto), or set another "
             "port in controller.toml",
         ) from exc
-
-
-def _check_accounts(path: Path) -> None:
-    """Check that the accounts can be read: Mosquitto itself starts without them and gives no error.
-
-    Raises:
-        BrokerDirectoryError: Missing, unreadable or damaged.
-    """
-    try:
-        document = json.loads(path.read_bytes())
-    except FileNotFoundError as exc:
-        raise BrokerDirectoryError(
-            f"{path} is missing", remedy="make the directory with `fleet init`"
-        ) from exc
-    except OSError as exc:
-        raise BrokerDirectoryError(
-            f"cannot read {path}: {(exc.strerror or str(exc)).lower()}", remedy="run as its owner"
-        ) from exc
-    except ValueError:
-        document = None
-    if not isinstance(document, dict) or "clients" not in document:
-        raise BrokerDirectoryError(
-            f"{path} is damaged", remedy="restore it from a backup; it holds the devices' accounts"
-        )
 
 
 def _user_of(directory: Path) -> str:

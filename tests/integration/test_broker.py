@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 
 from controller.app.new_home import HomeOptions, create_home
+from controller.broker.accounts import ACCOUNTS_FILE
 from controller.broker.errors import (
     BrokerDirectoryError,
     BrokerNotFoundError,
@@ -22,7 +23,6 @@ from controller.broker.errors import (
 )
 from controller.broker.install import Mosquitto, locate, missing_sonames, package_names
 from controller.broker.mosquitto import (
-    ACCOUNTS_FILE,
     CONFIG_FILE,
     Broker,
     BrokerSettings,

@@ -18,10 +18,12 @@ from paho.mqtt.enums import CallbackAPIVersion  # noqa: TID251 - as above
 
 from controller.app.new_home import HomeOptions, create_home
 from controller.broker.access import CONTROLLER_USER, MosquittoAccess, OpenAccess, access_for
+from controller.broker.accounts import ACCOUNTS_FILE
 from controller.broker.connection import connection
 from controller.broker.errors import BrokerAccessError, BrokerAccountError
 from controller.broker.install import Mosquitto, locate
-from controller.broker.mosquitto import ACCOUNTS_FILE, Broker, BrokerSettings
+from controller.broker.listener import broker_settings
+from controller.broker.mosquitto import Broker, BrokerSettings
 from controller.config import load_config
 from examples.digits.box import free_port
 from tests.simulators.patience import PATIENCE_S, finished, until
@@ -372,6 +374,27 @@ def test_passwords_are_hashed_in_a_private_file(local: Local) -> None:
     assert local.password not in text
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
     assert json.loads(text)["defaultACLAccess"]["publishClientReceive"] is False
+
+
+def test_another_password_in_the_settings_ends_the_stolen_one(
+    local: Local, installed: Mosquitto, peer: MakePeer
+) -> None:
+    local.access.allow_device("cam-1", "secret-1", "cam-1")
+    stolen = local.password
+    (local.home / "broker.password").write_text(f"{secrets.token_urlsafe(32)}\n")
+    local.broker.kill()
+    config = load_config(local.home / "controller.toml").broker
+    again = Broker(broker_settings(config, local.home / "broker"), installed)
+    again.start()
+    try:
+        assert peer(CONTROLLER_USER, stolen).connect_code == NOT_AUTHORIZED
+        assert peer("cam-1", "secret-1").connect_code == 0
+        access = local.connect()
+        access.allow_device("cam-2", "secret-2", "cam-2")  # with all the rights of before
+        access.close()
+    finally:
+        again.stop()
+    assert stat.S_IMODE((local.home / "broker" / ACCOUNTS_FILE).stat().st_mode) == 0o600
 
 
 def test_nobody_comes_in_without_an_account(local: Local, peer: MakePeer) -> None:

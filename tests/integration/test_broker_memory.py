@@ -19,9 +19,9 @@ from paho.mqtt.properties import Properties  # noqa: TID251 - as above
 
 from controller.app.new_home import HomeOptions, create_home
 from controller.broker.access import CONTROLLER_USER, MosquittoAccess
+from controller.broker.accounts import ACCOUNTS_FILE
 from controller.broker.install import locate
 from controller.broker.mosquitto import (
-    ACCOUNTS_FILE,
     MAX_INFLIGHT_MESSAGES,
     MAX_QUEUED_MESSAGES,
     Broker,

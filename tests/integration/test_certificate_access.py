@@ -17,12 +17,13 @@ from agent.link.tls_key import TlsKey
 from controller.app.home import CA_FILE, CONFIG_FILE
 from controller.app.new_home import HomeOptions, create_home
 from controller.broker.access import MosquittoAccess, access_for
+from controller.broker.accounts import ACCOUNTS_FILE
 from controller.broker.certificates import make_authority
 from controller.broker.device_authority import DeviceAuthority
 from controller.broker.errors import BrokerAccountError
 from controller.broker.install import locate
 from controller.broker.listener import broker_settings
-from controller.broker.mosquitto import ACCOUNTS_FILE, Broker
+from controller.broker.mosquitto import Broker
 from controller.certificate_settings import DeviceCertificatesConfig
 from controller.config import ControllerConfig, load_config
 from examples.digits.box import free_port
