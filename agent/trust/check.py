@@ -33,6 +33,7 @@ from tuf.api.exceptions import (
     UnsignedMetadataError,
 )
 from tuf.api.metadata import Metadata, Root, Targets
+from tuf.api.serialization import DeserializationError
 from tuf.ngclient import FetcherInterface, Updater, UpdaterConfig
 
 from agent.trust.floors import RoleFloor, below, raised, time_floor_s
@@ -43,6 +44,7 @@ from wire.files import sync_directory
 from wire.messages import MetadataVersions
 from wire.metadata import MAX_FILE_BYTES, MAX_ROOTS, parse_file_name
 from wire.trust.envelope import is_valid
+from wire.trust.form import fault_of
 from wire.trust.roles import (
     DIRECTOR,
     ED25519,
@@ -111,11 +113,29 @@ class FolderFetcher(FetcherInterface):
             places.append(self._trusted / f"{role}.json")
         for place in places:
             with contextlib.suppress(OSError):
-                yield place.read_bytes()
+                data = place.read_bytes()
+                if role == ROOT:
+                    _check_root(data)
+                yield data
                 return
         if role != ROOT:
             self.missing.append(role)
         raise DownloadHTTPError(f"{role} has not come", MISSING)
+
+
+def _check_root(data: bytes) -> None:
+    """Refuse a root that cannot be, before the next one can follow it.
+
+    Raises:
+        RepositoryError: It cannot be.
+    """
+    with contextlib.suppress(DeserializationError):  # then the client refuses it
+        _check_form(Metadata.from_bytes(data))
+
+
+def _check_form(document: Document) -> None:
+    if (fault := fault_of(document.signed.to_dict())) is not None:
+        raise RepositoryError(fault)
 
 
 def check(job: Job, *, now_s: float, grace_s: float) -> Outcome:
@@ -191,6 +211,8 @@ def _trusted(job: Job, updater: Updater, trusted: Path, faults: dict[str, str]) 
         RepositoryError: The top roles cannot be believed.
     """
     root, targets = _read(trusted, ROOT), _read(trusted, TARGETS)
+    _check_form(root)
+    _check_form(targets)
     timestamp, snapshot = _read(trusted, TIMESTAMP), _read(trusted, SNAPSHOT)
     tops = {ROOT: root, TARGETS: targets, SNAPSHOT: snapshot, TIMESTAMP: timestamp}
     ends_s = {name: document.signed.expires.timestamp() for name, document in tops.items()}
@@ -205,6 +227,7 @@ def _trusted(job: Job, updater: Updater, trusted: Path, faults: dict[str, str]) 
         try:
             updater.get_targetinfo(target_path(model, _ANY_VERSION))  # brings and checks the list
             listed = _read(trusted, name)
+            _check_form(listed)
         except DownloadHTTPError:
             continue  # it is told as missing
         except (RepositoryError, DownloadError) as exc:

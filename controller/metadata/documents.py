@@ -26,6 +26,7 @@ from controller.metadata.errors import MetadataError
 from wire.codec import to_json
 from wire.messages import MetadataFile
 from wire.metadata import MAX_FILE_BYTES, MAX_ROOTS, file_name, parse_file_name
+from wire.trust.form import fault_of
 from wire.trust.roles import (
     DIRECTOR,
     ED25519,
@@ -150,7 +151,7 @@ def read(data: bytes, kind: type[T]) -> Metadata[T]:
         What it says.
 
     Raises:
-        MetadataError: It is malformed, too large, or of another type.
+        MetadataError: It is malformed, too large, of another type, or says what no fleet says.
     """
     if len(to_json(data.decode(errors="replace"))) > MAX_FILE_BYTES:  # as a message has it
         raise MetadataError(
@@ -164,6 +165,11 @@ def read(data: bytes, kind: type[T]) -> Metadata[T]:
         raise MetadataError(f"a file of metadata is malformed: {_plain(exc)}") from exc
     if not isinstance(found.signed, kind):
         raise MetadataError(f"a file of metadata is not of the type {kind.type}")
+    if (fault := fault_of(found.signed.to_dict())) is not None:
+        raise MetadataError(
+            f"a file of metadata cannot be: {fault}",
+            remedy="sign nothing of it, and find out who wrote it",
+        )
     return found
 
 

@@ -30,8 +30,6 @@ SHOWN_DIGITS = 16
 FIRST_TIME = 1_000_000_000
 """A smaller version counts from one."""
 
-SHOWN_RELEASES = 10
-
 
 class Draft(msgspec.Struct, frozen=True, kw_only=True):
     """A change that waits for signatures."""
@@ -83,6 +81,8 @@ def read_draft(data: bytes) -> tuple[Authored, Authored]:
 def difference(before: Authored, after: Authored) -> list[str]:
     """Return what a change does, a line for each part of it, for those who sign.
 
+    Nothing is left out: what is not shown could be what a thief has added.
+
     Args:
         before: What holds.
         after: What shall hold.
@@ -90,7 +90,7 @@ def difference(before: Authored, after: Authored) -> list[str]:
     lines = [_versions(role, before, after) for role in _changed(before, after)]
     for role in dict.fromkeys((*before.roles(), *after.roles())):
         lines += _keys(role, before, after)
-    for role in after.lists:
+    for role in dict.fromkeys((*before.lists, *after.lists)):
         lines += _releases(role, before, after)
     return lines
 
@@ -132,11 +132,27 @@ def _keys(role: str, before: Authored, after: Authored) -> list[str]:
 
 
 def _releases(role: str, before: Authored, after: Authored) -> list[str]:
-    old = before.lists[role].signed.targets if role in before.lists else {}
-    new = after.lists[role].signed.targets
-    changed = [
-        *(f"{role}: lists {path}" for path, target in new.items() if old.get(path) != target),
-        *(f"{role}: lists {path} no more" for path in old if path not in new),
-    ]
-    rest = len(changed) - SHOWN_RELEASES
-    return changed[:SHOWN_RELEASES] + ([f"{role}: and {rest} more changes"] if rest > 0 else [])
+    old, new = _listed(role, before), _listed(role, after)
+    moved = {
+        path: digest
+        for name in before.lists
+        if name != role
+        for path, digest in _listed(name, before).items()
+    }
+    lines = []
+    for path, digest in new.items():
+        if old.get(path) == digest:
+            continue
+        if path not in old and moved.get(path) == digest:
+            lines.append(f"{role}: lists {path}, as before")
+        else:
+            lines.append(f"{role}: lists {path}, sha256 {digest[:SHOWN_DIGITS]}")
+    return lines + [f"{role}: lists {path} no more" for path in old if path not in new]
+
+
+def _listed(role: str, metadata: Authored) -> dict[str, str]:
+    """Return the digests of the releases that a role lists, by path."""
+    if role not in metadata.lists:
+        return {}
+    targets = metadata.lists[role].signed.targets
+    return {path: target.hashes.get("sha256", "") for path, target in targets.items()}

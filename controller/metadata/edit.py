@@ -30,9 +30,7 @@ from controller.metadata.errors import MetadataError
 from wire.codec import to_json
 from wire.metadata import MAX_FILE_BYTES
 from wire.trust.roles import (
-    ALL_RELEASES,
     DIRECTOR,
-    DIRECTOR_PATHS,
     FLEET_FIELD,
     RELEASES,
     RESERVED,
@@ -40,7 +38,7 @@ from wire.trust.roles import (
     TARGETS,
     TOP_LEVEL,
     is_role,
-    model_paths,
+    role_paths,
     target_path,
 )
 
@@ -88,8 +86,8 @@ def new_targets(director: RoleKeys, releases: RoleKeys, now_s: float) -> Metadat
     delegations = Delegations(
         keys={key.keyid: key for key in (*director.keys, *releases.keys)},
         roles={
-            DIRECTOR: _delegated(DIRECTOR, director, DIRECTOR_PATHS),
-            RELEASES: _delegated(RELEASES, releases, ALL_RELEASES),
+            DIRECTOR: _delegated(DIRECTOR, director),
+            RELEASES: _delegated(RELEASES, releases),
         },
     )
     return Metadata(
@@ -170,7 +168,7 @@ def with_model(before: Authored, model: str, keys: RoleKeys, now_s: float) -> Me
         raise MetadataError("the targets delegate nothing")
     # The role of one model comes before the role of all: it decides alone.
     delegations.roles = {
-        model: _delegated(model, keys, model_paths(model)),
+        model: _delegated(model, keys),
         **delegations.roles,
     }
     for key in keys.keys:
@@ -291,13 +289,13 @@ def next_version(version: int, now_s: float, *, is_root: bool = False) -> int:
     return version + 1 if is_root else max(version + 1, int(now_s))
 
 
-def _delegated(name: str, keys: RoleKeys, paths: str) -> DelegatedRole:
+def _delegated(name: str, keys: RoleKeys) -> DelegatedRole:
     return DelegatedRole(
         name=name,
         keyids=[key.keyid for key in keys.keys],
         threshold=keys.threshold,
         terminating=True,
-        paths=[paths],
+        paths=[role_paths(name)],
     )
 
 

@@ -59,9 +59,9 @@ def target_path(name: str, version: str) -> str:
     return f"{name}/{version}"
 
 
-def model_paths(name: str) -> str:
-    """Return the pattern of the paths of all releases of a model."""
-    return f"{name}/*"
+def role_paths(role: str) -> str:
+    """Return the pattern of the paths that a role which `targets` delegates to may vouch for."""
+    return {DIRECTOR: DIRECTOR_PATHS, RELEASES: ALL_RELEASES}.get(role, f"{role}/*")
 
 
 def is_role(name: str) -> bool:

@@ -1,0 +1,87 @@
+"""What trusted metadata may look like: nothing that counts lies where no reader looks."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from wire.trust.envelope import SigningKey
+from wire.trust.form import fault_of
+from wire.trust.roles import DIRECTOR, RELEASES, role_paths
+
+OURS, THIEF = SigningKey(bytes(range(32))), SigningKey(bytes(range(1, 33)))
+
+
+def key(of: SigningKey) -> dict[str, Any]:
+    public = of.public_key.hex()
+    return {"keytype": "ed25519", "scheme": "ed25519", "keyval": {"public": public}}
+
+
+def role(name: str, **changes: Any) -> dict[str, Any]:
+    made = {"name": name, "keyids": [OURS.keyid], "threshold": 1, "terminating": True}
+    return made | {"paths": [role_paths(name)]} | changes
+
+
+def targets(*roles: dict[str, Any], **changes: Any) -> dict[str, Any]:
+    named = [role("digits"), *roles, role(DIRECTOR), role(RELEASES)]
+    return {
+        "targets": {},
+        "delegations": {"keys": {OURS.keyid: key(OURS)}, "roles": named},
+        **changes,
+    }
+
+
+def listed(*paths: str) -> dict[str, Any]:
+    return {"targets": {path: {"length": 1, "hashes": {"sha256": "0" * 64}} for path in paths}}
+
+
+def test_a_root_targets_and_lists_that_commands_make_have_no_fault() -> None:
+    assert fault_of({"keys": {OURS.keyid: key(OURS)}, "roles": {}}) is None
+    assert fault_of(targets()) is None
+    assert fault_of(listed("digits/1.0.0", "text-line.v2/2026-11-26")) is None
+
+
+def test_no_key_hides_under_the_name_of_another_one() -> None:
+    assert "another key" in str(fault_of({"keys": {OURS.keyid: key(THIEF)}}))
+    swapped = targets()
+    swapped["delegations"]["keys"][OURS.keyid] = key(THIEF)
+    assert "another key" in str(fault_of(swapped))
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"paths": ["other/*", "digits/0"]},
+        {"paths": ["*/*"]},
+        {"paths": []},
+        {"paths": None, "path_hash_prefixes": ["00"]},
+        {"terminating": False},
+    ],
+    ids=str,
+)
+def test_a_role_vouches_for_its_own_paths_alone(changes: dict[str, Any]) -> None:
+    assert "not its own" in str(fault_of(targets(role("other", **changes))))
+
+
+def test_the_role_of_all_releases_does_not_stand_before_that_of_a_model() -> None:
+    found = targets()
+    found["delegations"]["roles"].reverse()
+    assert "comes before" in str(fault_of(found))
+
+
+def test_the_targets_list_nothing_and_name_their_roles() -> None:
+    assert "list releases" in str(fault_of(targets(targets=listed("digits/1.0.0")["targets"])))
+    assert "without names" in str(fault_of({"delegations": {"keys": {}, "succinct_roles": {}}}))
+
+
+@pytest.mark.parametrize(
+    "path",
+    ["digits", "digits/", "/1", "a/b/c", "Digits/1", "z/\x1b[1A\x1b[2K", "z/\u202e1", "../x"],
+)
+def test_a_release_has_a_name_that_every_terminal_shows(path: str) -> None:
+    fault = fault_of(listed("digits/1.0.0", path))
+    assert fault is not None
+    assert "is no release" in fault
+    assert fault.isascii()
+    assert fault.isprintable()

@@ -1,0 +1,46 @@
+"""The name of a key in trusted metadata: the digest of the key. Pure.
+
+TUF leaves the name of a key to whoever writes the metadata. Here it is bound to the key, so people
+who compare names compare keys, and one key cannot count twice under two names.
+
+Source:
+    The Update Framework Specification 1.0.34, section 4.2 (KEYID), and the canonical JSON of OLPC.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from wire.codec import sha256_hex
+from wire.trust.envelope import keyid_of
+from wire.trust.roles import ED25519
+
+
+def key_name(keytype: str, scheme: str, keyval: Mapping[str, object]) -> str | None:
+    """Return the name that a key must have, or None if it is no key.
+
+    Args:
+        keytype: The kind of the key, such as `ed25519`.
+        scheme: How it signs.
+        keyval: The public key: texts by name.
+
+    Returns:
+        64 hexadecimal digits. An Ed25519 key has the same name as in envelopes.
+    """
+    values = {name: value for name, value in keyval.items() if isinstance(value, str)}
+    if len(values) != len(keyval) or "public" not in values:
+        return None
+    if keytype == ED25519:
+        try:
+            return keyid_of(bytes.fromhex(values["public"]))
+        except ValueError:
+            return None
+    members = ",".join(f"{_text(name)}:{_text(values[name])}" for name in sorted(values))
+    key = f'{{"keytype":{_text(keytype)},"keyval":{{{members}}},"scheme":{_text(scheme)}}}'
+    return sha256_hex(key.encode())
+
+
+def _text(text: str) -> str:
+    r"""Return a text in canonical JSON, which marks `"` and `\` alone."""
+    escaped = text.replace("\\", "\\\\").replace('"', '\\"')
+    return f'"{escaped}"'
