@@ -10,7 +10,7 @@ import typer
 from controller.cli.arguments import HomeArgument
 from controller.cli.commands import Commands, add_group
 from wire.clock import SystemClock
-from wire.console.output import remark, write
+from wire.console.output import remark, write, write_exact
 from wire.console.text import local_time
 
 
@@ -93,5 +93,5 @@ def broker_devices_authority(directory: HomeArgument) -> None:
     table = add_authority(directory)
     if table:
         remark(f"to use it, write this into {directory / 'controller.toml'}:")
-        write(table)
+        write_exact(table)
     remark("then start the broker and the controller again")

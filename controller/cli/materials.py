@@ -12,7 +12,7 @@ import typer
 from controller.cli.arguments import JsonOption
 from controller.cli.commands import Commands
 from controller.cli.registries import CaFileOption, ClearTextOption, own_trust, registry_package
-from wire.console.output import remark, write, write_fields, write_table
+from wire.console.output import remark, write, write_exact, write_fields, write_table
 
 if TYPE_CHECKING:
     from packager.materials.reading import Source
@@ -157,5 +157,5 @@ def _handed_out(data: bytes, output: Path | None, *, json: bool) -> bool:
         save_document(data, output)
         remark(f"wrote {output}")
     elif json:
-        write(data.decode().rstrip())
+        write_exact(data.decode().rstrip())
     return output is not None or json

@@ -9,17 +9,17 @@ import sys
 from collections.abc import Sequence
 
 from wire.codec import to_builtins, to_pretty_json
-from wire.console.output import write
+from wire.console.output import write_exact
 
 
 def write_json(value: object) -> None:
     """Write an answer of the controller as indented JSON, its fields in their own order."""
-    write(json.dumps(to_builtins(value), indent=2, ensure_ascii=False))
+    write_exact(json.dumps(to_builtins(value), indent=2, ensure_ascii=False))
 
 
 def write_plain_json(value: object) -> None:
     """Write the packager's structs, or plain values, as indented JSON with sorted keys."""
-    write(to_pretty_json(value).decode().rstrip())
+    write_exact(to_pretty_json(value).decode().rstrip())
 
 
 def write_csv(columns: Sequence[str], rows: Sequence[Sequence[object]]) -> None:

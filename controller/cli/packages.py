@@ -12,7 +12,7 @@ from controller.cli.arguments import JsonOption
 from controller.cli.commands import Commands, add_group
 from controller.cli.output import write_plain_json
 from controller.cli.registries import package_pull, package_push
-from wire.console.output import remark, write, write_fields, write_table
+from wire.console.output import remark, write, write_exact, write_fields, write_table
 from wire.console.sizes import bytes_text
 
 PackageArgument = Annotated[Path, typer.Argument(metavar="DIR", help="Directory of the package.")]
@@ -78,7 +78,7 @@ def profile_show(
     if json:
         write_plain_json(profile)
     else:
-        write(profile_to_toml(profile).rstrip())
+        write_exact(profile_to_toml(profile).rstrip())
 
 
 def profile_detect(
@@ -110,7 +110,7 @@ def profile_detect(
     elif json:
         write_plain_json(profile)
     else:
-        write(profile_to_toml(profile).rstrip())
+        write_exact(profile_to_toml(profile).rstrip())
 
 
 def package_show(directory: PackageArgument, *, json: JsonOption = False) -> None:

@@ -32,7 +32,8 @@ def tool_list(
     from packager.tools.environments import default_root, environment_python, names
 
     if quiet:
-        write("\n".join(names()))
+        for name in names():
+            write(name)
         return
     found = {name: environment_python(name, default_root()) for name in names()}
     if json:

@@ -2,8 +2,9 @@
 
 Rules:
 - Answers go to standard output, remarks and faults to standard error.
+- No line has control characters: a name that others chose could erase what stands above it.
 - On a terminal an answer is at most as wide as the terminal. Elsewhere it is complete, with one
-  line for each row and without control characters.
+  line for each row.
 """
 
 from __future__ import annotations
@@ -14,19 +15,24 @@ import sys
 from collections.abc import Sequence
 
 from wire.console.table import field_lines, hanging, layout
-from wire.console.text import value_text
+from wire.console.text import plain_text, value_text
 
 BOLD, NORMAL = "\x1b[1m", "\x1b[0m"
 
 
 def write(line: str = "") -> None:
     """Write a line of the answer."""
-    sys.stdout.write(f"{line}\n")
+    write_exact(plain_text(line))
+
+
+def write_exact(document: str) -> None:
+    """Write a document as it is, such as JSON that a program reads."""
+    sys.stdout.write(f"{document}\n")
 
 
 def remark(line: str) -> None:
     """Write a line that does not belong to the answer."""
-    sys.stderr.write(f"{line}\n")
+    sys.stderr.write(f"{plain_text(line)}\n")
     sys.stderr.flush()
 
 
@@ -72,7 +78,10 @@ def write_table(
         right=numeric if is_person else (),
     )
     heading, *lines = table.lines
-    write(f"{BOLD}{heading}{NORMAL}" if is_person and _has_style() else heading)
+    if is_person and _has_style():
+        write_exact(f"{BOLD}{plain_text(heading)}{NORMAL}")
+    else:
+        write(heading)
     for line in lines:
         write(line)
     if table.left_out:
