@@ -6,7 +6,8 @@ Rules:
 - A device that shows a certificate has no account. Its rights are patterns over the name in the
   certificate, the same for all devices: enrolling one writes nothing at the broker.
 - Mosquitto asks the plugin first, and the patterns only about what no role decides. The patterns
-  never forbid a subscription, only what comes of it; so each role forbids what it does not allow.
+  never forbid a subscription, and they let every name use topics of a device of that name; so each
+  role forbids what it does not allow.
 - A device that is shut out has an account with a role that forbids everything. So the plugin
   answers for it, whatever it shows.
 """
@@ -25,6 +26,7 @@ LAST = -1
 """The priority of what holds where nothing else does."""
 
 _ANY = "any-device"
+_KINDS = ("publishClientSend", "publishClientReceive", "subscribePattern")
 
 Command = dict[str, Any]
 
@@ -49,7 +51,7 @@ def device_acls(device: str) -> list[Command]:
         _acl("publishClientReceive", down),
         _acl("subscribeLiteral", down),
         *_may_hear_by_name(topics.CASTS),
-        _nothing_else_heard(),
+        *_nothing_else(),
     ]
 
 
@@ -64,14 +66,13 @@ def enrol_acls() -> list[Command]:
         *_may_publish(topics.ENROL_REQUESTS),
         *_may_hear_by_name(topics.ENROL_REPLIES),
         *_may_hear_by_name(topics.CASTS),
-        _nothing_else_heard(),
+        *_nothing_else(),
     ]
 
 
 def shut_out_acls() -> list[Command]:
     """Return what a device may do that was shut out: nothing, with a certificate neither."""
-    kinds = ("publishClientSend", "publishClientReceive", "subscribePattern")
-    return [_acl(kind, EVERYTHING) | {"allow": False} for kind in kinds]
+    return [_acl(kind, EVERYTHING) | {"allow": False} for kind in _KINDS]
 
 
 def certificate_patterns() -> str:
@@ -122,8 +123,8 @@ def _of_user(topic: str) -> str:
     return topic.replace(f"/{_ANY}/", "/%u/")
 
 
-def _nothing_else_heard() -> Command:
-    return _acl("subscribePattern", EVERYTHING) | {"allow": False, "priority": LAST}
+def _nothing_else() -> list[Command]:
+    return [_acl(kind, EVERYTHING) | {"allow": False, "priority": LAST} for kind in _KINDS]
 
 
 def _may_publish(pattern: str) -> list[Command]:

@@ -147,7 +147,10 @@ class DeviceCertificates:
             DatabaseError: The database does not answer; the device asks again.
         """
         request = own_message(payload, CertificateRequest, device)
-        signed = self.issue(device, request.csr)
+        with self._database.reading() as transaction:
+            is_enrolled = certificates.may_have(transaction, device)
+        # Nobody else makes the authority sign.
+        signed = self.issue(device, request.csr) if is_enrolled else None
         if signed is None:
             _log.warning("device %s gets no certificate: it is not enrolled", device)
             return

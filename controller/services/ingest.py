@@ -41,10 +41,15 @@ from wire.messages import (
     TelemetryAck,
     TelemetryBatch,
 )
+from wire.token_bucket import TokenBucket
 from wire.topics import UpKind
 from wire.transport import Received
 
 MAX_LOGGED_CHARS = 300
+LOGGED_PER_S = 1.0
+LOGGED_AT_ONCE = 100.0
+"""How many refused messages the log names; the rest is counted alone."""
+
 _log = logging.getLogger(__name__)
 
 
@@ -108,6 +113,7 @@ class Ingest:
         self._peer_networks = peer_networks
         self._peer_faults = Faults()
         self._clock = clock
+        self._log_turns = TokenBucket(LOGGED_PER_S, LOGGED_AT_ONCE, clock.monotonic_s())
         self.counts: Counter[str] = Counter()
         """How many messages came, by kind, and how many were refused, by code."""
 
@@ -234,6 +240,8 @@ class Ingest:
 
     def _refuse(self, code: str, where: str, why: str) -> None:
         self.counts[code] += 1
+        if not self._log_turns.take(self._clock.monotonic_s()):
+            return  # it is counted; a device that sends nonsense shall not fill the disk
         _log.warning("a message on %s was refused: %s", where[:200], why[:MAX_LOGGED_CHARS])
 
 

@@ -25,6 +25,12 @@ def note_issued(session: Session, device: str, *, ends_at_s: float) -> bool:
     return True
 
 
+def may_have(session: Session, device: str) -> bool:
+    """Tell whether a device may get a certificate: it is enrolled, and not shut out."""
+    row = devices.find(session, device)
+    return row is not None and row.state == DeviceState.ENROLLED
+
+
 def is_held(row: DeviceRow, *, now_s: float) -> bool:
     """Tell whether a device holds a certificate that is still valid."""
     return row.certificate_ends_at_s is not None and row.certificate_ends_at_s > now_s

@@ -363,6 +363,18 @@ def test_no_certificate_gets_the_rights_of_the_controller(fleet: Fleet) -> None:
         fleet.access.allow_certificate("_controller")
 
 
+def test_who_may_only_enrol_sends_nothing_as_a_device(fleet: Fleet) -> None:
+    name, password = "enrol-0011aabb", "secret of a token"
+    fleet.access.allow_enrolment(name, password)
+    address = BrokerAddress(port=fleet.config.broker.port, ca_file=fleet.config.broker.ca_file)
+    stranger = Peer(address, username=name, password=password)
+    # The patterns of certificates would let a device of that name do so.
+    for kind in topics.UP_KINDS:
+        assert stranger.publish(topics.up(name, kind)) == NOT_AUTHORIZED
+    assert stranger.publish(topics.enrol_request("cam-1")) == NO_SUBSCRIBERS
+    stranger.close()
+
+
 def test_a_cast_is_heard_by_its_name_at_the_other_door(fleet: Fleet, controller: Peer) -> None:
     fleet.access.allow_enrolment("enrol-00000000", "a password of the fleet")
     name = secrets.token_hex(16)
