@@ -184,6 +184,9 @@ class MetadataVersions(msgspec.Struct, frozen=True, kw_only=True):
     lacks_desired: bool = False
     """Whether the desired state that it follows has expired before it was done."""
 
+    lacks_files: bool | msgspec.UnsetType = msgspec.UNSET
+    """True where files of it may be damaged or lost: the device needs all of them once more."""
+
 
 class Hello(Message, frozen=True, kw_only=True):
     """A device reports what it is and has, on every connect; it gets a desired state if it lags."""

@@ -17,6 +17,9 @@ from __future__ import annotations
 
 import msgspec
 
+from wire.messages import MetadataVersions
+from wire.trust.roles import SNAPSHOT, TARGETS, TIMESTAMP
+
 
 class RoleFloor(msgspec.Struct, frozen=True, kw_only=True):
     """The least version of a role."""
@@ -39,6 +42,18 @@ class Floors(msgspec.Struct, frozen=True, kw_only=True):
 
     time_keys: str = ""
     """Digest over the names of the keys that may sign timestamps, which told that time."""
+
+
+def versions_of(floors: Floors) -> MetadataVersions:
+    """Return the versions that a device has trusted, where it has lost what it trusted."""
+    versions = {name: floor.version for name, floor in floors.roles.items()}
+    return MetadataVersions(
+        root=floors.root,
+        timestamp=versions.pop(TIMESTAMP, 0),
+        snapshot=versions.pop(SNAPSHOT, 0),
+        targets=versions.pop(TARGETS, 0),
+        roles=versions,
+    )
 
 
 def below(floors: Floors, root: int, roles: dict[str, RoleFloor]) -> str | None:

@@ -19,6 +19,7 @@ import msgspec
 
 from agent.errors import StorageError
 from agent.ports import RecorderPort
+from agent.trust.floors import versions_of
 from agent.trust.job import Outcome
 from agent.trust.kept import KeptFiles
 from agent.trust.order import NOBODY, Order
@@ -84,7 +85,7 @@ class MetadataTrust:
         self._refused = ""
         self._lacks = False
         """Whether the last check failed. What is on the disk may be damaged then, so the device
-        says that it has nothing, and gets everything."""
+        asks for everything."""
 
         self._turns = TokenBucket(1 / CHECK_EVERY_S, CHECKS, clock.monotonic_s())
         self._is_due = False
@@ -113,12 +114,16 @@ class MetadataTrust:
     @property
     def versions(self) -> MetadataVersions:
         """The versions of what is believed."""
-        known = MetadataVersions(root=0)
-        if self._trusted is not None and not self._lacks:
-            known = self._trusted.versions
+        trusted = self._trusted
+        known = trusted.versions if trusted is not None else versions_of(self._kept.floors)
         # Its timestamp does not count here: what it waits for comes with the answer.
         late = self._order.not_by(self.director) or self.not_timely(self._order.expires_at_s, None)
-        return msgspec.structs.replace(known, models=self._models, lacks_desired=late is not None)
+        return msgspec.structs.replace(
+            known,
+            models=self._models,
+            lacks_desired=late is not None,
+            lacks_files=True if trusted is None or self._lacks else msgspec.UNSET,
+        )
 
     @property
     def refused(self) -> str:

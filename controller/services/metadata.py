@@ -241,6 +241,8 @@ class FleetMetadata:
             models: The models whose lists he needs.
         """
         authored, online = self._authored, self._online
+        if versions.lacks_files is True:
+            versions = MetadataVersions(root=0)
         roles = {authored.role_of(target_path(model, "0")) for model in models}
         wanted = {ROOT, *(role for role in roles if role is not None)}
         known = {ROOT: versions.root, TARGETS: versions.targets, **versions.roles}

@@ -15,6 +15,7 @@ import pytest
 from tuf.api.metadata import DelegatedRole, Delegations
 
 from agent.trust.keeper import CHECK_EVERY_S, MetadataTrust
+from controller.metadata.behind import behind
 from tests.simulators.agent_process import null_package
 from tests.simulators.clock import FakeClock
 from tests.simulators.packages import SignedPackage
@@ -507,6 +508,30 @@ def test_an_impossible_time_is_refused(device: Device, fleet: Repository, issued
     assert device.may_take("1.0.0")
 
 
+def test_a_restored_controller_hears_what_the_device_trusts(
+    device: Device, fleet: Repository
+) -> None:
+    backup, before = fleet.authored, fleet.online
+    fleet.list("digits", "2.0.0", DIGESTS["2.0.0"])
+    fleet.now_s += 60
+    fleet.renew()
+    assert device.hear(fleet.files())
+    newest = device.trust.versions
+    fleet.authored, fleet.online = backup, before
+    fleet.now_s += 60
+    fleet.renew()
+    assert not device.hear(fleet.files())
+    told = device.trust.versions
+    assert told.lacks_files is True  # it gets everything, and says what it has seen
+    assert told.roles == newest.roles
+    assert "list releases" in dict(behind(fleet.authored, (), told, fleet.now_s))[RELEASES]
+    device.start()
+    assert device.trust.versions.roles == newest.roles
+    (device.path / "trust" / "trusted.json").unlink()
+    device.start()
+    assert device.trust.versions.roles == newest.roles
+
+
 @pytest.mark.parametrize(
     "name", ["targets.json", "snapshot.json", "timestamp.json", "releases.json", "root.json"]
 )
@@ -526,6 +551,8 @@ def test_a_file_that_is_damaged_or_lost_comes_again(
         asked.clear()
         has = device.trust.versions
         known = {ROOT: has.root, TARGETS: has.targets, SNAPSHOT: has.snapshot, **has.roles}
+        if has.lacks_files is True:
+            known = {}
         newer = [
             file
             for file in fleet.files()

@@ -125,6 +125,8 @@ def test_a_device_gets_what_it_lacks_before_its_desired_state(fleet: Trusting) -
     assert greet(fleet, device, old) == ["releases"]
     unknown = msgspec.structs.replace(whole, roles={})
     assert greet(fleet, device, unknown) == ["releases"]
+    damaged = msgspec.structs.replace(whole, lacks_files=True)
+    assert greet(fleet, device, damaged) == ["root", "targets", "releases", "snapshot", "timestamp"]
 
 
 def test_a_desired_state_says_until_when_it_counts(fleet: Trusting) -> None:
