@@ -18,6 +18,14 @@ signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.fixture(autouse=True)
+def _commands_remember_nothing_of_a_test(
+    monkeypatch: pytest.MonkeyPatch, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    """Which metadata a user has seen lies below his home."""
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path_factory.getbasetemp() / "state"))
+
+
+@pytest.fixture(autouse=True)
 def _logging_stays_as_it_was() -> Iterator[None]:
     """A test that silences loggers would hide from later ones what they look for."""
     # pytest attaches its handlers to loggers that do not propagate, too. NNCF's is one, and NNCF

@@ -16,6 +16,7 @@ import typer
 
 from controller.cli.client import ApiClient
 from controller.cli.errors import ArgumentError
+from controller.cli.seen import check_newest, remember
 from controller.cli.signing import check_root
 from controller.schemas import MetadataState, MetadataSubmission
 from wire.console.output import remark, write
@@ -79,11 +80,13 @@ def send(
     Raises:
         FleetError: The controller refuses it.
     """
+    from controller.metadata.drafts import changed_roles
     from controller.metadata.signing import changed_files
 
     changes = changed_files(before, after)
     body = MetadataSubmission(files={file.name: file.content for file in changes})
     state = api.send("POST", "/v1/metadata", MetadataState, body)
+    remember(after, changed_roles(before, after))
     remark(f"signed and sent{'; no draft was needed' if draft else ''}")
     return state
 
@@ -103,11 +106,12 @@ def sign_draft(
         ArgumentError: No key at hand adds anything, or it cannot be written.
         FleetError: It is no draft.
     """
-    from controller.metadata.drafts import difference
+    from controller.metadata.drafts import changed_roles, difference
     from controller.metadata.signing import lacking, signed
 
     before, after = load_draft(path)
     check_root(before, root)
+    check_newest(before, changed_roles(before, after))
     for line in difference(before, after):
         remark(line)
     missing = lacking(after)

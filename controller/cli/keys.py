@@ -15,12 +15,14 @@ from controller.cli.commands import Commands, add_group
 from controller.cli.drafts import finish, load_draft, send, sign_draft, told
 from controller.cli.errors import ArgumentError
 from controller.cli.output import write_json
+from controller.cli.seen import check_newest
 from controller.cli.signing import (
     DraftOption,
     KeysOption,
     RootOption,
     SecretOption,
     Signing,
+    check_root,
     current,
     needed,
     needed_files,
@@ -367,18 +369,24 @@ def key_submit(
 def key_export(
     context: typer.Context,
     to: Annotated[Path, typer.Argument(metavar="FILE", help="File to write.")],
+    root: RootOption = None,
 ) -> None:
     """Write the newest metadata to a file, for a device without a network.
 
     Examples:
         fleet key export /media/stick/metadata.json
     """  # noqa: DOC501 - is the help text
+    from controller.metadata.store import authored_of
     from wire.codec import to_json
     from wire.files import PUBLIC, write_atomic
     from wire.metadata import MetadataFiles
 
     with connect(context) as api:
         files = needed_files(api)
+    # `fleet package --trust` believes this file.
+    shown = authored_of(files)
+    check_root(shown, root_of(context, Signing(root=root)))
+    check_newest(shown)
     try:
         write_atomic(to, to_json(MetadataFiles(files=files)), mode=PUBLIC)
     except OSError as exc:

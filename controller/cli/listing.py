@@ -16,6 +16,7 @@ import typer
 from controller.cli.client import ApiClient, segment
 from controller.cli.drafts import finish
 from controller.cli.errors import ArgumentError, FaultError
+from controller.cli.seen import check_newest
 from controller.cli.signing import Signing, check_root, current, open_keys, root_of
 from controller.schemas import Release
 from wire.clock import SystemClock
@@ -50,6 +51,7 @@ def listing(
     if before is None:
         return None
     check_root(before, root_of(context, signing))
+    check_newest(before)
     from controller.metadata.edit import with_release
     from packager.package.content import directory_content, index_of
 
@@ -137,6 +139,7 @@ def unlist(context: typer.Context, api: ApiClient, release: str, signing: Signin
     if before is None:
         return True
     check_root(before, root_of(context, signing))
+    check_newest(before)
     from controller.metadata.edit import put, without_release
 
     name, _, version = release.partition(":")

@@ -1,7 +1,8 @@
 """What commands share that change trusted metadata: the keys at hand, and which fleet it is.
 
 Rules:
-- What a controller shows is believed only if it follows a root that is known here.
+- What a controller shows is believed only if it follows a root that is known here, and is not older
+  than what it showed before.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ import typer
 from controller.cli.arguments import ConnectionOptions
 from controller.cli.client import ApiClient
 from controller.cli.errors import ArgumentError, FaultError
+from controller.cli.seen import check_newest
 from controller.schemas import MetadataSubmission
 from wire.files import open_file
 
@@ -118,12 +120,13 @@ def needed(api: ApiClient, root: Path | None) -> Authored:
         root: A root of this fleet, of any version; see `root_of`.
 
     Raises:
-        ArgumentError: The fleet has none, or what is shown is not of that root.
+        ArgumentError: The fleet has none, or what is shown is not of that root, or old.
     """
     from controller.metadata.store import authored_of
 
     found = authored_of(needed_files(api))
     check_root(found, root)
+    check_newest(found)
     return found
 
 

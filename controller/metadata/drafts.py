@@ -87,7 +87,7 @@ def difference(before: Authored, after: Authored) -> list[str]:
         before: What holds.
         after: What shall hold.
     """
-    lines = [_versions(role, before, after) for role in _changed(before, after)]
+    lines = [_versions(role, before, after) for role in changed_roles(before, after)]
     for role in dict.fromkeys((*before.roles(), *after.roles())):
         lines += _keys(role, before, after)
     for role in dict.fromkeys((*before.lists, *after.lists)):
@@ -95,7 +95,8 @@ def difference(before: Authored, after: Authored) -> list[str]:
     return lines
 
 
-def _changed(before: Authored, after: Authored) -> list[str]:
+def changed_roles(before: Authored, after: Authored) -> list[str]:
+    """Return the roles whose files a change replaces."""
     names = (parse_file_name(file.name)[0] for file in changed_files(before, after))
     return list(dict.fromkeys(names))
 

@@ -212,6 +212,7 @@ class Box:
             "FLEET_HOME": str(self.home),
             "PYTHONSAFEPATH": "1",
             "MALLOC_ARENA_MAX": "1",
+            "XDG_STATE_HOME": str(self.root / "state"),
         }
 
     @property

@@ -10,6 +10,8 @@ from pathlib import Path
 
 import pytest
 
+from controller.metadata.drafts import write_draft
+from controller.metadata.edit import put, renewed
 from packager.package.keys import generate_key
 from tests.simulators.clock import FakeClock
 from tests.simulators.packages import package, variant
@@ -96,12 +98,56 @@ def test_nobody_signs_for_another_fleet(hostile: Hostile, keys: Path, tmp_path: 
         ("key", "revoke", "releases", "a", "--key", release),
         ("key", "delegate", "digits", "--to", new, "--key", release),
         ("release", "publish", str(tmp_path / "p"), "--key", release),
+        ("key", "export", str(tmp_path / "metadata.json"), "--root", str(keys / "root.json")),
     ):
         done = fleet_here(*hostile.options, *command)
         assert done.code == 2, command
         assert "does not follow" in done.err
         assert "sign nothing" in done.err
     assert hostile.got == []
+    assert not (tmp_path / "metadata.json").exists()
+
+
+def test_an_older_list_is_not_signed_again(hostile: Hostile, keys: Path, tmp_path: Path) -> None:
+    fleet = hostile.shown
+    fleet.write_root(keys / "root.json")
+    (keys / "release.key").write_bytes(fleet.seeds[RELEASES][0])
+    fleet.list("digits", "1.0.0", "0" * 64)
+    old, now_s = fleet.authored, fleet.now_s
+    fleet.now_s += 60
+    fleet.unlist("digits", "1.0.0")
+    newest = fleet.authored
+    root = ("--root", str(keys / "root.json"))
+    saved = str(tmp_path / "metadata.json")
+    assert fleet_here(*hostile.options, "key", "export", saved, *root).code == 0
+
+    fleet.authored, fleet.now_s = old, now_s
+    fleet.renew()
+    seed = (keys / "release.key").read_bytes()
+    package("1", [(variant("best"), b"model")], key=SigningKey(seed)).write_to(tmp_path / "p")
+    release = ("--key", str(keys / "release.key"))
+    for command in (
+        ("key", "sign", "releases", *release),
+        ("release", "publish", str(tmp_path / "p"), *release),
+        ("key", "export", saved, *root),
+    ):
+        done = fleet_here(*hostile.options, *command)
+        assert done.code == 2, command
+        assert "older metadata than was seen here before: releases" in done.err
+        assert "in that case alone remove" in done.err
+    draft = tmp_path / "old.draft"
+    document = renewed(old, RELEASES, now_s + 120)
+    draft.write_bytes(write_draft(old, put(old, RELEASES, document)))
+    done = fleet_here("key", "sign", str(draft), *release, "--yes")
+    assert done.code == 2
+    assert "make a draft anew" in done.err
+    assert hostile.got == []
+
+    fleet.authored = newest
+    fleet.renew()
+    done = fleet_here(*hostile.options, "key", "sign", "releases", *release)
+    assert done.code == 0, done.err
+    assert len(hostile.got) == 1
 
 
 def test_without_a_root_that_is_known_nobody_signs(hostile: Hostile, tmp_path: Path) -> None:
