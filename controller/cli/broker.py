@@ -68,15 +68,18 @@ def broker_certificate(
         fleet broker certificate ./my-fleet
         fleet broker certificate ./my-fleet --ca-key /media/stick/ca.key
     """
+    from controller.app.home import offline_directory
     from controller.app.renewal import renew
 
     made = renew(directory, ca_key)
     write(f"valid until {local_time(made.expires_at_s)} for {', '.join(made.names)}")
     if made.new_authority is not None:
         remark(f"new authority: copy {made.new_authority} to each device, as its broker.ca_file")
+        remark(f"its key lies in {offline_directory(directory.absolute())}: take it away from here")
     if not made.is_used:
         remark('to use it, write ca_file = "ca.pem" below [broker] in controller.toml')
-    remark(f"then start the broker again: fleet broker run {directory}")
+    also = "" if made.new_authority is None else " and the controller"
+    remark(f"then start the broker{also} again: fleet broker run {directory}")
 
 
 def broker_devices_authority(directory: HomeArgument) -> None:
