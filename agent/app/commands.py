@@ -63,6 +63,8 @@ NO_MODEL: Final[Mapping[str, Any]] = MappingProxyType(
 MAX_OVERRIDE_S: Final = 86_400.0
 """An override that nobody remembers must not outlast the day."""
 
+REFUSED: Final = "the broker refuses what this device sends: it may have been shut out"
+
 
 class Commands:
     """Answers commands.
@@ -143,7 +145,9 @@ class Commands:
         return self._commands[command](arguments)
 
     def _status(self, arguments: dict[str, Any]) -> dict[str, Any]:
-        connected = self._link.is_connected()
+        # A broker that shut the device out may still let it connect.
+        is_refused = self._link.is_refused()
+        connected = self._link.is_connected() and not is_refused
         wanted = arguments.get("model")
         shown = [self._models.named(wanted)] if wanted is not None else list(self._models)
         models = [self._of_model(model) for model in shown]
@@ -153,7 +157,9 @@ class Commands:
             **(flat if models else NO_MODEL),
             "device": self._device,
             "connected": connected,
-            "outage": "" if connected else self._link.outage.reason,
+            "outage": ""
+            if connected
+            else self._link.outage.reason or (REFUSED if is_refused else ""),
             "refused": self._refusals.last,
             "endpoint": self._endpoint(),
             "deferred": self._deferred(),

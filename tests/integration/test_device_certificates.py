@@ -200,6 +200,9 @@ def test_a_quarantined_device_is_cut_off_and_comes_back_when_it_may(
         lambda: f"the refusal: {device.log}",
     )
     assert not is_online(stack, device)
+    status = device.ask("status")
+    assert not status["connected"]
+    assert "the device is quarantined" in status["outage"]
     stack.ok("device", "restore", name)
     until(lambda: is_online(stack, device), lambda: f"the device: {device.log} {stack.log}")
 
