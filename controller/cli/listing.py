@@ -120,8 +120,10 @@ def _check_own(package: Path, signers: list[KeySigner], allowed: Collection[str]
         ) from exc
 
 
-def unlist(context: typer.Context, api: ApiClient, release: str, signing: Signing) -> bool:
-    """Take a release out of its list.
+def unlisting(
+    context: typer.Context, api: ApiClient, release: str, signing: Signing
+) -> tuple[Authored, Authored, list[KeySigner]] | str | None:
+    """Return what it takes to take a release out of its list.
 
     Args:
         context: Says where the controller's directory is.
@@ -130,14 +132,15 @@ def unlist(context: typer.Context, api: ApiClient, release: str, signing: Signin
         signing: How the list is signed.
 
     Returns:
-        Whether no list has it now.
+        The metadata that holds, that without the release, and what signs; the names of the keys
+        that may sign the list, if none of them is at hand; None if no list has the release.
 
     Raises:
-        FleetError: The controller does not answer, or refuses it.
+        FleetError: The controller does not answer, or shows what cannot be believed.
     """
     before = current(api)
     if before is None:
-        return True
+        return None
     check_root(before, root_of(context, signing))
     check_newest(before)
     from controller.metadata.edit import put, without_release
@@ -145,18 +148,34 @@ def unlist(context: typer.Context, api: ApiClient, release: str, signing: Signin
     name, _, version = release.partition(":")
     found = without_release(before, name, version, SystemClock().now_s())
     if found is None:
-        return True
+        return None
     role, document = found
     signers = open_keys(context, signing)
     allowed = before.keys(role)
     if signing.draft is None and not any(s.public_key.keyid in allowed for s in signers):
-        names = ", ".join(keyid[:16] for keyid in allowed)
-        remark(
-            f"{release} is still on the trusted list {role}; to take it out, repeat this with "
-            f"--key and a key of that role: {names}"
-        )
+        return f"--key and a key of the role {role}: {', '.join(key[:16] for key in allowed)}"
+    return before, put(before, role, document), signers
+
+
+def unlist(context: typer.Context, api: ApiClient, release: str, signing: Signing) -> bool:
+    """Take a release out of its list; return whether no list has it now.
+
+    Args:
+        context: Says where the controller's directory is.
+        api: The controller.
+        release: Its name and version.
+        signing: How the list is signed.
+
+    Raises:
+        FleetError: The controller does not answer, or refuses it.
+    """
+    found = unlisting(context, api, release, signing)
+    if found is None:
+        return True
+    if isinstance(found, str):
+        remark(f"{release} is still on a trusted list; to take it out, repeat this with {found}")
         return False
-    return finish(api, before, put(before, role, document), signers, signing.draft) is not None
+    return finish(api, *found, signing.draft) is not None
 
 
 def is_listed(api: ApiClient, release: str) -> bool:

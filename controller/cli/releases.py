@@ -13,8 +13,8 @@ from controller.cli.arguments import JsonOption
 from controller.cli.client import ApiClient, connect, segment
 from controller.cli.commands import Commands, add_group
 from controller.cli.drafts import finish
-from controller.cli.errors import FaultError, PackageFilesError
-from controller.cli.listing import is_listed, listing, unlist
+from controller.cli.errors import ArgumentError, FaultError, PackageFilesError
+from controller.cli.listing import is_listed, listing, unlist, unlisting
 from controller.cli.output import write_json
 from controller.cli.registries import CaFileOption, ClearTextOption, fetched
 from controller.cli.signing import DraftOption, KeysOption, RootOption, SecretOption, Signing
@@ -199,6 +199,12 @@ def release_revoke(
     """  # noqa: DOC501 - is the help text
     signing = Signing(keys, secret_file, draft, root)
     with connect(context) as api:
+        # A key that is named and cannot sign is a mistake: a release is not revoked by halves.
+        if keys and isinstance(wanted := unlisting(context, api, release, signing), str):
+            raise ArgumentError(
+                f"nothing was revoked: no key at hand takes {release} out of its list",
+                remedy=f"repeat this with {wanted}",
+            )
         try:
             found = api.send("POST", f"/v1/releases/{segment(release)}/revoke", Release)
         except FaultError:

@@ -144,6 +144,11 @@ def with_keys(
         signed.revoke_key(keyid, role)
     found = signed.get_delegated_role(role)
     found.threshold = found.threshold if threshold is None else threshold
+    if not found.keyids:
+        raise MetadataError(
+            f"{role} would have no key",
+            remedy=f"give it another one in one step: fleet key rotate {role} --to KEY --at-once",
+        )
     if not 1 <= found.threshold <= len(found.keyids):
         raise MetadataError(
             f"{role} would need {found.threshold} signatures and have {len(found.keyids)} keys",

@@ -131,8 +131,13 @@ def test_a_stolen_director_installs_nothing_that_is_not_listed(
     publish(stack, release(stack, "1.0.0"))
     publish(stack, release(stack, "2.0.0"))
     roll_out(stack, device, "1.0.0")
+    stranger = stack.home.parent / "stranger.key"
+    generate_key(stranger)
+    wrong = stack.fleet("release", "revoke", "digits:2.0.0", "--key", str(stranger))
+    assert (wrong.code, "nothing was revoked" in wrong.err) == (2, True)
+    assert stack.ok("release", "show", "digits:2.0.0", "--json").json["state"] != "revoked"
     done = stack.ok("release", "revoke", "digits:2.0.0")
-    assert "still on the trusted list" not in done.err
+    assert "still on a trusted list" not in done.err
     assert stack.ok("key", "status", "--json").json["roles"][-1]["releases"] == 1
     again = stack.fleet("release", "revoke", "digits:2.0.0")
     assert again.code == 0
