@@ -40,6 +40,8 @@ if TYPE_CHECKING:
     from controller.metadata.documents import Authored
     from packager.package.signers import PublicKey
 
+DRAFT_SUFFIX = ".draft"
+
 RoleArgument = Annotated[
     str,
     typer.Argument(
@@ -287,8 +289,8 @@ def key_sign(
         str,
         typer.Argument(
             metavar="WHAT",
-            help="A draft to add signatures to (a path with a dot or a slash), or a role to sign "
-            "for another year.",
+            help="A draft to add signatures to (FILE.draft, or a path with a slash), or a role to "
+            "sign for another year.",
         ),
     ],
     keys: KeysOption = None,
@@ -312,7 +314,7 @@ def key_sign(
     from controller.metadata.signing import with_stale
 
     signing = Signing(keys, secret_file, draft, root)
-    is_draft = "." in what or "/" in what
+    is_draft = "/" in what or what.endswith(DRAFT_SUFFIX)  # a role may have dots in its name
     if is_draft and draft is not None:
         raise ArgumentError(
             f"{what} is a draft already", remedy="leave --draft out: it is signed where it lies"

@@ -211,7 +211,10 @@ def renewed(before: Authored, role: str, now_s: float) -> Document:
     """
     if role not in {ROOT, TARGETS, *before.lists}:
         names = ", ".join((ROOT, TARGETS, *before.lists))
-        raise MetadataError(f"nobody signs a file of {role[:64]!r}", remedy=f"name one of: {names}")
+        raise MetadataError(
+            f"nobody signs a file of {role[:64]!r}",
+            remedy=f"name one of: {names}; or a draft, as ./FILE",
+        )
     return _next(before.document(role), now_s)
 
 

@@ -8,19 +8,31 @@ Rules:
 - A role vouches for its own paths, and for nothing else. The role of all releases comes last, so
   that the role of one model decides for that model.
 - The targets list nothing themselves; lists delegate nothing.
-- A release has the path `NAME/VERSION`, in characters that every terminal shows.
+- A release has the path `NAME/VERSION`, in characters that every terminal shows, and a SHA-256.
+- Who signs signs no field that he does not know: it would be copied into all that comes after. A
+  device takes it, so that later versions may have more.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import Any
+from itertools import chain
+from typing import Any, Final
 
+from wire.package.index import is_digest
 from wire.profile import NAME_PATTERN
 from wire.trust.key_names import key_name
-from wire.trust.roles import RELEASES, role_paths
+from wire.trust.roles import FLEET_FIELD, RELEASES, role_paths
 
 Signed = Mapping[str, Any]
+
+_DOCUMENT: Final = frozenset({"_type", "spec_version", "version", "expires"})
+_ROOT: Final = _DOCUMENT | {"keys", "roles", "consistent_snapshot", FLEET_FIELD}
+_TARGETS: Final = _DOCUMENT | {"targets", "delegations"}
+_KEY: Final = frozenset({"keytype", "scheme", "keyval"})
+_ROLE: Final = frozenset({"keyids", "threshold"})
+_DELEGATED: Final = _ROLE | {"name", "terminating", "paths"}
+_RELEASE: Final = frozenset({"length", "hashes"})
 
 
 def fault_of(signed: Signed) -> str | None:
@@ -29,14 +41,21 @@ def fault_of(signed: Signed) -> str | None:
     Args:
         signed: The signed part, as a dictionary of the types that TUF gives it.
     """
-    return next(_faults(signed), None)
-
-
-def _faults(signed: Signed) -> Iterator[str]:
     delegations = signed.get("delegations") or {}
-    for name, key in (signed.get("keys") or delegations.get("keys") or {}).items():
+    paths = signed.get("targets") or {}
+    if delegations and paths:
+        return "the targets list releases themselves"
+    keys = signed.get("keys") or delegations.get("keys") or {}
+    return next(chain(_keys(keys), _roles(delegations), _releases(paths)), None)
+
+
+def _keys(keys: Signed) -> Iterator[str]:
+    for name, key in keys.items():
         if key_name(key["keytype"], key["scheme"], key["keyval"]) != name:
             yield f"the key {name[:16]!a} is another key than its name says"
+
+
+def _roles(delegations: Signed) -> Iterator[str]:
     roles = delegations.get("roles") or ()
     if "succinct_roles" in delegations:
         yield "the targets delegate to roles without names"
@@ -45,10 +64,38 @@ def _faults(signed: Signed) -> Iterator[str]:
             yield f"the role {role['name'][:64]!a} has paths that are not its own"
     if any(role["name"] == RELEASES for role in roles[:-1]):
         yield f"the role {RELEASES} comes before another one"
-    paths = signed.get("targets") or {}
-    if delegations and paths:
-        yield "the targets list releases themselves"
-    for path in paths:
+
+
+def _releases(paths: Signed) -> Iterator[str]:
+    for path, target in paths.items():
         name, _, version = path.partition("/")
         if not (NAME_PATTERN.fullmatch(name) and NAME_PATTERN.fullmatch(version)):
             yield f"{path[:128]!a} is no release"
+        if not is_digest(str(target["hashes"].get("sha256"))):
+            yield f"{path[:128]!a} has no SHA-256"
+
+
+def unknown_in(signed: Signed) -> str | None:
+    """Return which field of a root, the targets or a list is none that people sign, or None.
+
+    Args:
+        signed: The signed part, as a dictionary of the types that TUF gives it.
+    """
+    delegations = signed.get("delegations") or {}
+    parts: list[tuple[Signed, frozenset[str]]] = [
+        (signed, _ROOT if "roles" in signed else _TARGETS),
+        (delegations, frozenset({"keys", "roles"})),
+    ]
+    for key in (signed.get("keys") or delegations.get("keys") or {}).values():
+        parts += [(key, _KEY), (key["keyval"], frozenset({"public"}))]
+    parts += [(role, _ROLE) for role in signed.get("roles", {}).values()]
+    parts += [(role, _DELEGATED) for role in delegations.get("roles") or ()]
+    for release in signed.get("targets", {}).values():
+        parts += [(release, _RELEASE), (release["hashes"], frozenset({"sha256"}))]
+    unknown = (
+        f"the field {name[:64]!a} is not known"
+        for part, known in parts
+        for name in part
+        if name not in known
+    )
+    return next(unknown, None)

@@ -124,7 +124,8 @@ class Watch:
         Returns:
             The rate if it is too slow; None if it is not.
         """
-        believed_s = min(max(said_s, 0.0), BELIEVED * self._since_s)
+        # No comparison holds for NaN, so that is no time either.
+        believed_s = min(said_s, BELIEVED * self._since_s) if said_s > 0.0 else 0.0
         return self._judged(self._since_s - believed_s, size_bytes)
 
     def _judged(self, waited_s: float, size_bytes: int) -> float | None:

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from wire.trust.envelope import SigningKey
-from wire.trust.form import fault_of
+from wire.trust.form import fault_of, unknown_in
 from wire.trust.roles import DIRECTOR, RELEASES, role_paths
 
 OURS, THIEF = SigningKey(bytes(range(32))), SigningKey(bytes(range(1, 33)))
@@ -85,3 +85,41 @@ def test_a_release_has_a_name_that_every_terminal_shows(path: str) -> None:
     assert "is no release" in fault
     assert fault.isascii()
     assert fault.isprintable()
+
+
+@pytest.mark.parametrize("hashes", [{}, {"md5": "0" * 32}, {"sha256": "short"}, {"sha256": None}])
+def test_a_release_has_a_digest(hashes: dict[str, Any]) -> None:
+    found = {"targets": {"digits/1.0.0": {"length": 1, "hashes": hashes}}}
+    assert "has no SHA-256" in str(fault_of(found))
+
+
+ROOT: dict[str, Any] = {
+    "_type": "root",
+    "version": 1,
+    "x-edgefleet-fleet": "f",
+    "keys": {OURS.keyid: key(OURS)},
+    "roles": {"root": {"keyids": [], "threshold": 1}},
+}
+
+
+def test_all_that_people_sign_is_known() -> None:
+    assert unknown_in(ROOT) is None
+    assert unknown_in(targets()) is None
+    assert unknown_in(listed("digits/1.0.0")) is None
+
+
+@pytest.mark.parametrize(
+    "where",
+    [
+        lambda: ROOT | {"x-junk": "j" * 1000},
+        lambda: targets(junk=1),
+        lambda: targets(role("other", junk=1)),
+        lambda: listed("a/1") | {"custom": {}},
+        lambda: {"targets": {"a/1": {"length": 1, "hashes": {}, "custom": {"junk": 1}}}},
+        lambda: {"targets": {"a/1": {"length": 1, "hashes": {"md5": "", "sha256": ""}}}},
+        lambda: {"delegations": {"keys": {"k": key(OURS) | {"junk": 1}}, "roles": []}},
+        lambda: {"keys": {"k": key(OURS) | {"keyval": {"public": "", "junk": ""}}}, "roles": {}},
+    ],
+)
+def test_nobody_signs_a_field_that_he_does_not_know(where: Any) -> None:
+    assert unknown_in(where()) is not None

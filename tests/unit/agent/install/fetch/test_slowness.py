@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import itertools
+import math
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -59,13 +61,14 @@ def test_waiting_for_a_turn_at_the_controller_is_no_slowness(
         assert watch.came(int(own_s * LEAST * 1.001) + 1, wait_s * share) is None
 
 
+@pytest.mark.parametrize("said_s", [1e9, math.inf, math.nan, -math.inf])
 @given(waits=st.lists(st.floats(0.5, 5), min_size=1, max_size=20))
-def test_by_lying_nobody_is_slower_than_a_tenth_for_long(waits: list[float]) -> None:
+def test_by_lying_nobody_is_slower_than_a_tenth_for_long(said_s: float, waits: list[float]) -> None:
     watch = Watch(WINDOW_S, LEAST)
     for wait_s in itertools.islice(itertools.cycle(waits), 1000):
         found = watch.waited(wait_s, 900.0)
         if found is None:
-            found = watch.came(int(wait_s * LEAST * 0.09), said_s=1e9)
+            found = watch.came(int(wait_s * LEAST * 0.09), said_s=said_s)
         if found is not None:
             return
     raise AssertionError("it was never found")
