@@ -14,9 +14,16 @@ from pathlib import Path
 
 import pytest
 
-from tests.simulators.agent_process import Controller, Device, bring_to_serve
+from tests.simulators.agent_process import (
+    Controller,
+    Device,
+    bring_listed,
+    bring_to_serve,
+)
 from tests.simulators.broker import running_broker
+from tests.simulators.packages import DIRECTOR_SEED
 from tests.simulators.patience import until
+from tests.simulators.repository import Repository
 from wire.messages import Hello
 
 pytestmark = pytest.mark.broker
@@ -166,3 +173,17 @@ def test_an_unreadable_certificate_of_the_broker_does_not_end_serving(served: De
     assert served.infer(where)[0]["release"] == "digits:1.0.0"
     assert until(lambda: served.reasons("refused"), "the reason")[-1].startswith("not ")
     assert served.end(signal.SIGTERM) == 0
+
+
+@needs_mounts
+@pytest.mark.parametrize("prepare", [READ_ONLY, FULL], ids=["read-only", "full"])
+def test_a_device_with_trusted_metadata_serves_on_a_bad_disk(
+    device: Device, controller: Controller, prepare: str
+) -> None:
+    bring_listed(device, controller, Repository(director=DIRECTOR_SEED))
+    assert device.end(signal.SIGTERM) == 0
+    (device.directory / "log").unlink()
+    start_on(device, prepare)
+    where = until(lambda: address(device), "being ready")
+    assert device.infer(where)[0]["release"] == "digits:1.0.0"
+    assert device.end(signal.SIGTERM) == 0
