@@ -80,7 +80,7 @@ class Controller:
         """Signs the answers to enrolments."""
 
         self.metadata: tuple[MetadataFile, ...] | msgspec.UnsetType = msgspec.UNSET
-        """What enrolments and greetings are answered with; unset where devices have a trust file."""
+        """Goes with answers to enrolments and greetings; unset where devices have a trust file."""
 
         self._queue: queue.Queue[Received] = queue.Queue()
         self.transport.subscribe(ALL_UP)
