@@ -139,7 +139,7 @@ def names(root: Path) -> set[str]:
 def faults(counted: int, samples: int, rng: random.Random) -> Iterator[Refusal]:
     """Yield what to try: all of it, or a part that is spread evenly over the writes."""
     for way in WAYS:
-        places = range(1, counted + 1)
+        places = list(range(1, counted + 1))
         if samples:
             step = max(counted / samples, 1.0)
             first = rng.uniform(0, step)
