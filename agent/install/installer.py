@@ -32,7 +32,7 @@ from agent.install.fetch.part import Blob
 from agent.install.fetch.sources import Errand
 from agent.install.preflight import check_memory, check_storage, fitting, reserved_bytes
 from agent.install.progress import Progress
-from agent.install.records import has_served
+from agent.install.records import ModelRecord, has_failed, has_served
 from agent.install.slots import Slots
 from agent.install.states import State, may_abandon
 from agent.install.store import ModelStore
@@ -117,7 +117,10 @@ class Installer:
 
     def current(self) -> str | None:
         """Return the digest of the package that serves after a restart."""
-        return self._slot.current() or self._served()
+        linked = self._slot.current()
+        if linked is not None and has_failed(self._store.state, linked):
+            linked = self._store.state.previous
+        return linked or self._served()
 
     def loss(self, digest: str) -> str | None:
         """Return why a package that should serve does not serve whole, or None."""
@@ -159,28 +162,38 @@ class Installer:
     def restore(self) -> None:
         """Serve again the package that served before a restart, or else the package before it.
 
-        If `current` is lost, the record says what served; `current` is made again if the storage
-        can be written.
+        If `current` is lost, the record says what served. If `current` names a package whose
+        install has failed, the way back was not written, and the package before goes first.
+        `current` is made again if the storage can be written.
 
         Raises:
             FleetError: Neither can serve; this is the error of the first.
         """
         fault: FleetError | None = None
-        served = self._served()
-        for digest in dict.fromkeys((self._slot.current(), served, self._store.state.previous)):
-            if digest is None or not self._slots.has(digest):
+        linked = self._slot.current()
+        for digest in self._ways():
+            if not self._slots.has(digest):
                 continue
             try:
                 self._serve(digest, why="start")
             except FleetError as exc:
                 fault = fault or exc
                 continue
-            if digest == served and self._slot.current() is None:
+            is_lost = linked is None and digest == self._served()
+            if is_lost or (linked is not None and has_failed(self._store.state, linked)):
                 with contextlib.suppress(StorageError):
                     self._slot.switch(digest)
             return
         if fault is not None:
             raise fault
+
+    def _ways(self) -> list[str]:
+        """Return the digests of what may serve after a restart, the first choice first."""
+        record, linked = self._store.state, self._slot.current()
+        found = [linked, self._served(), record.previous]
+        if linked is not None and has_failed(record, linked):
+            found = [record.previous, *([] if _is_bad(record) else [linked])]
+        return [digest for digest in dict.fromkeys(found) if digest is not None]
 
     def tidy(self) -> None:
         """Remove what no model needs any more, if it can be removed now."""
@@ -335,8 +348,7 @@ class Installer:
 
     def _revert(self, target: ReleaseRef, _progress: Progress) -> None:
         record = self._store.state
-        is_bad = record.failure is not None and record.failure.code in BAD
-        if is_bad or not record.repairing:
+        if _is_bad(record) or not record.repairing:
             self._early.end(target.digest)
         if record.repairing:
             # What serves goes on, and what came of the package is kept for the next attempt.
@@ -421,6 +433,11 @@ class Installer:
             ),
             keep_parts=not self._store.is_alone,
         )
+
+
+def _is_bad(record: ModelRecord) -> bool:
+    """Tell whether an install has failed by the package itself."""
+    return record.failure is not None and record.failure.code in BAD
 
 
 def _in_order_of_use(package: Package, variants: tuple[Variant, ...]) -> list[FileEntry]:

@@ -181,6 +181,13 @@ def has_served(record: ModelRecord) -> bool:
     return record.repairing or report.outcome == "succeeded"
 
 
+def has_failed(record: ModelRecord, digest: str) -> bool:
+    """Tell whether a package is one whose install has failed, so that the version before serves."""
+    target = record.target
+    is_it = target is not None and target.digest == digest
+    return is_it and record.failure is not None and not record.repairing
+
+
 def runs_now(record: ModelRecord, digest: str) -> bool:
     """Tell whether a package is installed and nothing is to be done about it."""
     target = record.target

@@ -279,7 +279,10 @@ def replace_link(link: Path, to: str, fault: str) -> None:
                 shutil.rmtree(path)
         temporary.unlink(missing_ok=True)
         temporary.symlink_to(to)
-        temporary.replace(link)
+        try:
+            temporary.replace(link)
+        finally:  # it is there only if the link could not be replaced
+            temporary.unlink(missing_ok=True)
         sync_directory(link.parent)
 
 

@@ -9,7 +9,8 @@ Rules:
 - No effect is begun more than `MAX_ATTEMPTS` times without progress, restarts included.
 - After a retryable error the machine waits 1 s to 60 s. While the device is not connected, an error
   does not count as an attempt.
-- If the state cannot be saved, an install fails, but the return to the previous package goes on.
+- If the state cannot be saved, an install fails, but the return to the previous package goes on. It
+  is tried again if the storage fails, connected or not: a restart must not find the rejected one.
 - A package that the operator hands over is taken at the next safe point; the effect begins again.
 - A newer revision with the same release for the same rollout changes only the policy. The machine
   accepts it and installs nothing, also after a failure.
@@ -304,11 +305,12 @@ class Machine:
         except FleetError as exc:
             # A stop ends the workers too: their error then says nothing about the package.
             self._interrupts.check(abandon=False)
-            if not exc.retryable or self._attempts >= MAX_ATTEMPTS:
+            is_unwritten = state is State.REVERTING and isinstance(exc, StorageError)
+            if not (exc.retryable or is_unwritten) or self._attempts >= MAX_ATTEMPTS:
                 return _failed(state, exc)
         else:
             return _Result(InstallEvent.DONE)
-        self._back_off(abandon=abandon)
+        self._back_off(abandon=abandon, needs_road=not is_unwritten)
         return None
 
     def tell_wait(self, state: State, why: str) -> None:
@@ -336,8 +338,8 @@ class Machine:
         else:
             self._unsaved.clear()
 
-    def _back_off(self, *, abandon: bool) -> None:
-        if self._link.is_connected():
+    def _back_off(self, *, abandon: bool, needs_road: bool) -> None:
+        if not needs_road or self._link.is_connected():
             ceiling_s = min(BACK_OFF_MAX_S, BACK_OFF_MIN_S * 2.0**self._attempts)
             wait_s = self._rng.uniform(max(BACK_OFF_MIN_S, ceiling_s / 2), ceiling_s)
             self._interrupts.wait(wait_s, abandon=abandon)

@@ -3,6 +3,9 @@
 Rules:
 - Each certificate is renewed at a random moment after about two thirds of its life, so that devices
   that enrolled together do not ask together.
+- The clock of a device may be wrong by years. A certificate that came while the agent runs is not
+  due at once, whatever the clock says; and each is due when so much of its life has passed since
+  the agent has it, also if by the clock its life has not begun.
 - The device asks again while no answer comes. If none comes until the end, the broker refuses the
   certificate, and the device enrols again by its key.
 - Only an answer that the director signed, to the request that is open, counts.
@@ -10,6 +13,7 @@ Rules:
 
 from __future__ import annotations
 
+import math
 import queue
 import random
 from typing import Final
@@ -52,6 +56,11 @@ class Renewal:
         self._answers: queue.Queue[bytes] = queue.Queue(MAX_ANSWERS)
         self._planned: Held | None = None
         self._due_s = 0.0
+        """Wall time."""
+
+        self._due_at_latest_s = 0.0
+        """Monotonic."""
+
         self._asked_s = float("-inf")
         self._open_sha256 = ""
 
@@ -83,15 +92,19 @@ class Renewal:
             self._plan(held)
         life_s, now_s = held.ends_at_s - held.begins_at_s, self._clock.monotonic_s()
         pause_s = min(ASK_AGAIN_S, life_s * ASK_AGAIN_PART)
-        is_due = self._clock.now_s() >= self._due_s and now_s - self._asked_s >= pause_s
-        if is_due and self._link.is_connected():
+        is_due = self._clock.now_s() >= self._due_s or now_s >= self._due_at_latest_s
+        if is_due and now_s - self._asked_s >= pause_s and self._link.is_connected():
             self._asked_s = now_s  # a fault is not repeated at once
             self._ask(identity.tls_key.request())
         return False
 
     def _plan(self, held: Held) -> None:
         part = random.SystemRandom().uniform(EARLIEST, LATEST)
-        self._due_s = held.begins_at_s + part * (held.ends_at_s - held.begins_at_s)
+        rest_s = part * (held.ends_at_s - held.begins_at_s)
+        self._due_s = held.begins_at_s + rest_s
+        self._due_at_latest_s = self._clock.monotonic_s() + rest_s
+        if self._planned is not None and self._clock.now_s() >= self._due_s:
+            self._due_s = math.inf  # it has just come, so the clock is wrong
         self._planned = held
 
     def _ask(self, csr: str) -> None:

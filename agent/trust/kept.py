@@ -66,7 +66,7 @@ class KeptFiles:
         self._incoming = directory / "incoming"
         self._metadata = directory / "metadata"
         with storage_faults("cannot make the folders of the metadata"):
-            for folder in (directory, self._incoming, self._metadata):
+            for folder in (directory, self._metadata):  # the other one comes and goes
                 folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         self._trusted_file = SealedFile(directory / "trusted.json", Trusted, limit_bytes=MAX_BYTES)
         self._floor_files = _copies(directory, "floors", Floors)

@@ -7,12 +7,13 @@ the one that is installed serves on, with all that it had.
 
 from __future__ import annotations
 
+import itertools
 from collections import Counter
 from pathlib import Path
 
 import pytest
 
-from agent.errors import AgentError, FetchError
+from agent.errors import AgentError, FetchError, StorageFullError
 from agent.install.states import State
 from agent.install.store import COPY_FILE, FLOOR_FILE, STATE_FILE
 from agent.install.workflow import MAX_ATTEMPTS
@@ -86,6 +87,13 @@ def check_other(device: SimulatedDevice, *, is_recorded: bool) -> None:
     assert (record.revision, record.state, record.previous) == (1, State.IDLE, None)
     assert record.report is not None
     assert record.report.outcome == "succeeded"
+
+
+def keep_rejected(device: SimulatedDevice) -> None:
+    """Leave what a return leaves that could write nothing: the package, and the link to it."""
+    directory = device.root / "packages" / NEW.digest
+    NEW.write_to(directory)
+    device.slot.switch(NEW.digest)
 
 
 def expected_after_cut(state: State) -> SignedPackage:
@@ -291,6 +299,48 @@ def test_restart_loop_while_reverting_ends_too(device: SimulatedDevice) -> None:
     assert begun[State.REVERTING] == MAX_ATTEMPTS
     assert device.heard.outcomes[-1].error_code == "agent.golden"
     check(device, OLD)
+
+
+def test_the_return_is_tried_again_when_the_storage_fails(device: SimulatedDevice) -> None:
+    faults = [1, 1]
+
+    def hook(where: str, at: State) -> None:
+        if (where, at) == ("effect", State.REVERTING) and faults:
+            faults.pop()
+            raise StorageFullError("no space left")
+
+    device.heard.road = itertools.cycle([False])  # who is away must not wait for a connection
+    device.hook = hook
+    begin(device, State.REVERTING)
+    assert not faults
+    check(device, OLD)
+
+
+def test_a_rejected_package_does_not_serve_although_current_still_names_it(
+    device: SimulatedDevice,
+) -> None:
+    begin(device, State.REVERTING)
+    keep_rejected(device)
+    device.reboot()
+    assert device.boots == 2
+    check(device, OLD)
+
+
+def test_a_rejected_package_without_one_before_does_not_serve_after_a_restart(
+    tmp_path: Path,
+) -> None:
+    device = SimulatedDevice(tmp_path)
+    device.boot()
+    device.bad_golden.add("new best")
+    device.install(1, NEW)
+    keep_rejected(device)
+    device.served.clear()
+    device.reboot()
+    assert device.serving.active is None
+    assert not device.served
+    device.bad_golden.clear()
+    device.install(2, NEW)
+    assert device.adaptation.active() == (NEW.digest, "best")
 
 
 @pytest.mark.parametrize("good", [True, False], ids=["good-package", "bad-package"])

@@ -6,6 +6,7 @@ One device serves, and is told to end, for all tests; each has a copy of its fil
 from __future__ import annotations
 
 import os
+import random
 import shutil
 import signal
 import subprocess
@@ -14,13 +15,21 @@ from pathlib import Path
 
 import pytest
 
-from tests.simulators.agent_process import Controller, Device, bring_to_serve
+from tests.simulators.agent_process import (
+    Controller,
+    Device,
+    bring_listed,
+    bring_to_serve,
+)
 from tests.simulators.broker import running_broker
+from tests.simulators.packages import DIRECTOR_SEED
 from tests.simulators.patience import until
+from tests.simulators.repository import Repository
 from wire.messages import Hello
 
 pytestmark = pytest.mark.broker
 
+PROGRAMS = "/usr/bin:/bin:/usr/sbin:/sbin"
 READ_ONLY = """
 mount --bind "$STATE" "$STATE" && mount -o remount,ro,bind "$STATE"
 """
@@ -53,7 +62,7 @@ def start_on(device: Device, prepare: str) -> None:
         device.process = subprocess.Popen(
             ["unshare", "-Urm", "sh", "-c", program, "sh", *agent],
             stdin=subprocess.DEVNULL, stderr=log,
-            env={"STATE": str(device.config.state_dir), "PATH": "/usr/bin:/bin:/usr/sbin:/sbin"},
+            env=os.environ | {"STATE": str(device.config.state_dir), "PATH": PROGRAMS},
         )  # fmt: skip
 
 
@@ -165,4 +174,40 @@ def test_an_unreadable_certificate_of_the_broker_does_not_end_serving(served: De
     where = until(lambda: address(served), "being ready")
     assert served.infer(where)[0]["release"] == "digits:1.0.0"
     assert until(lambda: served.reasons("refused"), "the reason")[-1].startswith("not ")
+    assert served.end(signal.SIGTERM) == 0
+
+
+@needs_mounts
+@pytest.mark.parametrize("prepare", [READ_ONLY, FULL], ids=["read-only", "full"])
+def test_a_device_with_trusted_metadata_serves_on_a_bad_disk(
+    device: Device, controller: Controller, prepare: str
+) -> None:
+    bring_listed(device, controller, Repository(director=DIRECTOR_SEED))
+    assert device.end(signal.SIGTERM) == 0
+    (device.directory / "log").unlink()
+    start_on(device, prepare)
+    where = until(lambda: address(device), "being ready")
+    assert device.infer(where)[0]["release"] == "digits:1.0.0"
+    assert device.end(signal.SIGTERM) == 0
+
+
+@pytest.mark.parametrize("whole", ["credentials.json", "telemetry.db"])
+def test_a_flipped_bit_in_each_other_file_beside_the_packages_does_not_end_serving(
+    served: Device, whole: str
+) -> None:
+    state, rng = served.config.state_dir, random.Random(whole)
+    files = sorted(path for path in state.iterdir() if path.is_file() and path.stat().st_size)
+    assert {"state.json", "telemetry.db", "device.key"} <= {path.name for path in files}
+    for path in (path for path in files if path.name != whole):
+        content = bytearray(path.read_bytes())
+        content[rng.randrange(len(content))] ^= 1 << rng.randrange(8)
+        path.write_bytes(content)
+    served.start()
+    where = until(lambda: address(served), "being ready")
+    assert served.infer(where)[0]["release"] == "digits:1.0.0"
+    assert any("record of the installs is lost" in why for why in served.reasons("storage"))
+    if whole == "credentials.json":  # it names the key
+        found = until(lambda: served.reasons("refused"), "the reason")
+        assert "device.key is not the key" in found[-1]
+    assert served.ask("status")["device"]
     assert served.end(signal.SIGTERM) == 0

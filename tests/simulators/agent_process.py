@@ -37,6 +37,7 @@ from tests.simulators.packages import (
     variant,
 )
 from tests.simulators.patience import PATIENCE_S, until
+from tests.simulators.repository import Repository
 from wire.codec import to_json
 from wire.messages import (
     EnrolRequest,
@@ -44,10 +45,12 @@ from wire.messages import (
     Hello,
     InstallReport,
     M,
+    MetadataFile,
     TelemetryAck,
     TelemetryBatch,
     decode_message,
 )
+from wire.metadata import split
 from wire.mqtt import MqttTransport
 from wire.package.index import CHUNK_BYTES, asset_uri
 from wire.package.manifest import Golden, TensorSpec, Tolerance, Variant
@@ -76,6 +79,9 @@ class Controller:
         self.key = DIRECTOR_KEY
         """Signs the answers to enrolments."""
 
+        self.metadata: tuple[MetadataFile, ...] | msgspec.UnsetType = msgspec.UNSET
+        """Goes with answers to enrolments and greetings; unset where devices have a trust file."""
+
         self._queue: queue.Queue[Received] = queue.Queue()
         self.transport.subscribe(ALL_UP)
         self.transport.subscribe(ENROL_REQUESTS)
@@ -85,12 +91,17 @@ class Controller:
         if received.topic.endswith("/request"):
             request = decode_message(received.payload, EnrolRequest)
             self.enrolments.append(request)
-            reply = enrol_reply_to(received.payload, accepted=request.token == TOKEN, key=self.key)
+            is_known = request.token == TOKEN
+            reply = enrol_reply_to(
+                received.payload, accepted=is_known, key=self.key, metadata=self.metadata
+            )
             self.transport.publish(enrol_reply(request.device), reply)
             return
         kind = parse_up(received.topic).kind
         if kind == "chunk_request":
             self.chunks.hear(received)
+        elif kind == "hello":
+            self._tell_metadata()
         elif kind == "telemetry":
             batch = decode_message(received.payload, TelemetryBatch, packed=True)
             self.events += batch.events
@@ -110,6 +121,12 @@ class Controller:
             self.chunks.add(*wanted.blobs)
         _, envelope = desired(revision, wanted, policy=POLICY, **how)
         assert self.transport.publish(down(DEVICE, "desired"), envelope)
+
+    def _tell_metadata(self) -> None:
+        """Send a greeting device what it may lack."""
+        if self.metadata is not msgspec.UNSET:
+            for message in split(self.metadata):
+                self.transport.publish(down(DEVICE, "metadata"), to_json(message))
 
     def outcome(self, revision: int) -> InstallReport:
         def find() -> InstallReport | None:
@@ -340,3 +357,13 @@ def bring_to_serve(device: Device, controller: Controller) -> None:
     until(lambda: controller.all("hello", Hello), "a hello")
     controller.desire(1, FIRST)
     assert controller.outcome(1).outcome == "succeeded"
+
+
+def bring_listed(device: Device, controller: Controller, fleet: Repository) -> None:
+    """Start a device that believes the metadata of a fleet; let it install the first package."""
+    fleet.write_root(device.directory / "root.json")
+    config = device.config_path.read_text()
+    device.config_path.write_text(config.replace('"trust.json"', '"root.json"'))
+    fleet.list_package(FIRST)
+    controller.metadata = fleet.files()
+    bring_to_serve(device, controller)

@@ -15,6 +15,7 @@ from wire.messages import (
     EnrolAnswer,
     EnrolReply,
     EnrolRequest,
+    MetadataFile,
     ReleaseRef,
     decode_message,
 )
@@ -37,7 +38,8 @@ from wire.trust.envelope import SigningKey, seal
 from wire.trust.root import Role, TrustRoot, encode_key
 
 RELEASE_KEY = SigningKey(b"r" * 32)
-DIRECTOR_KEY = SigningKey(b"d" * 32)
+DIRECTOR_SEED = b"d" * 32
+DIRECTOR_KEY = SigningKey(DIRECTOR_SEED)
 STRANGER_KEY = SigningKey(b"s" * 32)
 TRUST = TrustRoot(
     release=Role(keys=(encode_key(RELEASE_KEY.public_key),)),
@@ -215,6 +217,7 @@ def enrol_reply_to(
     reason: str = "",
     challenge: str | msgspec.UnsetType = msgspec.UNSET,
     key: SigningKey = DIRECTOR_KEY,
+    metadata: tuple[MetadataFile, ...] | msgspec.UnsetType = msgspec.UNSET,
 ) -> bytes:
     """Answer a request to enrol, as a controller does that has this key."""
     device = decode_message(request, EnrolRequest).device
@@ -226,5 +229,11 @@ def enrol_reply_to(
         challenge=challenge,
     )
     signed = seal(to_json(answer), payload_type=ENROL_PAYLOAD_TYPE, keys=[key])
-    reply = EnrolReply(device=device, accepted=accepted, reason=reason, signed=signed.decode())
+    reply = EnrolReply(
+        device=device,
+        accepted=accepted,
+        reason=reason,
+        signed=signed.decode(),
+        metadata=metadata,
+    )
     return to_json(reply)

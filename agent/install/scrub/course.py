@@ -14,6 +14,8 @@ from typing import Final, NamedTuple
 
 import msgspec
 
+from agent.install.budget.ledger import SET_S
+
 MAX_NAME: Final = 8192
 END: Final = "\U0010ffff"
 """Behind every path of a package."""
@@ -58,20 +60,23 @@ class Course(msgspec.Struct, frozen=True, kw_only=True):
         return []
 
 
-def under_way(course: Course, now_s: float, every_s: float) -> Course | None:
+def under_way(course: Course, now_s: float, every_s: float, ran_s: float) -> Course | None:
     """Return the course of the pass that is to be gone on with now.
 
     Args:
         course: How far the passes are.
-        now_s: Wall time. It may jump: a pass that began in the future began now.
+        now_s: Wall time. It may jump: a pass that began in the future is followed by one now. A
+            clock that was not set yet, as on a board without a battery, tells nothing.
         every_s: Time between the beginnings of two passes.
+        ran_s: How long the agent has run, or since it began the last pass.
 
     Returns:
         The course, a new one if a pass is due; None if none is.
     """
     if not course.is_over:
         return course
-    if 0 <= now_s - course.began_s < every_s:
+    passed_s = now_s - course.began_s if now_s >= SET_S else ran_s
+    if course.began_s and 0 <= passed_s < every_s:
         return None
     return Course(began_s=now_s, is_over=False)
 

@@ -158,7 +158,7 @@ class Scrubber:
         self._kept = SealedFile(directory / FILE, Course, limit_bytes=MAX_FILE_BYTES)
         self._turn = threading.Lock()
         self._course = self._saved = self._read_course()
-        self._worked_s = self._saved_s = clock.monotonic_s()
+        self._worked_s = self._saved_s = self._began_s = clock.monotonic_s()
         self._stored = _Stored()
         self._reading: _Reading | None = None
         self._doubted: StoredFile | None = None
@@ -187,9 +187,11 @@ class Scrubber:
         every_s = self._settings.every_days * DAY_S
         if not every_s:
             return
-        course = under_way(self._course, self._clock.now_s(), every_s)
+        course = under_way(self._course, self._clock.now_s(), every_s, now_s - self._began_s)
         if course is None or not self._may_read():
             return
+        if self._course.is_over:
+            self._began_s = now_s
         self._course, self._rests = course, False
         left_bytes = allowance_bytes(self._settings.bytes_per_s, passed_s, MOST_S)
         while left_bytes > 0 and not (self._course.is_over or self._rests):

@@ -180,3 +180,44 @@ def test_a_flood_of_answers_is_dropped(world: World) -> None:
         except FleetError:
             faults += 1
     assert faults <= 4
+
+
+@pytest.mark.parametrize("years", [10, -10], ids=["ahead", "behind"])
+def test_a_clock_that_is_wrong_by_years_makes_a_device_renew_neither_all_the_time_nor_never(
+    world: World, years: int
+) -> None:
+    own = FakeClock()
+    own.correct(years * 365 * SECONDS_PER_DAY)
+    world.renewal = Renewal("dev-1", world.link, TRUST, own)
+    passed_s = answered = 0
+    while passed_s < 8 * LIFE_S:
+        world.tick()
+        if len(world.requests) > answered:
+            answered = len(world.requests)
+            world.send(world.answer())
+        for clock in (own, world.clock):
+            clock.advance(ASK_AGAIN_S)
+        passed_s += int(ASK_AGAIN_S)
+    # The first may be due at once, as the certificate is from before the start.
+    assert 8 <= answered <= 8 / EARLIEST + 2
+
+
+def test_a_clock_that_is_set_right_makes_no_difference_to_when_a_certificate_is_renewed(
+    world: World,
+) -> None:
+    own = FakeClock()
+    own.correct(10 * 365 * SECONDS_PER_DAY)
+    world.renewal = Renewal("dev-1", world.link, TRUST, own)
+    world.tick()
+    world.send(world.answer())
+    assert world.tick()
+    world.tick()
+    own.correct(-10 * 365 * SECONDS_PER_DAY)
+    for clock in (own, world.clock):
+        clock.advance(EARLIEST * LIFE_S - 1.0)
+    world.tick()
+    assert len(world.requests) == 1
+    for clock in (own, world.clock):
+        clock.advance((LATEST - EARLIEST) * LIFE_S + 2.0)
+    world.tick()
+    assert len(world.requests) == 2

@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from agent.install.budget.ledger import SET_S
 from agent.install.scrub.course import (
     END,
     Course,
@@ -65,25 +66,39 @@ def test_behind_the_end_of_a_package_come_the_others_alone(
     assert course.damaged == 1
 
 
-@given(now_s=st.floats(0, 4e9), began_s=st.floats(0, 4e9), every_s=st.floats(1, 1e8))
+@given(now_s=st.floats(SET_S, 4e9), began_s=st.floats(1, 4e9), every_s=st.floats(1, 1e8))
 def test_a_pass_is_due_if_the_last_one_began_long_enough_ago_or_in_the_future(
     now_s: float, began_s: float, every_s: float
 ) -> None:
-    found = under_way(Course(began_s=began_s, is_over=True), now_s, every_s)
+    found = under_way(Course(began_s=began_s, is_over=True), now_s, every_s, 0.0)
     if now_s < began_s or now_s - began_s >= every_s:
         assert found == Course(began_s=now_s, is_over=False)
     else:
         assert found is None
 
 
-@given(now_s=st.floats(0, 4e9), every_s=st.floats(1, 1e8))
-def test_a_pass_that_is_not_over_goes_on(now_s: float, every_s: float) -> None:
+@given(
+    now_s=st.floats(0, SET_S, exclude_max=True),
+    began_s=st.floats(1, 4e9),
+    every_s=st.floats(1, 1e8),
+    ran_s=st.floats(0, 1e8),
+)
+def test_a_clock_that_was_not_set_makes_a_pass_due_only_after_so_long_a_run(
+    now_s: float, began_s: float, every_s: float, ran_s: float
+) -> None:
+    found = under_way(Course(began_s=began_s, is_over=True), now_s, every_s, ran_s)
+    assert (found is not None) == (ran_s >= every_s)
+
+
+@given(now_s=st.floats(0, 4e9), every_s=st.floats(1, 1e8), ran_s=st.floats(0, 1e8))
+def test_a_pass_that_is_not_over_goes_on(now_s: float, every_s: float, ran_s: float) -> None:
     course = compared(BEGUN, StoredFile("a" * 64, "x"), 10, is_whole=True)
-    assert under_way(course, now_s, every_s) is course
+    assert under_way(course, now_s, every_s, ran_s) is course
 
 
-def test_a_new_device_begins_with_a_pass() -> None:
-    assert under_way(Course(), NOW_S, DAY_S) == BEGUN
+@pytest.mark.parametrize("now_s", [NOW_S, 100.0])
+def test_a_new_device_begins_with_a_pass(now_s: float) -> None:
+    assert under_way(Course(), now_s, DAY_S, 0.0) == Course(began_s=now_s, is_over=False)
 
 
 @given(rate=st.integers(1, 10**7), passed_s=st.floats(-10, 1e6), most_s=st.floats(0, 60))
