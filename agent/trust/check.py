@@ -35,7 +35,7 @@ from tuf.api.exceptions import (
 from tuf.api.metadata import Metadata, Root, Targets
 from tuf.ngclient import FetcherInterface, Updater, UpdaterConfig
 
-from agent.trust.floors import RoleFloor, below, raised, time_floor_s
+from agent.trust.floors import Floors, RoleFloor, below, raised, time_floor_s
 from agent.trust.job import Job, Outcome
 from agent.trust.trusted import Release, Trusted
 from wire.codec import sha256_hex
@@ -61,6 +61,12 @@ LONGEST_LIFE_S: Final = 32 * 86_400.0
 """How long a timestamp counts at most, whatever it says: its thief must not hide for years."""
 
 MAX_TIMESTAMP_BYTES: Final = 16 * 1024
+ANOTHER_FLEET: Final = (
+    "the root on this device seems to be another fleet's: put the root.json of its own fleet in "
+    "the place that `trust` in agent.toml names, and start the agent again"
+)
+"""What to do where nothing has ever fitted the root; then hardly all of it is forged."""
+
 _ANY_VERSION: Final = "0"
 
 Document = Metadata[Any]
@@ -150,8 +156,11 @@ def check(job: Job, *, now_s: float, grace_s: float) -> Outcome:
         found = _trusted(job, updater, trusted, faults)
         _check_time(found, earliest_s - grace_s)
     except (RepositoryError, DownloadError) as exc:
+        fault = _line(exc)
+        if isinstance(exc, UnsignedMetadataError) and job.floors == Floors():
+            fault = f"{fault}; {ANOTHER_FLEET}"
         return Outcome(
-            floors=job.floors, code=_code(exc), fault=_line(exc), missing=tuple(fetcher.missing)
+            floors=job.floors, code=_code(exc), fault=fault, missing=tuple(fetcher.missing)
         )
     documents = {name: _read(trusted, name) for name in (TIMESTAMP, SNAPSHOT, TARGETS)}
     documents |= {name: _read(trusted, name) for name in found.versions.roles}

@@ -165,6 +165,8 @@ class MetadataTrust:
             return self._listed(read_unverified(data, payload_type=payload_type).payload)
         director = self.director
         if not director.keys:
+            if self._refused:  # waiting does not help
+                raise SignatureError(f"{NOTHING}; what came is refused: {self._refused}")
             raise SignatureError(NOTHING, remedy=WAIT_FOR_IT)
         return director.unseal(data, payload_type)
 
