@@ -28,6 +28,7 @@ from controller.cli.signing import (
     open_private,
     root_of,
     secret_of,
+    warn_of_extra,
 )
 from controller.schemas import MetadataState
 from wire.clock import SystemClock
@@ -105,7 +106,9 @@ def key_generate(
         write_fields((("key id", key.keyid), ("public key", encode_key(key.public_key))))
         return
     passphrase = secret_of(secret_file)("passphrase") if secret_file is not None else ""
-    write_fields(_fields(generate_pem(file, kind, passphrase)))
+    public = generate_pem(file, kind, passphrase)
+    write_fields(_fields(public))
+    warn_of_extra([public])
 
 
 def key_show(
@@ -275,6 +278,7 @@ def key_delegate(
     signers = [*open_keys(context, signing), *open_private(to, secret_file)]
     with connect(context) as api:
         before = needed(api, root_of(context, signing))
+        warn_of_extra(added, before.all_keys())
         after = moved(before, model, RoleKeys(added, threshold or 1), SystemClock().now_s())
         _tell(finish(api, before, after, signers, draft))
 
@@ -444,6 +448,7 @@ def _change(
     now_s = SystemClock().now_s()
     with connect(context) as api:
         before = needed(api, root_of(context, signing))
+        warn_of_extra(added, before.all_keys())
         taken = removed(before.keys(role), {key.keyid for key in added})
         document = with_keys(before, role, now_s, add=added, remove=taken, threshold=threshold)
         after = put(before, ROOT if role in TOP_LEVEL else TARGETS, document)

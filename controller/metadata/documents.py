@@ -100,6 +100,10 @@ class Authored:
             return {}
         return {keyid: delegator.get_key(keyid) for keyid in found.keyids}
 
+    def all_keys(self) -> tuple[Key, ...]:
+        """Return who may sign anything; a key of several roles more than once."""
+        return tuple(key for role in self.roles() for key in self.keys(role).values())
+
     def threshold(self, role: str) -> int:
         """Return how many of them must."""
         return int(self._delegator(role).get_delegated_role(role).threshold)
