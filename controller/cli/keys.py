@@ -418,6 +418,10 @@ def show_state(state: MetadataState) -> None:
     if state.fault:
         remark(f"warning: {state.fault}")
     write_table(("ROLE", "VERSION", "EXPIRES", "SIGN", "RELEASES", "KEYS"), rows)
+    if state.trust_file_devices:
+        remark(f"devices that trust trust.json, and nothing of this: {state.trust_file_devices}")
+    if state.unknown_devices:
+        remark(f"devices that have not said what they trust: {state.unknown_devices}")
 
 
 def _change(
