@@ -85,6 +85,10 @@ class MetadataTrust:
         """Whether the last check failed. What is on the disk may be damaged then, so the device
         says that it has nothing, and gets everything."""
 
+        self._stays = False
+        """Whether what came last stays until something else comes: it was handed over before
+        anybody asked for the lists in it, and comes only once."""
+
         self._checks = CHECKS
         self._refilled_s = clock.monotonic_s()
         self._is_due = False
@@ -265,13 +269,16 @@ class MetadataTrust:
 
         Args:
             files: As they came.
-            now: Check at once, whatever came before.
+            now: Check at once, and keep the files for lists that are asked for later.
 
         Returns:
             Whether something newer is believed now.
         """
         with self._lock:
             before = self._trusted
+            if self._stays and not self._lacks:
+                self._kept.clear()
+            self._stays = now
             try:
                 self._kept.put(files)
             except FleetError as exc:
@@ -358,7 +365,8 @@ class MetadataTrust:
             elif self._refused:
                 self._refused = ""
                 self._events.event("trust", "the metadata that came now is trusted", {})
-            self._kept.clear()
+            if not self._stays:
+                self._kept.clear()
         if self._lacks:
             self.on_missing()
 
