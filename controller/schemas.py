@@ -198,6 +198,10 @@ class Device:
     peer_fault: str = ""
     """Why none of them is told; empty if they may be."""
 
+    trust_file: bool | None = None
+    """Whether it trusts keys in a trust file, which never change, and not the fleet's metadata;
+    null until it has said so."""
+
     lent: bool = False
     """Whether it may be asked to measure packages, if its own settings allow it."""
 
@@ -308,6 +312,12 @@ class MetadataState:
     roles: list[RoleState]
     fault: str = ""
     """Why the controller cannot sign what is newest, and what to do; empty if it can."""
+
+    trust_file_devices: int = 0
+    """How many devices trust keys in a trust file, and so nothing of this."""
+
+    unknown_devices: int = 0
+    """How many devices have not said yet which of both they trust."""
 
 
 @dataclass(kw_only=True)

@@ -36,7 +36,7 @@ from tuf.api.metadata import Metadata, Root, Targets
 from tuf.api.serialization import DeserializationError
 from tuf.ngclient import FetcherInterface, Updater, UpdaterConfig
 
-from agent.trust.floors import RoleFloor, below, raised, time_floor_s
+from agent.trust.floors import Floors, RoleFloor, below, raised, time_floor_s
 from agent.trust.job import Job, Outcome
 from agent.trust.trusted import Release, Trusted
 from wire.codec import sha256_hex
@@ -44,7 +44,7 @@ from wire.files import sync_directory
 from wire.messages import MetadataVersions
 from wire.metadata import MAX_FILE_BYTES, MAX_ROOTS, parse_file_name
 from wire.trust.envelope import is_valid
-from wire.trust.form import fault_of
+from wire.trust.form import misnamed
 from wire.trust.roles import (
     DIRECTOR,
     ED25519,
@@ -63,6 +63,12 @@ LONGEST_LIFE_S: Final = 32 * 86_400.0
 """How long a timestamp counts at most, whatever it says: its thief must not hide for years."""
 
 MAX_TIMESTAMP_BYTES: Final = 16 * 1024
+ANOTHER_FLEET: Final = (
+    "the root on this device seems to be another fleet's: put the root.json of its own fleet in "
+    "the place that `trust` in agent.toml names, and start the agent again"
+)
+"""What to do where nothing has ever fitted the root; then hardly all of it is forged."""
+
 _ANY_VERSION: Final = "0"
 
 Document = Metadata[Any]
@@ -130,11 +136,11 @@ def _check_root(data: bytes) -> None:
         RepositoryError: It cannot be.
     """
     with contextlib.suppress(DeserializationError):  # then the client refuses it
-        _check_form(Metadata.from_bytes(data))
+        _check_names(Metadata.from_bytes(data))
 
 
-def _check_form(document: Document) -> None:
-    if (fault := fault_of(document.signed.to_dict())) is not None:
+def _check_names(document: Document) -> None:
+    if (fault := misnamed(document.signed.to_dict())) is not None:
         raise RepositoryError(fault)
 
 
@@ -170,8 +176,11 @@ def check(job: Job, *, now_s: float, grace_s: float) -> Outcome:
         found = _trusted(job, updater, trusted, faults)
         _check_time(found, earliest_s - grace_s)
     except (RepositoryError, DownloadError) as exc:
+        fault = _line(exc)
+        if isinstance(exc, UnsignedMetadataError) and job.floors == Floors():
+            fault = f"{fault}; {ANOTHER_FLEET}"
         return Outcome(
-            floors=job.floors, code=_code(exc), fault=_line(exc), missing=tuple(fetcher.missing)
+            floors=job.floors, code=_code(exc), fault=fault, missing=tuple(fetcher.missing)
         )
     documents = {name: _read(trusted, name) for name in (TIMESTAMP, SNAPSHOT, TARGETS)}
     documents |= {name: _read(trusted, name) for name in found.versions.roles}
@@ -211,8 +220,8 @@ def _trusted(job: Job, updater: Updater, trusted: Path, faults: dict[str, str]) 
         RepositoryError: The top roles cannot be believed.
     """
     root, targets = _read(trusted, ROOT), _read(trusted, TARGETS)
-    _check_form(root)
-    _check_form(targets)
+    _check_names(root)
+    _check_names(targets)
     timestamp, snapshot = _read(trusted, TIMESTAMP), _read(trusted, SNAPSHOT)
     tops = {ROOT: root, TARGETS: targets, SNAPSHOT: snapshot, TIMESTAMP: timestamp}
     ends_s = {name: document.signed.expires.timestamp() for name, document in tops.items()}
@@ -227,7 +236,6 @@ def _trusted(job: Job, updater: Updater, trusted: Path, faults: dict[str, str]) 
         try:
             updater.get_targetinfo(target_path(model, _ANY_VERSION))  # brings and checks the list
             listed = _read(trusted, name)
-            _check_form(listed)
         except DownloadHTTPError:
             continue  # it is told as missing
         except (RepositoryError, DownloadError) as exc:

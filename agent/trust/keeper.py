@@ -87,6 +87,10 @@ class MetadataTrust:
         """Whether the last check failed. What is on the disk may be damaged then, so the device
         asks for everything."""
 
+        self._stays = False
+        """Whether what came last stays until something else comes: it was handed over before
+        anybody asked for the lists in it, and comes only once."""
+
         self._turns = TokenBucket(1 / CHECK_EVERY_S, CHECKS, clock.monotonic_s())
         self._is_due = False
         self._floor_since_s = clock.monotonic_s()
@@ -162,6 +166,8 @@ class MetadataTrust:
             return self._listed(read_unverified(data, payload_type=payload_type).payload)
         director = self.director
         if not director.keys:
+            if self._refused:  # waiting does not help
+                raise SignatureError(f"{NOTHING}; what came is refused: {self._refused}")
             raise SignatureError(NOTHING, remedy=WAIT_FOR_IT)
         return director.unseal(data, payload_type)
 
@@ -252,13 +258,16 @@ class MetadataTrust:
 
         Args:
             files: As they came.
-            now: Check at once, whatever came before.
+            now: Check at once, and keep the files for lists that are asked for later.
 
         Returns:
             Whether something newer is believed now.
         """
         with self._lock:
             before = self._trusted
+            if self._stays and not self._lacks:
+                self._kept.clear()
+            self._stays = now
             try:
                 self._kept.put(files)
             except FleetError as exc:
@@ -337,7 +346,8 @@ class MetadataTrust:
             elif self._refused:
                 self._refused = ""
                 self._events.event("trust", "the metadata that came now is trusted", {})
-            self._kept.clear()
+            if not self._stays:
+                self._kept.clear()
         if self._lacks:
             self.on_missing()
 

@@ -9,9 +9,10 @@ from pathlib import Path
 import typer
 
 from controller.cli.client import ApiClient, connect, segment
-from controller.cli.errors import ArgumentError, PackageFilesError
+from controller.cli.errors import ArgumentError, FaultError, PackageFilesError
 from controller.cli.releases import OUTPUT
 from controller.cli.signing import newest_files
+from controller.errors import UnknownDeviceError
 from controller.metadata.store import authored_of
 from controller.schemas import Release, SignedDesired
 from packager.device_profiles import load_profile
@@ -128,9 +129,19 @@ def _desired(api: ApiClient, device: str, content: Content) -> bytes:
     """Return the signed desired state of a device that names this very package.
 
     Raises:
-        ArgumentError: The device is to run something else.
+        ArgumentError: The device is unknown, or is to run something else.
+        FaultError: The controller refuses.
     """
-    signed = api.get(f"/v1/devices/{segment(device)}/desired", SignedDesired)
+    try:
+        signed = api.get(f"/v1/devices/{segment(device)}/desired", SignedDesired)
+    except FaultError as exc:
+        if exc.fault_code != UnknownDeviceError.code:
+            raise
+        raise ArgumentError(
+            exc.message,
+            remedy="`fleet device list` shows the devices; a new one must enrol over a network "
+            "once, such as at your desk, before an order reaches it by file (docs/by-hand.md)",
+        ) from exc
     index = index_of(content.envelope)
     if index.digest not in {signed.release, *signed.releases}:
         raise ArgumentError(

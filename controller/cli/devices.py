@@ -29,6 +29,8 @@ from wire.console.text import age_text, local_time, plain_text
 PAGE_DEVICES = 10_000
 """Devices that one request asks for."""
 
+TRUSTS = {None: "not told yet", True: "trust.json: its keys never change", False: "root.json"}
+
 DeviceArgument = Annotated[str, typer.Argument(metavar="DEVICE", help="Identifier of the device.")]
 DevicesArgument = Annotated[
     list[str], typer.Argument(metavar="DEVICE...", help="Identifiers of devices.")
@@ -384,6 +386,7 @@ def _show(device: Device, *, as_json: bool) -> None:
             ("labels", device.labels),
             ("agent", device.agent_version),
             *([("lent for measurements", device.lent)] if device.lent else []),
+            ("trusts", TRUSTS[device.trust_file]),
             *([("serves peers at", _peers_text(device))] if device.peer_url else []),
             *model_fields(device),
             ("revision", f"{device.revision} (reported {device.reported_revision})"),

@@ -60,3 +60,10 @@ class PackageFilesError(CliError):
     """A package directory does not match its signed index."""
 
     code = "cli.package"
+
+
+class NotVerifiedError(CliError):
+    """A package was checked, and it is not what was signed, or nobody vouches for it."""
+
+    code = "cli.not_verified"
+    answers_no = True

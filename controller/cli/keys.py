@@ -30,6 +30,7 @@ from controller.cli.signing import (
     open_private,
     root_of,
     secret_of,
+    warn_of_extra,
 )
 from controller.schemas import MetadataState
 from wire.clock import SystemClock
@@ -109,7 +110,9 @@ def key_generate(
         write_fields((("key id", key.keyid), ("public key", encode_key(key.public_key))))
         return
     passphrase = secret_of(secret_file)("passphrase") if secret_file is not None else ""
-    write_fields(_fields(generate_pem(file, kind, passphrase)))
+    public = generate_pem(file, kind, passphrase)
+    write_fields(_fields(public))
+    warn_of_extra([public])
 
 
 def key_show(
@@ -279,6 +282,7 @@ def key_delegate(
     signers = [*open_keys(context, signing), *open_private(to, secret_file)]
     with connect(context) as api:
         before = needed(api, root_of(context, signing))
+        warn_of_extra(added, before.all_keys())
         after = moved(before, model, RoleKeys(added, threshold or 1), SystemClock().now_s())
         _tell(finish(api, before, after, signers, draft))
 
@@ -424,6 +428,10 @@ def show_state(state: MetadataState) -> None:
     if state.fault:
         remark(f"warning: {state.fault}")
     write_table(("ROLE", "VERSION", "EXPIRES", "SIGN", "RELEASES", "KEYS"), rows)
+    if state.trust_file_devices:
+        remark(f"devices that trust trust.json, and nothing of this: {state.trust_file_devices}")
+    if state.unknown_devices:
+        remark(f"devices that have not said what they trust: {state.unknown_devices}")
 
 
 def _change(
@@ -454,6 +462,7 @@ def _change(
     now_s = SystemClock().now_s()
     with connect(context) as api:
         before = needed(api, root_of(context, signing))
+        warn_of_extra(added, before.all_keys())
         taken = removed(before.keys(role), {key.keyid for key in added})
         document = with_keys(before, role, now_s, add=added, remove=taken, threshold=threshold)
         after = put(before, ROOT if role in TOP_LEVEL else TARGETS, document)

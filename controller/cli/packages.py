@@ -10,10 +10,12 @@ import typer
 from controller.cli import materials
 from controller.cli.arguments import JsonOption
 from controller.cli.commands import Commands, add_group
+from controller.cli.errors import NotVerifiedError
 from controller.cli.output import write_plain_json
 from controller.cli.registries import package_pull, package_push
 from wire.console.output import remark, write, write_exact, write_fields, write_table
 from wire.console.sizes import bytes_text
+from wire.errors import IntegrityError, SignatureError
 
 PackageArgument = Annotated[Path, typer.Argument(metavar="DIR", help="Directory of the package.")]
 
@@ -237,13 +239,20 @@ def package_verify(
 ) -> None:
     """Check the digest of every file and the release signature.
 
+    The exit status is 1 if the package does not verify, and 2 if it could not be checked, as where
+    FILE or DIR is something else.
+
     Examples:
         fleet package verify detector-1.0.0 --trust metadata.json
-    """
+    """  # noqa: DOC501 - is the help text
     from controller.cli.trusting import load_trust
     from packager.package.directory import open_package
 
-    manifest, index = open_package(directory, trust=load_trust(trust))
+    known = load_trust(trust)
+    try:
+        manifest, index = open_package(directory, trust=known)
+    except (IntegrityError, SignatureError) as exc:
+        raise NotVerifiedError(exc.message, remedy=exc.remedy) from exc
     write(f"{manifest.name}:{manifest.version} {index.digest} verified")
 
 

@@ -12,7 +12,7 @@ import getpass
 import os
 import stat
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, NamedTuple
 
@@ -23,11 +23,12 @@ from controller.cli.client import ApiClient
 from controller.cli.errors import ArgumentError, FaultError
 from controller.cli.seen import check_newest
 from controller.schemas import MetadataSubmission
+from wire.console.output import remark
 from wire.files import open_file
 
 if TYPE_CHECKING:
     from controller.metadata.documents import Authored
-    from packager.package.signers import KeySigner
+    from packager.package.signers import KeySigner, PublicKey
     from wire.messages import MetadataFile
 
 MAX_SECRET_BYTES = 4096
@@ -223,6 +224,25 @@ def open_private(keys: Sequence[str], secret_file: Path | None) -> list[KeySigne
         with contextlib.suppress(KeyFileError):
             found.append(open_signer(key, secret_of(secret_file)))
     return found
+
+
+def warn_of_extra(added: Iterable[PublicKey], known: Iterable[PublicKey] = ()) -> None:
+    """Say that devices need an extra to check new keys, unless they need it for others already.
+
+    Args:
+        added: The new keys.
+        known: The keys that the fleet has.
+    """
+    from wire.trust.roles import ED25519
+
+    def need_it(keys: Iterable[PublicKey]) -> bool:
+        return any(key.keytype != ED25519 for key in keys)
+
+    if need_it(added) and not need_it(known):
+        remark(
+            "warning: a device checks such a key only with the extra `ecdsa`: install "
+            "'edgefleet[ecdsa]' on all devices before it signs (docs/trust.md)"
+        )
 
 
 def secret_of(secret_file: Path | None) -> Callable[[str], str]:

@@ -26,7 +26,7 @@ from controller.metadata.errors import MetadataError
 from wire.codec import to_json
 from wire.messages import MetadataFile
 from wire.metadata import MAX_FILE_BYTES, MAX_ROOTS, file_name, parse_file_name
-from wire.trust.form import fault_of, unknown_in
+from wire.trust.form import fault_of
 from wire.trust.roles import (
     DIRECTOR,
     ED25519,
@@ -101,6 +101,10 @@ class Authored:
             return {}
         return {keyid: delegator.get_key(keyid) for keyid in found.keyids}
 
+    def all_keys(self) -> tuple[Key, ...]:
+        """Return who may sign anything; a key of several roles more than once."""
+        return tuple(key for role in self.roles() for key in self.keys(role).values())
+
     def threshold(self, role: str) -> int:
         """Return how many of them must."""
         return int(self._delegator(role).get_delegated_role(role).threshold)
@@ -165,9 +169,8 @@ def read(data: bytes, kind: type[T]) -> Metadata[T]:
         raise MetadataError(f"a file of metadata is malformed: {_plain(exc)}") from exc
     if not isinstance(found.signed, kind):
         raise MetadataError(f"a file of metadata is not of the type {kind.type}")
-    signed = found.signed.to_dict()
     is_signed_by_people = kind in {Root, Targets}
-    if is_signed_by_people and (fault := fault_of(signed) or unknown_in(signed)) is not None:
+    if is_signed_by_people and (fault := fault_of(found.signed.to_dict())) is not None:
         raise MetadataError(
             f"a file of metadata cannot be: {fault}",
             remedy="sign nothing of it, and find out who wrote it",

@@ -23,7 +23,8 @@ from wire.codec import convert
 
 _SAME = (
     *("id", "state", "online", "lent", "agent_version", "desired_form", "reported_revision"),
-    *("runtimes", "peer_url", "enrolled_at_s", "certificate_ends_at_s", "last_seen_at_s"),
+    *("runtimes", "peer_url", "trust_file"),
+    *("enrolled_at_s", "certificate_ends_at_s", "last_seen_at_s"),
 )
 """The fields that have the same name in the table and in the API."""
 

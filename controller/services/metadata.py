@@ -271,7 +271,11 @@ class FleetMetadata:
         return (*self._authored.files(), *(online.content if online is not None else ()))
 
     def state(self) -> MetadataState:
-        """Return what the metadata says, for people."""
+        """Return what the metadata says, for people.
+
+        Raises:
+            DatabaseError: The database does not answer.
+        """
         authored, online = self._authored, self._online
         ends = {
             role: authored.document(role).signed.expires.timestamp()
@@ -283,9 +287,13 @@ class FleetMetadata:
                 ends[role] = document.signed.expires.timestamp()
                 versions[role] = int(document.signed.version)
         faults = [signer.fault(authored) for signer in self._signers]
+        with self._database.reading() as transaction:
+            counts = devices.count_trust_files(transaction)
         return MetadataState(
             fleet=authored.fleet,
             fault="; ".join(filter(None, faults)),
+            trust_file_devices=counts.get(True, 0),
+            unknown_devices=counts.get(None, 0),
             roles=[
                 RoleState(
                     role=role,

@@ -181,6 +181,7 @@ def enrol(
     row.lent = False
     row.runtimes = None
     row.peer_url = None
+    row.trust_file = None
     row.report_sequence = 0
     row.online = False
     row.desired_form = ONE_RELEASE
@@ -260,6 +261,20 @@ def online(session: Session) -> list[str]:
         .order_by(DeviceRow.id)
     )
     return list(session.scalars(statement))
+
+
+def count_trust_files(session: Session) -> dict[bool | None, int]:
+    """Return how many devices of the fleet trust keys in a trust file, and how many metadata.
+
+    Returns:
+        By `DeviceRow.trust_file`; None for those that have not said it.
+    """
+    statement = (
+        select(DeviceRow.trust_file, func.count())
+        .where(DeviceRow.state != DeviceState.DECOMMISSIONED)
+        .group_by(DeviceRow.trust_file)
+    )
+    return dict(session.execute(statement).tuples().all())
 
 
 def count_silent(session: Session, *, since_s: float) -> int:

@@ -61,6 +61,7 @@ def take_hello(
     row.runtimes = _runtimes(hello)
     row.greeted = True
     row.peer_url = peer_url
+    row.trust_file = isinstance(hello.metadata, msgspec.UnsetType)
     row.agent_version = clean(hello.agent_version, MAX_CODE_CHARS)
     boot_id, was_unheard = clean(hello.boot_id, MAX_CODE_CHARS), row.boot_id == ""
     if row.boot_id != boot_id:

@@ -103,6 +103,10 @@ class DeviceRow(Base):
     """Where it serves the devices of its site, as it said when it connected last; null if it serves
     nobody, or elsewhere than it may."""
 
+    trust_file: Mapped[bool | None] = mapped_column(Boolean)
+    """Whether it trusts keys in a trust file, and not the fleet's metadata, as it said when it
+    connected last; null until then."""
+
     report_sequence: Mapped[int] = mapped_column(BigInteger, server_default="0")
     """Number of the last report of this boot; a report with a lower one comes late."""
 

@@ -205,8 +205,8 @@ def open_package(directory: Path, *, trust: Trust | None = None) -> tuple[Manife
         The manifest and the index.
 
     Raises:
-        PackageError: The package is not complete, or a required signature is missing.
-        SignatureError: The signature is not one of the root's release keys.
+        PackageError: The package is not complete.
+        SignatureError: The signature is missing, or not one of the root's release keys.
         IntegrityError: A file is missing, additional or changed.
         WireFormatError: Something in it is malformed.
     """
@@ -214,7 +214,7 @@ def open_package(directory: Path, *, trust: Trust | None = None) -> tuple[Manife
     signed = _signed_index(directory, trust)
     if signed is None:
         if trust is not None:
-            raise PackageError(
+            raise SignatureError(
                 f"{directory} is not signed",
                 remedy=f"sign it with: fleet package sign {directory} --key FILE",
             )

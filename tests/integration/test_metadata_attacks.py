@@ -621,6 +621,27 @@ def test_a_thief_of_the_timestamp_hides_nothing_for_years(
     assert not device.may_take("1.0.0")
 
 
+def test_a_device_with_the_root_of_another_fleet_says_so(tmp_path: Path, fleet: Repository) -> None:
+    made = Device(tmp_path, Repository())
+    assert not made.hear(fleet.files())
+    assert "seems to be another fleet's: put the root.json of its own fleet" in made.trust.refused
+    with pytest.raises(SignatureError, match="seems to be another fleet's"):
+        made.trust.unseal(
+            seal(b"{}", payload_type=DESIRED_PAYLOAD_TYPE, keys=[fleet.director]),
+            role="director",
+            payload_type=DESIRED_PAYLOAD_TYPE,
+        )
+    fleet.write_root(made.root)
+    made.fleet = fleet
+    made.start()
+    assert made.hear(fleet.files())
+    assert made.may_take("1.0.0")
+    # A device that knows its fleet is not told to change its root by what a stranger sends.
+    assert not made.hear(Repository().files())
+    assert "another fleet" not in made.trust.refused
+    assert "signed by 0/1 keys" in made.trust.refused
+
+
 def test_another_root_in_the_place_of_a_lost_one_begins_anew(
     device: Device, fleet: Repository
 ) -> None:

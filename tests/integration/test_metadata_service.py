@@ -232,6 +232,28 @@ def test_a_restored_controller_tells_which_list_must_be_signed_again(
     assert "do not sign another root" in caplog.text
 
 
+def test_the_operator_sees_which_devices_have_not_moved_to_the_metadata(fleet: Trusting) -> None:
+    fleet.enrol("cam-1", "cam-2")
+    token = fleet.api.post("/v1/tokens", json={"uses": 1}).json()["token"]
+    assert fleet.device("cam-3").ask_to_enrol(token).accepted  # and it is never heard of again
+    fleet.devices["cam-1"].metadata = NOTHING
+    fleet.devices["cam-1"].connect()
+    fleet.devices["cam-2"].metadata = msgspec.UNSET
+    fleet.devices["cam-2"].connect()
+
+    def shown() -> tuple[dict[str, bool | None], int, int]:
+        found = fleet.api.get("/v1/devices").json()
+        trusts = {device["id"]: device["trust_file"] for device in found}
+        state = fleet.api.get("/v1/metadata").json()
+        return trusts, state["trust_file_devices"], state["unknown_devices"]
+
+    assert shown() == ({"cam-1": False, "cam-2": True, "cam-3": None}, 1, 1)
+    fleet.devices["cam-2"].metadata = NOTHING
+    fleet.devices["cam-2"].connect()
+    fleet.api.patch("/v1/devices/cam-3", json={"state": "decommissioned"}).raise_for_status()
+    assert shown() == ({"cam-1": False, "cam-2": False, "cam-3": None}, 0, 0)
+
+
 def test_a_fleet_with_a_trust_file_has_no_metadata(tmp_path: Path) -> None:
     plain = Fleet(f"sqlite:///{tmp_path / 'controller.db'}", tmp_path)
     try:

@@ -132,7 +132,7 @@ def test_a_package_can_be_shown_verified_and_compared(
     model = changed / "onnxruntime-int8-reduced" / "model.onnx"
     model.write_bytes(model.read_bytes()[:-1] + b"\0")
     verify[2] = str(changed)
-    assert main(verify) == 2
+    assert main(verify) == 1, "the answer is no"
     assert "onnxruntime-int8-reduced/model.onnx was changed" in capsys.readouterr().err
     assert main(["key", "generate", str(work / "other.key")]) == 0
     other = ["--key", str(work / "other.key")]
@@ -141,7 +141,13 @@ def test_a_package_can_be_shown_verified_and_compared(
     again = shutil.copytree(package, work / "again")
     assert main(["package", "sign", str(again), *other]) == 0
     verify[2] = str(again)
-    assert main(verify) == 2
+    assert main(verify) == 1
+    (again / "package.dsse.json").unlink()
+    assert main(verify) == 1
+    assert "is not signed" in capsys.readouterr().err
+    verify[2] = str(work / "nothing")
+    assert main(verify) == 2, "nothing was checked"
+    assert main(["package", "sign", str(again), *other]) == 0
     assert main(["package", "diff", str(package), str(again)]) == 0
 
 

@@ -9,8 +9,8 @@ Rules:
   that the role of one model decides for that model.
 - The targets list nothing themselves; lists delegate nothing.
 - A release has the path `NAME/VERSION`, in characters that every terminal shows, and a SHA-256.
-- Who signs signs no field that he does not know: it would be copied into all that comes after. A
-  device takes it, so that later versions may have more.
+- Who signs signs no field that he does not know: it would be copied into all that comes after.
+- A device asks for the names of keys alone, so that later versions of the fleet may say more.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from typing import Any, Final
 
 from wire.package.index import is_digest
 from wire.profile import NAME_PATTERN
-from wire.trust.key_names import key_name
+from wire.trust.key_names import key_names
 from wire.trust.roles import FLEET_FIELD, RELEASES, role_paths
 
 Signed = Mapping[str, Any]
@@ -35,8 +35,17 @@ _DELEGATED: Final = _ROLE | {"name", "terminating", "paths"}
 _RELEASE: Final = frozenset({"length", "hashes"})
 
 
+def misnamed(signed: Signed) -> str | None:
+    """Return which key of a root or of targets has a name that is not its own, or None.
+
+    Args:
+        signed: The signed part, as a dictionary of the types that TUF gives it.
+    """
+    return next(_keys(signed), None)
+
+
 def fault_of(signed: Signed) -> str | None:
-    """Return what a root, the targets or a list of releases say that cannot be, or None.
+    """Return what a root, the targets or a list say that nobody signs here, or None.
 
     Args:
         signed: The signed part, as a dictionary of the types that TUF gives it.
@@ -45,14 +54,19 @@ def fault_of(signed: Signed) -> str | None:
     paths = signed.get("targets") or {}
     if delegations and paths:
         return "the targets list releases themselves"
-    keys = signed.get("keys") or delegations.get("keys") or {}
-    return next(chain(_keys(keys), _roles(delegations), _releases(paths)), None)
+    return next(chain(_keys(signed), _roles(delegations), _releases(paths), _unknown(signed)), None)
 
 
-def _keys(keys: Signed) -> Iterator[str]:
+def _keys(signed: Signed) -> Iterator[str]:
+    keys = signed.get("keys") or (signed.get("delegations") or {}).get("keys") or {}
+    known: set[str] = set()
     for name, key in keys.items():
-        if key_name(key["keytype"], key["scheme"], key["keyval"]) != name:
+        names = key_names(key["keytype"], key["scheme"], key["keyval"])
+        if name not in names:
             yield f"the key {name[:16]!a} is another key than its name says"
+        elif names[0] in known:
+            yield f"the key {name[:16]!a} has two names"
+        known.update(names[:1])
 
 
 def _roles(delegations: Signed) -> Iterator[str]:
@@ -75,12 +89,7 @@ def _releases(paths: Signed) -> Iterator[str]:
             yield f"{path[:128]!a} has no SHA-256"
 
 
-def unknown_in(signed: Signed) -> str | None:
-    """Return which field of a root, the targets or a list is none that people sign, or None.
-
-    Args:
-        signed: The signed part, as a dictionary of the types that TUF gives it.
-    """
+def _unknown(signed: Signed) -> Iterator[str]:
     delegations = signed.get("delegations") or {}
     parts: list[tuple[Signed, frozenset[str]]] = [
         (signed, _ROOT if "roles" in signed else _TARGETS),
@@ -92,10 +101,7 @@ def unknown_in(signed: Signed) -> str | None:
     parts += [(role, _DELEGATED) for role in delegations.get("roles") or ()]
     for release in signed.get("targets", {}).values():
         parts += [(release, _RELEASE), (release["hashes"], frozenset({"sha256"}))]
-    unknown = (
-        f"the field {name[:64]!a} is not known"
-        for part, known in parts
-        for name in part
-        if name not in known
-    )
-    return next(unknown, None)
+    for part, known in parts:
+        for name in part:
+            if name not in known:
+                yield f"the field {name[:64]!a} is not known"

@@ -7,7 +7,8 @@ from typing import Any
 import pytest
 
 from wire.trust.envelope import SigningKey
-from wire.trust.form import fault_of, unknown_in
+from wire.trust.form import fault_of, misnamed
+from wire.trust.key_names import key_names
 from wire.trust.roles import DIRECTOR, RELEASES, role_paths
 
 OURS, THIEF = SigningKey(bytes(range(32))), SigningKey(bytes(range(1, 33)))
@@ -42,11 +43,18 @@ def test_a_root_targets_and_lists_that_commands_make_have_no_fault() -> None:
     assert fault_of(listed("digits/1.0.0", "text-line.v2/2026-11-26")) is None
 
 
+def test_no_key_counts_twice_under_two_names() -> None:
+    _, common = key_names(**key(OURS))
+    assert misnamed({"keys": {common: key(OURS)}}) is None
+    assert "two names" in str(misnamed({"keys": {OURS.keyid: key(OURS), common: key(OURS)}}))
+
+
 def test_no_key_hides_under_the_name_of_another_one() -> None:
     assert "another key" in str(fault_of({"keys": {OURS.keyid: key(THIEF)}}))
     swapped = targets()
     swapped["delegations"]["keys"][OURS.keyid] = key(THIEF)
     assert "another key" in str(fault_of(swapped))
+    assert "another key" in str(misnamed(swapped))
 
 
 @pytest.mark.parametrize(
@@ -102,10 +110,14 @@ ROOT: dict[str, Any] = {
 }
 
 
+RELEASE: dict[str, Any] = {"length": 1, "hashes": {"sha256": "0" * 64}}
+JUNK_KEY = key(OURS) | {"keyval": {"public": OURS.public_key.hex(), "junk": "j"}}
+
+
 def test_all_that_people_sign_is_known() -> None:
-    assert unknown_in(ROOT) is None
-    assert unknown_in(targets()) is None
-    assert unknown_in(listed("digits/1.0.0")) is None
+    assert fault_of(ROOT) is None
+    assert fault_of(targets()) is None
+    assert fault_of(listed("digits/1.0.0")) is None
 
 
 @pytest.mark.parametrize(
@@ -115,11 +127,11 @@ def test_all_that_people_sign_is_known() -> None:
         lambda: targets(junk=1),
         lambda: targets(role("other", junk=1)),
         lambda: listed("a/1") | {"custom": {}},
-        lambda: {"targets": {"a/1": {"length": 1, "hashes": {}, "custom": {"junk": 1}}}},
-        lambda: {"targets": {"a/1": {"length": 1, "hashes": {"md5": "", "sha256": ""}}}},
-        lambda: {"delegations": {"keys": {"k": key(OURS) | {"junk": 1}}, "roles": []}},
-        lambda: {"keys": {"k": key(OURS) | {"keyval": {"public": "", "junk": ""}}}, "roles": {}},
+        lambda: {"targets": {"a/1": RELEASE | {"custom": {"junk": 1}}}},
+        lambda: {"targets": {"a/1": {"length": 1, "hashes": RELEASE["hashes"] | {"md5": ""}}}},
+        lambda: {"delegations": {"keys": {OURS.keyid: key(OURS) | {"junk": 1}}, "roles": []}},
+        lambda: {"keys": {OURS.keyid: JUNK_KEY}, "roles": {}},
     ],
 )
 def test_nobody_signs_a_field_that_he_does_not_know(where: Any) -> None:
-    assert unknown_in(where()) is not None
+    assert "is not known" in str(fault_of(where()))
