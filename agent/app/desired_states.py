@@ -156,6 +156,8 @@ class DesiredStates:
                 self._follow(desired, record.desired)
         except FleetError as exc:
             # An update may have changed the keys; the package that serves is checked by itself.
+            if isinstance(self._trust, MetadataTrust):
+                self._trust.doubt(record.desired)
             reason = f"cannot use the stored desired state: {exc.message}"
             self._recorder.event("refused", reason, {"code": exc.code})
         named = desired.models if desired is not None else ()

@@ -195,6 +195,14 @@ class MetadataTrust:
         """
         self._order = Order(envelope, self.director, expires_at_s, timestamp)
 
+    def doubt(self, envelope: bytes) -> None:
+        """Note a stored desired state that could not be used: nothing new is taken by it.
+
+        Args:
+            envelope: It, as it was accepted once.
+        """
+        self._order = Order(envelope)
+
     def later(self, name: str, version: str, sha256: str) -> str | None:
         """Return why a release may not be taken now, or None; it may be another time.
 

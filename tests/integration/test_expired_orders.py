@@ -21,6 +21,7 @@ from wire.codec import to_json
 from wire.desired import DesiredModels
 from wire.messages import DESIRED_PAYLOAD_TYPE, Refusal
 from wire.trust.envelope import seal
+from wire.trust.roles import DIRECTOR
 
 
 class Ordered:
@@ -33,18 +34,24 @@ class Ordered:
         self.told: list[Refusal] = []
         self.lines = io.StringIO()
         self.asked = 0
+        self.path = path
+        self.root = self.fleet.write_root(path / "root.json")
+        self.start()
+        assert self.trust.receive(self.fleet.files())
+
+    def start(self) -> None:
+        """Start the agent, with what is on the disk."""
         recorder = Recorder(self.device.clock)
         self.trust = MetadataTrust(
-            self.fleet.write_root(path / "root.json"),
+            self.root,
             self.fleet.authored.fleet,
-            path / "trust",
+            self.path / "trust",
             recorder,
             self.device.clock,
+            on_missing=self._ask,
         )
-        assert self.trust.receive(self.fleet.files())
-        self.trust.on_missing = self._ask
         self.states = DesiredStates(
-            AgentConfig(device="dev-1", state_dir=path, profile=path, trust=path),
+            AgentConfig(device="dev-1", state_dir=self.path, profile=self.path, trust=self.path),
             self.trust,
             boot_id="this start",
             store=self.device.files,
@@ -107,3 +114,21 @@ def test_an_order_that_knows_newer_metadata_waits_for_it(ordered: Ordered) -> No
 
 def test_an_order_without_an_end_is_of_an_earlier_controller_and_counts(ordered: Ordered) -> None:
     assert ordered.order(1) == 1
+
+
+def test_no_restart_lets_an_order_count_whose_key_was_taken_away(ordered: Ordered) -> None:
+    digest = "0" * 64
+    ordered.fleet.list("digits", "1.0.0", digest)
+    assert ordered.trust.receive(ordered.fleet.files(), now=True)
+    assert ordered.order(1) == 1
+    assert ordered.trust.later("digits", "1.0.0", digest) is None
+    ordered.fleet.rotate(DIRECTOR)
+    assert ordered.trust.receive(ordered.fleet.files(), now=True)
+    for _ in range(2):
+        why = ordered.trust.later("digits", "1.0.0", digest)
+        assert why is not None
+        assert "waits for a new order" in why
+        ordered.start()
+        ordered.states.restore()
+    assert ordered.order(2) == 2
+    assert ordered.trust.later("digits", "1.0.0", digest) is None
