@@ -27,7 +27,7 @@ from typing import Final
 
 from agent.errors import storage_faults
 from agent.package_files import keep_directory
-from wire.files import sync_directory
+from wire.files import make_directory, sync_directory
 from wire.package.index import is_digest
 from wire.profile import NAME_PATTERN
 
@@ -56,7 +56,7 @@ class Slots:
         for directory in (self._packages, self._incoming, self._serving, self.parts):
             with storage_faults(f"cannot make the directory {directory.name}"):
                 keep_directory(directory)
-                directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+                make_directory(directory)
 
     def directory(self, digest: str) -> Path:
         """Return the directory of a package; while it is not whole, the one below `incoming`."""
