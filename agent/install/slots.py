@@ -12,6 +12,7 @@ Rules:
 - A link changes by one rename and is durable before the agent acts on it. So each model has a slot
   of its own, while all share the storage of the packages.
 - A directory moves to `packages` by one rename, after all its files are verified and durable.
+- What has come of a package is durable before a record says so.
 - The package that a link names, and the one before it, are never removed.
 - A package that was handed over and not installed yet goes when another is handed over, or when its
   storage is needed.
@@ -117,6 +118,23 @@ class Slots:
             return None
         return digest if is_digest(digest) and self.has(digest) else None
 
+    def settle(self, digest: str) -> None:
+        """Let the names of all that has come of a package survive a power cut.
+
+        Its files are durable when they get their names.
+
+        Args:
+            digest: Digest of the package.
+
+        Raises:
+            StorageError: The storage failed.
+        """
+        package = self.directory(digest)
+        with storage_faults("cannot keep what came of the package"):
+            for directory, _, _ in os.walk(package):
+                sync_directory(Path(directory))
+            sync_directory(package.parent)
+
     def stage(self, digest: str) -> None:
         """Move a fetched and verified package to the whole ones. Calling it twice is safe.
 
@@ -126,9 +144,8 @@ class Slots:
         Raises:
             StorageError: The storage failed.
         """
+        self.settle(digest)
         with storage_faults("cannot stage the package"):
-            for directory, _, _ in os.walk(self.directory(digest)):
-                sync_directory(Path(directory))
             if not self.has(digest):
                 keep_directory(self._packages / digest)
                 (self._incoming / digest).rename(self._packages / digest)
