@@ -192,11 +192,15 @@ class Slots:
         """
         kept = {*keep, *self.serving().values(), self.one_slot()}
         with storage_faults("cannot remove an old package"):
-            for package in [p for p in self._packages.iterdir() if p.name not in kept]:
+            leaving = [p for p in self._packages.iterdir() if p.name not in kept]
+            for package in leaving:
+                away = self._incoming / f"{package.name}.leaving"
+                shutil.rmtree(away, ignore_errors=True)
+                package.rename(away)
+            if leaving:
                 # A half-removed package must not lie among the whole ones, even after a power cut.
-                leaving = self._incoming / f"{package.name}.leaving"
-                shutil.rmtree(leaving, ignore_errors=True)
-                package.rename(leaving)
+                sync_directory(self._incoming)
+                sync_directory(self._packages)
             for leftover in [p for p in self._incoming.iterdir() if p.name not in kept]:
                 shutil.rmtree(leftover)
             for part in [] if keep_parts else list(self.parts.iterdir()):
