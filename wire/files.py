@@ -161,6 +161,24 @@ def read_part(descriptor: int, offset: int, length: int) -> bytes:
     return b"".join(parts)
 
 
+def make_directory(directory: Path, *, mode: int = 0o700) -> None:
+    """Make a directory that is missing, and those above it, so that they survive a power cut.
+
+    Args:
+        directory: The directory.
+        mode: Its permissions, if it is made.
+
+    Raises:
+        OSError: It cannot be made, or something else has its name.
+    """
+    if directory.is_dir():
+        return
+    if not directory.parent.is_dir():
+        make_directory(directory.parent, mode=0o777)
+    directory.mkdir(mode=mode, exist_ok=True)
+    sync_directory(directory.parent)
+
+
 def sync_directory(directory: Path) -> None:
     """Make the names in a directory durable.
 

@@ -58,7 +58,7 @@ from wire.clock import Clock
 from wire.desired import NAMED_MODELS
 from wire.enrolment import return_password
 from wire.errors import FleetError
-from wire.files import Lock, lock
+from wire.files import Lock, lock, make_directory
 from wire.messages import Hello
 from wire.profile import DeviceProfile
 from wire.trust.root import Trust
@@ -148,7 +148,7 @@ def assemble(config: AgentConfig, clock: Clock) -> Parts:
     log = Log(clock)
     declared = load_profile(config)
     with storage_faults("cannot make the state directory"):
-        config.state_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
+        make_directory(config.state_dir)
     locked = _locked(config.state_dir)
     recorder = Recorder(clock, _logging(log))
     trust = load_trust(config, recorder, clock)

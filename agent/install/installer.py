@@ -237,6 +237,7 @@ class Installer:
             self._slots.keep_parts({entry.sha256 for entry in package.index.files})
         lacking = self._lacking(package, variants)
         self._check_storage(sum(entry.size_bytes for entry in lacking))
+        self._slots.settle(package.digest)
 
     def _fetch(self, target: ReleaseRef, progress: Progress) -> None:
         package = self.open(target.digest)
@@ -276,6 +277,7 @@ class Installer:
             raise
         finally:
             self._fetcher.end()
+        self._slots.settle(target.digest)
 
     def _verify(self, target: ReleaseRef, _progress: Progress) -> None:
         package = self.open(target.digest)

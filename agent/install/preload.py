@@ -29,7 +29,7 @@ from agent.packages import Package
 from agent.trust.keeper import MetadataTrust
 from wire.codec import sha256_hex
 from wire.errors import IntegrityError
-from wire.files import PRIVATE, sync_directory
+from wire.files import PRIVATE
 from wire.metadata import metadata_from
 from wire.package.archive import AGAIN, Archive, Member, metadata_in, open_archive
 from wire.package.index import ENVELOPE_FILE, FileEntry, entry_for
@@ -148,9 +148,7 @@ class Preload:
         for entry in lacking:
             self._place(source, archive, entry, package.directory)
         if lacking:
-            with storage_faults("cannot store the package"):
-                for directory, _, _ in os.walk(package.directory):
-                    sync_directory(Path(directory))
+            self._slots.settle(digest)
         came = sum(entry.size_bytes for entry in lacking)
         return Preloaded(
             release=package.release,

@@ -12,6 +12,7 @@ Rules:
 - A link changes by one rename and is durable before the agent acts on it. So each model has a slot
   of its own, while all share the storage of the packages.
 - A directory moves to `packages` by one rename, after all its files are verified and durable.
+- What has come of a package is durable before a record says so.
 - The package that a link names, and the one before it, are never removed.
 - A package that was handed over and not installed yet goes when another is handed over, or when its
   storage is needed.
@@ -27,7 +28,7 @@ from typing import Final
 
 from agent.errors import storage_faults
 from agent.package_files import keep_directory
-from wire.files import sync_directory
+from wire.files import make_directory, sync_directory
 from wire.package.index import is_digest
 from wire.profile import NAME_PATTERN
 
@@ -56,7 +57,7 @@ class Slots:
         for directory in (self._packages, self._incoming, self._serving, self.parts):
             with storage_faults(f"cannot make the directory {directory.name}"):
                 keep_directory(directory)
-                directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+                make_directory(directory)
 
     def directory(self, digest: str) -> Path:
         """Return the directory of a package; while it is not whole, the one below `incoming`."""
@@ -117,6 +118,23 @@ class Slots:
             return None
         return digest if is_digest(digest) and self.has(digest) else None
 
+    def settle(self, digest: str) -> None:
+        """Let the names of all that has come of a package survive a power cut.
+
+        Its files are durable when they get their names.
+
+        Args:
+            digest: Digest of the package.
+
+        Raises:
+            StorageError: The storage failed.
+        """
+        package = self.directory(digest)
+        with storage_faults("cannot keep what came of the package"):
+            for directory, _, _ in os.walk(package):
+                sync_directory(Path(directory))
+            sync_directory(package.parent)
+
     def stage(self, digest: str) -> None:
         """Move a fetched and verified package to the whole ones. Calling it twice is safe.
 
@@ -126,9 +144,8 @@ class Slots:
         Raises:
             StorageError: The storage failed.
         """
+        self.settle(digest)
         with storage_faults("cannot stage the package"):
-            for directory, _, _ in os.walk(self.directory(digest)):
-                sync_directory(Path(directory))
             if not self.has(digest):
                 keep_directory(self._packages / digest)
                 (self._incoming / digest).rename(self._packages / digest)
@@ -175,11 +192,15 @@ class Slots:
         """
         kept = {*keep, *self.serving().values(), self.one_slot()}
         with storage_faults("cannot remove an old package"):
-            for package in [p for p in self._packages.iterdir() if p.name not in kept]:
+            leaving = [p for p in self._packages.iterdir() if p.name not in kept]
+            for package in leaving:
+                away = self._incoming / f"{package.name}.leaving"
+                shutil.rmtree(away, ignore_errors=True)
+                package.rename(away)
+            if leaving:
                 # A half-removed package must not lie among the whole ones, even after a power cut.
-                leaving = self._incoming / f"{package.name}.leaving"
-                shutil.rmtree(leaving, ignore_errors=True)
-                package.rename(leaving)
+                sync_directory(self._incoming)
+                sync_directory(self._packages)
             for leftover in [p for p in self._incoming.iterdir() if p.name not in kept]:
                 shutil.rmtree(leftover)
             for part in [] if keep_parts else list(self.parts.iterdir()):

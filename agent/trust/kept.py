@@ -12,6 +12,7 @@ trust/origin          the digest of the root that all of it follows
 Rules:
 - What came need not survive a power cut: the controller sends it again.
 - A file that is damaged counts as none, and says nothing of another root.
+- Where one of two copies is damaged, missing or older, the next start writes it anew.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ from agent.trust.job import MAX_BYTES, Job
 from agent.trust.trusted import Trusted
 from wire.codec import sha256_hex
 from wire.errors import IntegrityError, WireFormatError
-from wire.files import PRIVATE, write_atomic
+from wire.files import PRIVATE, make_directory, write_atomic
 from wire.messages import MetadataFile
 from wire.metadata import MAX_FILE_BYTES, MAX_ROOTS, parse_file_name
 from wire.package.index import is_digest
@@ -67,7 +68,7 @@ class KeptFiles:
         self._metadata = directory / "metadata"
         with storage_faults("cannot make the folders of the metadata"):
             for folder in (directory, self._metadata):  # the other one comes and goes
-                folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+                make_directory(folder)
         self._trusted_file = SealedFile(directory / "trusted.json", Trusted, limit_bytes=MAX_BYTES)
         self._floor_files = _copies(directory, "floors", Floors)
         self._accepted_files = _copies(directory, "accepted", Accepted)
@@ -76,7 +77,7 @@ class KeptFiles:
         self.floors = _highest(floors)
         """The least versions and the least time that are believed."""
 
-        if self.floors != Floors() and None in floors:  # one was damaged
+        if self.floors != Floors() and any(copy != self.floors for copy in floors):
             with contextlib.suppress(StorageError):
                 self.keep_floors(self.floors)
         self.trusted = _read(self._trusted_file)
@@ -90,6 +91,12 @@ class KeptFiles:
             file.path.exists() or file.was_damaged for file in self._accepted_files
         )
         """Whether no package was ever accepted here."""
+
+        if self.accepted and any(
+            copy is None or copy.digests != self.accepted for copy in accepted
+        ):
+            with contextlib.suppress(StorageError):
+                self.keep_accepted(self.accepted)
 
     @property
     def has_metadata(self) -> bool:

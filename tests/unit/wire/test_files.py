@@ -12,7 +12,14 @@ from pathlib import Path
 
 import pytest
 
-from wire.files import PUBLIC, open_file, read_regular, write_atomic, write_new
+from wire.files import (
+    PUBLIC,
+    make_directory,
+    open_file,
+    read_regular,
+    write_atomic,
+    write_new,
+)
 
 
 @pytest.fixture
@@ -146,3 +153,22 @@ def test_a_pipe_that_the_caller_opened_is_waited_for() -> None:
         os.close(writing)
         assert content.result() == b"secret"
     os.close(reading)
+
+
+def test_a_directory_is_made_with_those_above_it_and_stays_as_it_is(tmp_path: Path) -> None:
+    place = tmp_path / "a" / "b" / "c"
+    make_directory(place)
+    assert stat.S_IMODE(place.stat().st_mode) == 0o700
+    assert stat.S_IMODE(place.parent.stat().st_mode) & 0o700 == 0o700
+    (place / "kept").touch()
+    make_directory(place, mode=0o755)
+    assert names(place) == ["kept"]
+    assert stat.S_IMODE(place.stat().st_mode) == 0o700
+
+
+def test_no_directory_is_made_where_a_file_is(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    with pytest.raises(FileExistsError):
+        make_directory(tmp_path / "file")
+    with pytest.raises(OSError, match="file"):
+        make_directory(tmp_path / "file" / "below")
