@@ -105,6 +105,9 @@ class Parts(msgspec.Struct, frozen=True, kw_only=True):
     pump: TelemetryPump
     watchdog: Watchdog
     scrubber: Scrubber
+    metadata: MetadataTrust | None
+    """None where a trust file takes its place."""
+
     deferral: DeferredRunner
 
 
@@ -311,6 +314,7 @@ def assemble(config: AgentConfig, clock: Clock) -> Parts:
         pump=pump,
         watchdog=Watchdog(clock),
         scrubber=scrubber,
+        metadata=device.metadata,
         deferral=deferral,
     )
 

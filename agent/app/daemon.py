@@ -144,6 +144,8 @@ class Daemon:
             thread.join(JOIN_S)
         parts.models.join(JOIN_S)
         parts.scrubber.close()
+        if parts.metadata is not None:
+            parts.metadata.note_time()
         # An install that was under way may have begun a worker meanwhile.
         parts.models.stop()
         if parts.control is not None:

@@ -40,6 +40,7 @@ from agent.trust.floors import Floors, RoleFloor, below, raised, time_floor_s
 from agent.trust.job import Job, Outcome
 from agent.trust.trusted import Release, Trusted
 from wire.codec import sha256_hex
+from wire.errors import WireFormatError
 from wire.files import sync_directory
 from wire.messages import MetadataVersions
 from wire.metadata import MAX_FILE_BYTES, MAX_ROOTS, parse_file_name
@@ -175,7 +176,7 @@ def check(job: Job, *, now_s: float, grace_s: float) -> Outcome:
         earliest_s = time_floor_s(job.floors, time_keys)
         found = _trusted(job, updater, trusted, faults)
         _check_time(found, earliest_s - grace_s)
-    except (RepositoryError, DownloadError) as exc:
+    except (RepositoryError, DownloadError, WireFormatError) as exc:
         fault = _line(exc)
         if isinstance(exc, UnsignedMetadataError) and job.floors == Floors():
             fault = f"{fault}; {ANOTHER_FLEET}"
@@ -238,7 +239,7 @@ def _trusted(job: Job, updater: Updater, trusted: Path, faults: dict[str, str]) 
             listed = _read(trusted, name)
         except DownloadHTTPError:
             continue  # it is told as missing
-        except (RepositoryError, DownloadError) as exc:
+        except (RepositoryError, DownloadError, WireFormatError) as exc:
             # One list must not keep away what the others and the top roles say.
             faults[name] = _line(exc)
             continue

@@ -38,7 +38,8 @@ class Floors(msgspec.Struct, frozen=True, kw_only=True):
     """By role: the timestamp, the snapshot, the targets and the lists."""
 
     time_s: float = 0.0
-    """The latest time at which something that it believed was signed."""
+    """The latest time that it knows to have come: something that it believed was signed then, and
+    so long it has run since."""
 
     time_keys: str = ""
     """Digest over the names of the keys that may sign timestamps, which told that time."""

@@ -10,6 +10,7 @@ Rules:
 
 from __future__ import annotations
 
+import contextlib
 import threading
 from collections.abc import Callable, Collection, Iterable
 from pathlib import Path
@@ -19,7 +20,7 @@ import msgspec
 
 from agent.errors import StorageError
 from agent.ports import RecorderPort
-from agent.trust.floors import versions_of
+from agent.trust.floors import Floors, versions_of
 from agent.trust.job import Outcome
 from agent.trust.kept import KeptFiles
 from agent.trust.order import NOBODY, Order
@@ -46,6 +47,9 @@ CHECKS: Final = 8
 """How many checks may follow each other; one more comes each `CHECK_EVERY_S`."""
 
 CHECK_EVERY_S: Final = 5.0
+NOTE_EVERY_S: Final = 6 * 3600.0
+"""How much time a device forgets at most that is killed again and again."""
+
 LAST_SHARE: Final = 1 / 8
 """When so much of its life is left, the device asks for newer: what was sent may have been lost."""
 
@@ -292,6 +296,8 @@ class MetadataTrust:
         """Check what has come, if that is due and not too much was checked of late."""
         if self._trusted is not None and _ends_soon(self._trusted, self._clocked()):
             self.on_missing()
+        if self._clock.monotonic_s() - self._floor_since_s >= NOTE_EVERY_S:
+            self.note_time()
         with self._lock:
             if self._is_due and self._turns.take(self._clock.monotonic_s()):
                 self._check(self._models)
@@ -323,8 +329,8 @@ class MetadataTrust:
     def _check(self, models: tuple[str, ...]) -> None:
         """Let a process check what has come, and believe what it says of some models."""
         self._is_due = False
-        job, folder = self._kept.job(models), self._kept.directory
         try:
+            job, folder = self._kept.job(models), self._kept.directory
             outcome = run_check(job, folder, now_s=self._clock.now_s(), grace_s=self._grace_s)
             self._believe(outcome)
         except StorageError as exc:
@@ -343,8 +349,7 @@ class MetadataTrust:
                 self._kept.clear()
         else:
             if outcome.floors != self._kept.floors:
-                self._kept.keep_floors(outcome.floors)
-                self._floor_since_s = self._clock.monotonic_s()
+                self._keep_floors(outcome.floors)
             before = self._trusted
             if outcome.trusted != before:
                 self._kept.keep_trusted(outcome.trusted)
@@ -358,6 +363,24 @@ class MetadataTrust:
                 self._kept.clear()
         if self._lacks:
             self.on_missing()
+
+    def note_time(self) -> None:
+        """Save how much time has passed since something was signed, as when the agent stops.
+
+        Without it a device with a wrong clock that starts often would see no metadata end.
+        """
+        with self._lock:
+            if self._kept.floors.time_s:
+                with contextlib.suppress(StorageError):  # then less is known after the next start
+                    self._keep_floors(self._kept.floors)
+
+    def _keep_floors(self, floors: Floors) -> None:
+        """Save floors, with the time that this device has run since; raises StorageError."""
+        if floors.time_keys == self._kept.floors.time_keys:
+            passed_s = max(floors.time_s, self._clocked().floor_s)
+            floors = msgspec.structs.replace(floors, time_s=passed_s)
+        self._kept.keep_floors(floors)
+        self._floor_since_s = self._clock.monotonic_s()
 
     def _announce(self, before: Trusted | None, trusted: Trusted) -> None:
         if before is None or before.versions.root != trusted.versions.root:

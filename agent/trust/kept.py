@@ -35,7 +35,6 @@ from wire.errors import IntegrityError, WireFormatError
 from wire.files import PRIVATE, make_directory, write_atomic
 from wire.messages import MetadataFile
 from wire.metadata import MAX_FILE_BYTES, MAX_ROOTS, parse_file_name
-from wire.package.index import is_digest
 from wire.trust.roles import ROOT, TIMESTAMP, TOP_LEVEL
 
 MAX_LISTS: Final = 32
@@ -50,6 +49,12 @@ class Accepted(msgspec.Struct, frozen=True, kw_only=True):
     digests: tuple[str, ...] = ()
 
 
+class Origin(msgspec.Struct, frozen=True, kw_only=True):
+    """By which first root what is kept was believed."""
+
+    root_sha256: str
+
+
 class KeptFiles:
     """What is kept of trusted metadata. Callers take turns.
 
@@ -62,8 +67,10 @@ class KeptFiles:
     """
 
     def __init__(self, root: Path, directory: Path) -> None:
-        self._root = root
+        with storage_faults("cannot read the root of the metadata"):
+            self._root = root.read_bytes()
         self.directory = directory
+        self._root_copy = directory / "first.json"
         self._incoming = directory / "incoming"
         self._metadata = directory / "metadata"
         with storage_faults("cannot make the folders of the metadata"):
@@ -72,6 +79,7 @@ class KeptFiles:
         self._trusted_file = SealedFile(directory / "trusted.json", Trusted, limit_bytes=MAX_BYTES)
         self._floor_files = _copies(directory, "floors", Floors)
         self._accepted_files = _copies(directory, "accepted", Accepted)
+        self._origin_file = SealedFile(directory / "origin.json", Origin, limit_bytes=MAX_BYTES)
         self._begin_anew_with_another_root()
         floors = [_read(file) for file in self._floor_files]
         self.floors = _highest(floors)
@@ -108,9 +116,16 @@ class KeptFiles:
 
         Args:
             models: The models whose releases are wanted.
+
+        Raises:
+            StorageError: The root cannot be put where the process finds it.
         """
+        # Another root counts from the next start on, when what was believed is forgotten.
+        with storage_faults("cannot keep the root of the metadata"):
+            if not self._root_copy.exists() or self._root_copy.read_bytes() != self._root:
+                write_atomic(self._root_copy, self._root, mode=PRIVATE)
         return Job(
-            root=str(self._root),
+            root=str(self._root_copy),
             trusted=str(self._metadata),
             incoming=str(self._incoming),
             models=models,
@@ -173,19 +188,17 @@ class KeptFiles:
         An operator replaces the root where nothing else helps: most of its keys were stolen, or
         lost. What was installed stays believed.
         """
-        origin = self.directory / "origin"
-        with storage_faults("cannot read the root of the metadata"):
-            root = self._root.read_bytes()
-            known = origin.read_bytes().decode(errors="replace") if origin.exists() else ""
-            if known == sha256_hex(root):
+        with storage_faults("cannot forget what another root vouched for"):
+            before, digest = _read(self._origin_file), sha256_hex(self._root)
+            if before is not None and before.root_sha256 == digest:
                 return
             history = (self._metadata / "root_history").glob("*.json")
-            if is_digest(known) and root not in [file.read_bytes() for file in history]:
+            if before is not None and self._root not in [file.read_bytes() for file in history]:
                 shutil.rmtree(self._metadata)
                 self._metadata.mkdir(mode=0o700)
                 for path in (self._trusted_file.path, *(f.path for f in self._floor_files)):
                     path.unlink(missing_ok=True)
-            write_atomic(origin, sha256_hex(root).encode(), mode=PRIVATE)
+        self._origin_file.write(Origin(root_sha256=digest))
 
 
 def _copies(directory: Path, name: str, kind: type[K]) -> tuple[SealedFile[K], ...]:

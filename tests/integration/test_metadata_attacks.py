@@ -652,6 +652,8 @@ def test_another_root_in_the_place_of_a_lost_one_begins_anew(
     other = Repository(fleet=fleet.authored.fleet)
     other.list("digits", "2.0.0", DIGESTS["2.0.0"])
     other.write_root(device.root)
+    assert not device.hear(other.files())  # it counts from the next start on
+    assert device.trust.versions.root == 2
     device.start()
     with pytest.raises(SignatureError):
         device.trust.unseal(
@@ -692,6 +694,23 @@ def test_a_freeze_is_seen_by_a_clock_that_lies_in_the_past(
     device.clock.correct(-5 * 365 * DAY_S)
     assert device.may_take("1.0.0")
     device.clock.advance(2 * DAY_S)
+    assert not device.may_take("1.0.0")
+
+
+@pytest.mark.parametrize("end", ["stopped", "killed each seventh hour"])
+def test_restarts_let_no_freeze_go_unseen(device: Device, fleet: Repository, end: str) -> None:
+    # The clock of this board begins at the same time after each start.
+    device.clock.correct(-5 * 365 * DAY_S)
+    begins_s, step_s = device.clock.now_s(), 7 * 3600.0
+    for _ in range(2):
+        assert device.may_take("1.0.0")
+        device.clock.advance(step_s)
+        device.trust.tick()
+        if end == "stopped":
+            device.trust.note_time()
+        device.clock.correct(begins_s - device.clock.now_s())
+        device.start()
+    device.clock.advance(step_s + DAY_S / 2)
     assert not device.may_take("1.0.0")
 
 
