@@ -112,7 +112,7 @@ class Device:
             asked.add(wanted)
             if not self._bring(wanted, roots if wanted == TIMESTAMP else ()):
                 return False
-            if self.trust.versions.root:  # nothing failed, and nothing is missing
+            if self.trust.versions.lacks_files is not True:  # nothing failed or is missing
                 return True
             wanted = self._lacking()
         return False
