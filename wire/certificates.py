@@ -22,6 +22,10 @@ class CertificateRequest(Message, frozen=True, kw_only=True):
     csr: str
     """A certificate signing request, PEM."""
 
+    signature: str
+    """Base64 of what the device's own key signs of it: `wire.enrolment.csr_proof`, without a nonce.
+    So who has stolen a certificate with its key does not renew it."""
+
 
 class CertificateAnswer(Message, frozen=True, kw_only=True):
     """What the director signs in answer to such a request."""

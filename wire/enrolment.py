@@ -69,7 +69,7 @@ def csr_proof(*, device: str, nonce: str, challenge: str, csr: str) -> bytes:
 
     Args:
         device: Its identifier.
-        nonce: That of the request to enrol.
+        nonce: That of the request to enrol; empty where a certificate is renewed.
         challenge: What the controller gave it to sign, or empty.
         csr: The certificate signing request, PEM.
 

@@ -13,6 +13,7 @@ Rules:
 
 from __future__ import annotations
 
+import base64
 import math
 import queue
 import random
@@ -24,6 +25,7 @@ from agent.link.identity import Held, Identity
 from wire.certificates import CERTIFICATE_PAYLOAD_TYPE, CertificateAnswer, CertificateRequest
 from wire.clock import Clock
 from wire.codec import sha256_hex, to_json
+from wire.enrolment import csr_proof
 from wire.messages import decode_message
 from wire.topics import up
 from wire.trust.root import Trust
@@ -95,7 +97,7 @@ class Renewal:
         is_due = self._clock.now_s() >= self._due_s or now_s >= self._due_at_latest_s
         if is_due and now_s - self._asked_s >= pause_s and self._link.is_connected():
             self._asked_s = now_s  # a fault is not repeated at once
-            self._ask(identity.tls_key.request())
+            self._ask(identity, identity.tls_key.request())
         return False
 
     def _plan(self, held: Held) -> None:
@@ -107,8 +109,10 @@ class Renewal:
             self._due_s = math.inf  # it has just come, so the clock is wrong
         self._planned = held
 
-    def _ask(self, csr: str) -> None:
-        request = CertificateRequest(device=self._device, csr=csr)
+    def _ask(self, identity: Identity, csr: str) -> None:
+        proof = csr_proof(device=self._device, nonce="", challenge="", csr=csr)
+        signature = base64.b64encode(identity.key.sign(proof)).decode()
+        request = CertificateRequest(device=self._device, csr=csr, signature=signature)
         if self._link.publish(up(self._device, "certificate_request"), to_json(request)):
             self._open_sha256 = sha256_hex(csr.encode())
 

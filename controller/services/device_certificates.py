@@ -36,9 +36,11 @@ NEEDS_CERTIFICATE = (
     "this fleet lets devices in by certificates, and the device asked for none: update its agent, "
     "or install openssl there"
 )
+NOT_OWN = "the device's own key did not sign the request for a certificate"
 STILL_VALID = (
     "the device that had this identifier holds a certificate that is still valid for {hours:.0f} "
-    "hours; wait, or, if nobody has its key any more: `fleet device readmit --key-is-gone`"
+    "hours; wait, or give this one another name; or, if nobody has that key any more: "
+    "`fleet device readmit --key-is-gone`"
 )
 _log = logging.getLogger(__name__)
 
@@ -92,7 +94,7 @@ class DeviceCertificates:
             raise EnrolmentError(NEEDS_CERTIFICATE)
         check_csr(request.csr)
         if not _is_own(request, request.csr):
-            raise EnrolmentError("the device's own key did not sign the request for a certificate")
+            raise EnrolmentError(NOT_OWN)
         return request.csr
 
     def check_free(self, row: DeviceRow | None, public_key: str) -> None:
@@ -148,9 +150,14 @@ class DeviceCertificates:
         """
         request = own_message(payload, CertificateRequest, device)
         with self._database.reading() as transaction:
-            is_enrolled = certificates.may_have(transaction, device)
+            key = certificates.enrolled_key(transaction, device)
         # Nobody else makes the authority sign.
-        signed = self.issue(device, request.csr) if is_enrolled else None
+        signed = None
+        if key is not None:
+            proof = csr_proof(device=device, nonce="", challenge="", csr=request.csr)
+            if not _has_signed(key, proof, request.signature):
+                raise EnrolmentError(NOT_OWN)
+            signed = self.issue(device, request.csr)
         if signed is None:
             _log.warning("device %s gets no certificate: it is not enrolled", device)
             return
@@ -172,8 +179,13 @@ def _is_own(request: EnrolRequest, csr: str) -> bool:
         challenge="" if isinstance(request.challenge, msgspec.UnsetType) else request.challenge,
         csr=csr,
     )
+    return _has_signed(request.public_key, proof, request.csr_signature)
+
+
+def _has_signed(public_key: str, proof: bytes, signature: str) -> bool:
+    """Tell whether a key, in base64, made a signature, in base64."""
     try:
-        signature = base64.b64decode(request.csr_signature, validate=True)
+        raw = base64.b64decode(signature, validate=True)
     except (binascii.Error, ValueError):
         return False
-    return is_valid(base64.b64decode(request.public_key), proof, signature)
+    return is_valid(base64.b64decode(public_key), proof, raw)

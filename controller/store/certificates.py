@@ -25,10 +25,10 @@ def note_issued(session: Session, device: str, *, ends_at_s: float) -> bool:
     return True
 
 
-def may_have(session: Session, device: str) -> bool:
-    """Tell whether a device may get a certificate: it is enrolled, and not shut out."""
+def enrolled_key(session: Session, device: str) -> str | None:
+    """Return the public key of a device that may get a certificate; None if it may not."""
     row = devices.find(session, device)
-    return row is not None and row.state == DeviceState.ENROLLED
+    return None if row is None or row.state != DeviceState.ENROLLED else row.public_key
 
 
 def is_held(row: DeviceRow, *, now_s: float) -> bool:

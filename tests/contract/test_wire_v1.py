@@ -129,7 +129,7 @@ MESSAGES: dict[str, Message] = {
     "enrol_answer_certificate.json": EnrolAnswer(
         device="d", accepted=True, request_sha256="0" * 64, certificate=CERTIFICATE
     ),
-    "certificate_request.json": CertificateRequest(device="d", csr="r"),
+    "certificate_request.json": CertificateRequest(device="d", csr="r", signature="s"),
     "certificate_answer.json": CertificateAnswer(
         device="d", csr_sha256="0" * 64, certificate=CERTIFICATE
     ),

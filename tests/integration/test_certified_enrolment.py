@@ -224,12 +224,20 @@ def test_the_devices_own_key_must_sign_the_request_for_the_certificate(
     given(ask(device, secret))
 
 
-def renewed(device: FleetDevice, csr: str = CSR) -> CertificateAnswer | None:
+def renewal(device: str, csr: str, key: SigningKey) -> bytes:
+    proof = csr_proof(device=device, nonce="", challenge="", csr=csr)
+    signature = base64.b64encode(key.sign(proof)).decode()
+    return to_json(CertificateRequest(device=device, csr=csr, signature=signature))
+
+
+def renewed(
+    device: FleetDevice, csr: str = CSR, key: SigningKey | None = None
+) -> CertificateAnswer | None:
     """Ask for the next certificate; return the answer, or None if there is none."""
     heard: list[bytes] = []
     topic = topics.down(device.name, "certificate")
     transport = device.hub.on(topic, lambda received: heard.append(received.payload))
-    request = to_json(CertificateRequest(device=device.name, csr=csr))
+    request = renewal(device.name, csr, key or device.key)
     device.hub.deliver(Received(topics.up(device.name, "certificate_request"), request))
     transport.close()
     if not heard:
@@ -250,6 +258,12 @@ def test_a_device_that_is_enrolled_gets_its_next_certificate(
     assert read(answer.certificate).subject.rfc4514_string() == "CN=cam-1"
 
 
+def test_a_stolen_certificate_gets_no_next_one(fleet: Fleet, device: FleetDevice) -> None:
+    given(ask(device, token(fleet)))
+    assert renewed(device, key=STRANGER_KEY) is None
+    assert renewed(device) is not None
+
+
 @pytest.mark.parametrize("state", ["quarantined", "decommissioned"])
 def test_a_device_that_is_shut_out_gets_none(fleet: Fleet, device: FleetDevice, state: str) -> None:
     given(ask(device, token(fleet)))
@@ -265,7 +279,7 @@ def test_nobody_gets_one_who_is_not_enrolled_or_asks_for_another(
 ) -> None:
     assert renewed(device) is None
     given(ask(device, token(fleet)))
-    stranger = to_json(CertificateRequest(device="cam-2", csr=CSR))
+    stranger = renewal("cam-2", CSR, device.key)
     device.hub.deliver(Received(topics.up("cam-1", "certificate_request"), stranger))
     assert renewed(device, "no request") is None
 
