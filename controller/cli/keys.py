@@ -153,6 +153,14 @@ def key_init(
             help="Where release.key lies and the new keys go; DIR-offline by default.",
         ),
     ] = None,
+    anew: Annotated[
+        bool,
+        typer.Option(
+            "--anew",
+            help="Make another root, with all keys but the director's new: most keys of the root "
+            "are stolen or lost. Each device then needs the new root.json.",
+        ),
+    ] = False,
 ) -> None:
     """Make the first trusted metadata of a fleet that an earlier version made without it.
 
@@ -161,10 +169,19 @@ def key_init(
 
     Examples:
         fleet key init my-fleet
-    """
-    from controller.app.existing_trust import add_metadata
+        fleet key init my-fleet --anew --offline-keys my-fleet-offline-2
+    """  # noqa: DOC501 - is the help text
+    from controller.app.existing_trust import add_metadata, begin_anew
 
-    root = add_metadata(directory, offline_keys)
+    if anew and offline_keys is None:
+        raise ArgumentError(
+            "--anew needs a place for the new keys", remedy="add --offline-keys DIR, a new folder"
+        )
+    if anew and offline_keys is not None:
+        root, aside = begin_anew(directory, offline_keys)
+        remark(f"what was believed until now lies in {aside}")
+    else:
+        root = add_metadata(directory, offline_keys)
     write(f"made {root}, which devices get as `trust` in agent.toml")
     remark("start the controller again, then publish each release again")
 
