@@ -77,6 +77,7 @@ def register(app: typer.Typer) -> None:
         "rotate": key_rotate,
         "revoke": key_revoke,
         "delegate": key_delegate,
+        "undelegate": key_undelegate,
         "sign": key_sign,
         "submit": key_submit,
         "export": key_export,
@@ -301,6 +302,32 @@ def key_delegate(
         before = needed(api, root_of(context, signing))
         warn_of_extra(added, before.all_keys())
         after = moved(before, model, RoleKeys(added, threshold or 1), SystemClock().now_s())
+        _tell(finish(api, before, after, signers, draft))
+
+
+def key_undelegate(
+    context: typer.Context,
+    model: Annotated[str, typer.Argument(metavar="MODEL", help="Name of the model's packages.")],
+    keys: KeysOption = None,
+    secret_file: SecretOption = None,
+    draft: DraftOption = None,
+    root: RootOption = None,
+) -> None:
+    """Take the role of a model away: the role `releases` lists its releases from then on.
+
+    What the role had listed is listed no more, because a thief may have listed it. Publish again
+    what is yours.
+
+    Examples:
+        fleet key undelegate detector --key targets.key
+    """
+    from controller.metadata.edit import undelegated
+
+    signing = Signing(keys, secret_file, draft, root)
+    signers = open_keys(context, signing)
+    with connect(context) as api:
+        before = needed(api, root_of(context, signing))
+        after = undelegated(before, model, SystemClock().now_s())
         _tell(finish(api, before, after, signers, draft))
 
 

@@ -203,6 +203,32 @@ def moved(before: Authored, model: str, keys: RoleKeys, now_s: float) -> Authore
     return put(after, model, own)
 
 
+def undelegated(before: Authored, model: str, now_s: float) -> Authored:
+    """Return metadata in which a model has no role of its own any more, unsigned.
+
+    What its list had is listed no more: it may be what a thief had listed.
+
+    Raises:
+        MetadataError: The model has no role.
+    """
+    document = _next(before.targets, now_s)
+    delegations = document.signed.delegations
+    if model in RESERVED or delegations is None or model not in (delegations.roles or {}):
+        raise MetadataError(
+            f"the model {model[:64]!r} has no role of its own",
+            remedy="`fleet key status` shows which models have one",
+        )
+    for keyid in (*delegations.roles[model].keyids,):
+        document.signed.revoke_key(keyid, model)
+    del delegations.roles[model]
+    after = put(before, TARGETS, document)
+    return replace(
+        after,
+        lists={name: listed for name, listed in after.lists.items() if name != model},
+        content={name: data for name, data in after.content.items() if name != model},
+    )
+
+
 def renewed(before: Authored, role: str, now_s: float) -> Document:
     """Return the document of a role as it is, with a new life, unsigned.
 

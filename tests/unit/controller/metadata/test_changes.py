@@ -15,6 +15,7 @@ from controller.metadata.edit import (
     next_version,
     put,
     renewed,
+    undelegated,
     with_keys,
     with_release,
 )
@@ -276,3 +277,26 @@ def test_a_clock_that_was_ahead_locks_nobody_out(fleet: Repository) -> None:
     fleet.now_s = right_s
     fleet.list("digits", "2.0.0", DIGEST)
     check_ends(ahead, fleet.authored, right_s)
+
+
+def test_a_role_that_a_thief_made_goes_with_all_that_it_lists(fleet: Repository) -> None:
+    fleet.delegate("digits")
+    fleet.list("digits", "1.0.0", DIGEST)
+    fleet.list("speech", "1.0.0", DIGEST)
+    before = fleet.authored
+    after = signed(
+        undelegated(before, "digits", fleet.now_s),
+        [signer_of(seed) for seed in fleet.seeds[TARGETS]],
+    )
+    assert lacking(after) == {}
+    lines = difference(before, after)
+    assert "digits: is no role any more" in lines
+    assert "digits: lists digits/1.0.0 no more" in lines
+    taken = changed(before, changed_files(before, after))
+    check(taken)
+    assert taken.role_of("digits/1.0.0") == RELEASES
+    assert "digits" not in taken.lists
+    assert taken.keys("digits") == {}
+    for name in ("digits", RELEASES, DIRECTOR):
+        with pytest.raises(MetadataError, match="has no role of its own"):
+            undelegated(taken, name, fleet.now_s)
