@@ -82,7 +82,10 @@ def load_trust(config: AgentConfig, events: RecorderPort, clock: Clock) -> Trust
         return trust_from_bytes(content)
     except FleetError as exc:
         fault = plain_fault(exc.message, TrustRoot)
-        raise ConfigError(f"{config.trust}: {fault}") from exc
+        raise ConfigError(
+            f"{config.trust} is neither a root.json nor a trust.json: {fault}",
+            remedy="name the fleet's root.json as `trust` in agent.toml",
+        ) from exc
 
 
 def _fleet_of(content: bytes) -> str | None:

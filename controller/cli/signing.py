@@ -152,6 +152,8 @@ def check_root(metadata: Authored, root: Path | None) -> None:
     Raises:
         ArgumentError: It does not, or no root is known.
     """
+    from controller.metadata.documents import is_root
+
     if root is None:
         raise ArgumentError(
             "nothing says which fleet this is: what a controller shows may be a thief's",
@@ -165,6 +167,11 @@ def check_root(metadata: Authored, root: Path | None) -> None:
             f"cannot read {root}: {(exc.strerror or str(exc)).lower()}",
             remedy="name the root.json that `fleet init` made with --root FILE",
         ) from exc
+    if not is_root(known):
+        raise ArgumentError(
+            f"{root} is no root of trusted metadata",
+            remedy="name the root.json that `fleet init` made with --root FILE",
+        )
     if known not in metadata.roots:
         raise ArgumentError(
             f"the metadata does not follow {root}: it is another fleet's, or somebody changed it",

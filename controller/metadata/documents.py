@@ -178,6 +178,15 @@ def read(data: bytes, kind: type[T]) -> Metadata[T]:
     return found
 
 
+def is_root(data: bytes) -> bool:
+    """Tell whether a file is a root, whoever signed it."""
+    try:
+        read(data, Root)
+    except MetadataError:
+        return False
+    return True
+
+
 def write(metadata: Document) -> bytes:
     """Return metadata as a file."""
     data: bytes = metadata.to_bytes(JSONSerializer(compact=True))

@@ -50,6 +50,7 @@ MAX_KEY_BYTES: Final = 64 * 1024
 KINDS: Final = ("ed25519", "ecdsa")
 _PEM: Final = b"-----BEGIN "
 _PUBLIC: Final = b"-----BEGIN PUBLIC KEY"
+_CERTIFICATE: Final = b"-----BEGIN CERTIFICATE"
 
 PublicKey: TypeAlias = Key
 """The public half of a key."""
@@ -166,7 +167,8 @@ def _from_file(path: Path, secret: Secret) -> Signer:
         raise KeyFileError(
             f"{path} is the public half of a key", remedy="signing needs the private one"
         )
-    if len(content) != SEED_BYTES and not content.startswith(_PEM):
+    is_pem = content.startswith(_PEM) and not content.startswith(_CERTIFICATE)
+    if len(content) != SEED_BYTES and not is_pem:
         raise KeyFileError(f"{path} is not a signing key", remedy=NAME_A_KEY)
     check_private(path, mode)
     try:

@@ -150,6 +150,15 @@ def test_an_older_list_is_not_signed_again(hostile: Hostile, keys: Path, tmp_pat
     assert len(hostile.got) == 1
 
 
+def test_a_file_of_another_kind_is_no_alarm(hostile: Hostile, keys: Path) -> None:
+    wrong = keys / "trust.json"
+    wrong.write_text('{"schema_version":1,"release":{"keys":[]}}')
+    done = fleet_here(*hostile.options, "key", "sign", "releases", "--root", str(wrong),
+                      "--key", str(keys / "release.key"))  # fmt: skip
+    assert done.code == 2
+    assert "is no root of trusted metadata; name the root.json" in done.err
+
+
 def test_without_a_root_that_is_known_nobody_signs(hostile: Hostile, tmp_path: Path) -> None:
     generate_key(tmp_path / "release.key")
     done = fleet_here(

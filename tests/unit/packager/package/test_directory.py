@@ -136,7 +136,7 @@ def test_an_unsigned_package_opens_only_where_no_signature_is_asked_for(tmp_path
     write(tmp_path / "p", key=None)
     assert open_package(tmp_path / "p")[1].files
     assert signers(tmp_path / "p") == ()
-    with pytest.raises(PackageError, match="not signed"):
+    with pytest.raises(SignatureError, match="not signed"):
         open_package(tmp_path / "p", trust=trust(KEY))
     seal(tmp_path / "p", KEY)
     open_package(tmp_path / "p", trust=trust(KEY))
