@@ -61,7 +61,7 @@ def _keys(signed: Signed) -> Iterator[str]:
     keys = signed.get("keys") or (signed.get("delegations") or {}).get("keys") or {}
     known: set[str] = set()
     for name, key in keys.items():
-        names = key_names(key["keytype"], key["scheme"], key["keyval"])
+        names = key_names(key)
         if name not in names:
             yield f"the key {name[:16]!a} is another key than its name says"
         elif names[0] in known:

@@ -16,33 +16,43 @@ from wire.trust.envelope import keyid_of
 from wire.trust.roles import ED25519
 
 
-def key_names(keytype: str, scheme: str, keyval: Mapping[str, object]) -> tuple[str, ...]:
+def key_names(key: Mapping[str, object]) -> tuple[str, ...]:
     """Return the names that a key may have; none if it is no key.
 
     Args:
-        keytype: The kind of the key, such as `ed25519`.
-        scheme: How it signs.
-        keyval: The public key: texts by name.
+        key: As it stands in metadata: its kind, its scheme, its value, and whatever else.
 
     Returns:
-        64 hexadecimal digits each: for an Ed25519 key the name that it has in envelopes, and for
-        each key the one that tools for TUF give it.
+        64 hexadecimal digits each: for an Ed25519 key first the name that it has in envelopes, and
+        for each key those that tools for TUF give it, without and with other fields.
     """
-    values = {name: value for name, value in keyval.items() if isinstance(value, str)}
-    if len(values) != len(keyval) or "public" not in values:
+    keyval = key.get("keyval")
+    if not isinstance(keyval, Mapping) or not isinstance(keyval.get("public"), str):
         return ()
-    members = ",".join(f"{_text(name)}:{_text(values[name])}" for name in sorted(values))
-    key = f'{{"keytype":{_text(keytype)},"keyval":{{{members}}},"scheme":{_text(scheme)}}}'
-    common = sha256_hex(key.encode())
-    if keytype != ED25519:
-        return (common,)
+    plain = {name: key.get(name) for name in ("keytype", "keyval", "scheme")}
     try:
-        return keyid_of(bytes.fromhex(values["public"])), common
+        texts = (_canonical(plain), _canonical(key))
+    except RecursionError:  # nested so deep that nobody means it
+        return ()
+    common = tuple(dict.fromkeys(sha256_hex(text.encode()) for text in texts))
+    if key.get("keytype") != ED25519:
+        return common
+    try:
+        return keyid_of(bytes.fromhex(keyval["public"])), *common
     except ValueError:
         return ()
 
 
-def _text(text: str) -> str:
-    r"""Return a text in canonical JSON, which marks `"` and `\` alone."""
-    escaped = text.replace("\\", "\\\\").replace('"', '\\"')
-    return f'"{escaped}"'
+def _canonical(value: object) -> str:
+    r"""Return a value as canonical JSON: sorted, without spaces, and only `"` and `\` marked."""
+    if isinstance(value, str):
+        escaped = value.replace("\\", "\\\\").replace('"', '\\"')
+        return f'"{escaped}"'
+    if isinstance(value, Mapping):
+        members = (f"{_canonical(name)}:{_canonical(value[name])}" for name in sorted(value))
+        return f"{{{','.join(members)}}}"
+    if isinstance(value, list | tuple):
+        return f"[{','.join(map(_canonical, value))}]"
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    return "null" if value is None else str(value)

@@ -44,7 +44,7 @@ def test_a_root_targets_and_lists_that_commands_make_have_no_fault() -> None:
 
 
 def test_no_key_counts_twice_under_two_names() -> None:
-    _, common = key_names(**key(OURS))
+    _, common = key_names(key(OURS))
     assert misnamed({"keys": {common: key(OURS)}}) is None
     assert "two names" in str(misnamed({"keys": {OURS.keyid: key(OURS), common: key(OURS)}}))
 
