@@ -53,7 +53,7 @@ class UnableError(Exception):
 
 def main() -> int:
     """Run the program; return its status, or 128 and the number of the signal that ended it."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser = argparse.ArgumentParser(description="Run a program for a 64-bit Arm board.")
     parser.add_argument("--root", type=Path, help="the root file system; without, this machine's")
     parser.add_argument("--bind", type=Path, action="append", default=[], help="also seen there")
     parser.add_argument("command", nargs="+")
