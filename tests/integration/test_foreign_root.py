@@ -19,14 +19,18 @@ TABLE = Path("/proc/sys/fs/binfmt_misc")
 PROGRAM = """
 #include <stdio.h>
 #include <stdlib.h>
+#include <asm/hwcap.h>
+#include <sys/auxv.h>
 #include <sys/utsname.h>
 #include <unistd.h>
 int main(int count, char **words) {
     struct utsname here;
     uname(&here);
-    printf("%s %d %d\\n", here.machine, getpid(), access(words[count - 1], R_OK));
+    printf("%s %d ", here.machine, access(words[count - 1], R_OK));
+    unsigned long can = getauxval(AT_HWCAP);
+    printf("%d %d\\n", !!(can & HWCAP_CRC32), !!(can & HWCAP_ASIMDHP));
     fflush(stdout);
-    if (count == 2) execl(words[0], words[0], "a", "second", "time", NULL);
+    if (count == 2) execle(words[0], words[0], "a", "second", "time", NULL, NULL);
     if (count == 3) for (;;) pause();
     return 7;
 }
@@ -64,7 +68,8 @@ def test_a_program_and_what_it_starts_are_emulated_and_its_status_is_handed_on(r
     done = run(root, "again")
     assert (done.returncode, done.stderr) == (7, "")
     first, second = done.stdout.splitlines()
-    assert first == second == "aarch64 2 -1", "a process with the same number, and no such file"
+    # No such file; a processor with checksums and without half-precision arithmetic.
+    assert first == second == "aarch64 -1 1 0"
 
 
 def test_this_machines_mounts_and_its_table_of_foreign_programs_stay_as_they_are(
@@ -82,8 +87,8 @@ def test_a_folder_of_this_machine_is_seen_under_its_name(root: Path, tmp_path: P
     done = subprocess.run(
         command(root, *words, bind=tmp_path), capture_output=True, check=False, timeout=PATIENCE_S
     )
-    assert done.stdout == b"aarch64 2 0\n"
-    assert run(root, *words).stdout == "aarch64 2 -1\n", "it is seen only where it is shared"
+    assert done.stdout == b"aarch64 0 1 0\n"
+    assert run(root, *words).stdout == "aarch64 -1 1 0\n", "it is seen only where it is shared"
 
 
 def test_a_program_that_is_not_there_is_told(root: Path) -> None:

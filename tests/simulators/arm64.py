@@ -40,14 +40,16 @@ ENVIRONMENT: Final = {
     "LC_ALL": "C.UTF-8",
     "PIP_DISABLE_PIP_VERSION_CHECK": "1",
     "PIP_ROOT_USER_ACTION": "ignore",
-    "QEMU_CPU": "cortex-a72",
 }
-"""Nothing of this machine's environment reaches the board. The processor is a Raspberry Pi 4's."""
+"""Nothing of this machine's environment reaches the board."""
 
 _MAKING_S: Final = 3600.0
 _PLATFORMS: Final = tuple(f"manylinux_2_{minor}_aarch64" for minor in (28, 27, 26, 17))
 _PIN: Final = re.compile(r"(?m)^(?P<name>[a-z0-9.-]+)==[^\n]*\\\n(?:    --hash[^\n]*\n)+")
-_TOLD: Final = 300
+_OF_APT: Final = ("Acquire::Check-", "Acquire::http", "Acquire::Languages")
+"""What of this machine's settings for apt holds for the board's: proxies, wrong clocks."""
+
+_TOLD: Final = 600
 
 
 def inside(root: Path, *shared: Path, **more: str) -> list[str]:
@@ -104,24 +106,24 @@ def told(command: list[str], what: str) -> str:
     )  # fmt: skip
     if done.returncode != 0:
         lines = (done.stderr.strip() or done.stdout.strip()).splitlines() or ["it said nothing"]
-        fault = next((line for line in lines if line.startswith(("E: ", "ERROR"))), lines[-1])
-        raise NoEnvironmentError(f"{what}: {fault[:_TOLD]}")
+        faults = [line for line in lines if line.startswith(("E: ", "Err:", "W: Fail", "ERROR"))]
+        raise NoEnvironmentError(f"{what}: {'; '.join(faults or lines[-1:])[:_TOLD]}")
     return done.stdout
 
 
 def _debian(root: Path) -> None:
     """Install Debian's packages into a folder, configured under emulation."""
-    sources = root.with_name(f"{root.name}.sources")
+    sources = root.with_name(f"{root.name}.list")
     settings = root.with_name(f"{root.name}.apt")
     sources.write_text(_sources(), encoding="utf-8")
     dump = ["apt-config", "dump", "--no-empty", "--format", '%f "%v";%n', "Acquire"]
-    kept = [line for line in told(dump, "apt-config").splitlines() if "IndexTargets" not in line]
-    settings.write_text("\n".join(kept) + "\n", encoding="utf-8")
+    kept = [line for line in told(dump, "apt-config").splitlines() if line.startswith(_OF_APT)]
+    settings.write_text("\n".join([*kept, 'Acquire::Retries "3";']) + "\n", encoding="utf-8")
     try:
         told(
             [
                 sys.executable, foreign_root.__file__, "--",
-                "mmdebstrap", "--mode=root", "--variant=apt", "--architectures=arm64", "--quiet",
+                "mmdebstrap", "--mode=root", "--variant=apt", "--architectures=arm64",
                 f"--include={','.join(PACKAGES)}", f"--aptopt={settings}",
                 RELEASE, str(root), str(sources),
             ],

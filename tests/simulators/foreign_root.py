@@ -11,6 +11,8 @@ Rules:
 - Nothing on this machine changes. Mounts, processes and the kernel's table of foreign programs are
   those of namespaces of our own, and are gone with the program, also when this one is killed.
 - The network is this machine's: what listens on loopback here is reached there.
+- The processor is a Raspberry Pi 4's, whatever environment a program hands on to what it starts.
+  The emulator's default has instructions that such a board lacks.
 - It is a program of its own, because a process with threads must not enter such namespaces.
 
 Source:
@@ -25,7 +27,9 @@ import ctypes
 import os
 import shutil
 import signal
+import subprocess
 import sys
+import tempfile
 from collections.abc import Callable
 from pathlib import Path
 from typing import Final, NoReturn
@@ -43,6 +47,19 @@ _TABLE: Final = Path("/proc/sys/fs/binfmt_misc")
 # An ELF file of 64 bits, the lesser byte first, an executable or a library, for machine 183.
 _MAGIC: Final = r"\x7fELF\x02\x01\x01\x00\x00\x00\x00\x00\x00\x00\x00\x00\x02\x00\xb7\x00"
 _MASK: Final = r"\xff\xff\xff\xff\xff\xff\xff\x00\xff\xff\xff\xff\xff\xff\xff\xff\xfe\xff\xff\xff"
+
+CPU: Final = "cortex-a72"
+COMPILER: Final = "gcc"
+_INSIDE: Final = "/.emulator"
+_WRAPPER: Final = """
+#include <stdlib.h>
+#include <unistd.h>
+int main(int count, char **words) {
+    setenv("QEMU_CPU", "%s", 1);
+    execv("%s", words);
+    return 126;
+}
+"""
 
 _LIBC: Final = ctypes.CDLL(None, use_errno=True)
 
@@ -101,10 +118,12 @@ def _begin(options: argparse.Namespace, emulator: str) -> int:
         _mount("binfmt_misc", _TABLE, "binfmt_misc")
     except UnableError as exc:
         raise UnableError(f"{exc}: no table of foreign programs before Linux 6.7") from exc
-    entry = f":edgefleet-aarch64:M::{_MAGIC}:{_MASK}:{emulator}:F"
-    (_TABLE / "register").write_text(entry, encoding="ascii")
-    if options.root is not None:
-        _see(options.root.resolve(), [path.resolve() for path in options.bind])
+    if options.root is None:
+        _register(emulator)
+    else:
+        with tempfile.TemporaryDirectory(prefix="ef-") as folder:
+            _register(_wrapper(Path(folder)))
+        _see(options.root.resolve(), emulator, [path.resolve() for path in options.bind])
     program = os.fork()
     if program == 0:
         try:
@@ -115,8 +134,34 @@ def _begin(options: argparse.Namespace, emulator: str) -> int:
     return _wait(program)
 
 
-def _see(root: Path, shared: list[Path]) -> None:
-    """Make a folder the root, with the kernel's folders and what is shared."""
+def _register(interpreter: str) -> None:
+    """Let the kernel hand each aarch64 program to another one, which it opens now."""
+    entry = f":edgefleet-aarch64:M::{_MAGIC}:{_MASK}:{interpreter}:F"
+    (_TABLE / "register").write_text(entry, encoding="ascii")
+
+
+def _wrapper(folder: Path) -> str:
+    """Return a program that runs the emulator as a processor; the kernel's table takes no option.
+
+    Raises:
+        UnableError: It cannot be compiled.
+    """
+    source, program = folder / "wrapper.c", folder / "wrapper"
+    source.write_text(_WRAPPER % (CPU, _INSIDE), encoding="ascii")
+    if shutil.which(COMPILER) is None:
+        raise UnableError(f"{COMPILER} is not installed; apt-get install gcc libc6-dev")
+    command = [COMPILER, "-static", "-o", str(program), str(source)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    if done.returncode != 0:
+        raise UnableError(f"{COMPILER}: {done.stderr.strip()}")
+    return str(program)
+
+
+def _see(root: Path, emulator: str, shared: list[Path]) -> None:
+    """Make a folder the root, with the emulator, the kernel's folders and what is shared."""
+    inside = root / _INSIDE.lstrip("/")
+    inside.touch()
+    _mount(emulator, inside, flags=_BIND)
     for path in (Path("/dev"), Path("/sys"), *shared):
         inside = root / path.relative_to("/")
         inside.mkdir(parents=True, exist_ok=True)
