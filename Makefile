@@ -11,7 +11,7 @@ PYTEST := $(BIN)/python -P -m pytest -q -rs -n 2 --dist loadfile --no-loadscope-
 ONLY ?=
 export PYTHONSAFEPATH := 1
 
-.PHONY: help setup demo test unit contract integration acceptance packaging field check format bench docs lock tools hooks clean
+.PHONY: help setup demo test unit contract integration acceptance packaging field board check format bench docs lock tools hooks clean
 .DELETE_ON_ERROR:
 
 help:  ## list these targets
@@ -43,6 +43,9 @@ packaging: $(STAMP)  ## check the wheel, the units, the documents and what the a
 
 field: $(STAMP)  ## run a fleet with 200 kills, damaged files and a hostile client; SEED=7
 	@$(BIN)/python -m tests.field.run --seed $(or $(SEED),1)
+
+board: $(STAMP)  ## run an agent on an emulated 64-bit Arm board; needs root; ROOT=folder
+	@$(BIN)/python -m tests.field.arm64 $(if $(ROOT),--root $(ROOT))
 
 check: $(STAMP)  ## check format, lint, types and import contracts
 	$(BIN)/ruff format --check .

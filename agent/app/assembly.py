@@ -32,7 +32,7 @@ from agent.app.sensing import Sensing
 from agent.app.serving import make_deferral
 from agent.app.sharing import Sharing, make_sharing
 from agent.app.spooling import make_pump
-from agent.app.watchdog import Watchdog
+from agent.app.watchdog import Watchdog, check_start_timeout
 from agent.errors import ConfigError, ControlError, StorageError, storage_faults
 from agent.install.conditions import tired
 from agent.install.preload import Preload
@@ -146,8 +146,9 @@ def assemble(config: AgentConfig, clock: Clock) -> Parts:
 
     Raises:
         FleetError: A file, the state directory, the endpoint or the control socket cannot be
-            used, or another agent uses the state directory.
+            used, another agent uses the state directory, or systemd waits less long than asked.
     """
+    check_start_timeout(config.serving.start_timeout_s)
     log = Log(clock)
     declared = load_profile(config)
     with storage_faults("cannot make the state directory"):

@@ -127,6 +127,7 @@ class ServingConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     memory_bytes: int | None = None
     """How much a worker's data may grow while it loads and runs; None for no limit."""
 
+    start_timeout_s: float = ServingSettings().start_timeout_s
     infer_timeout_s: float = ServingSettings().infer_timeout_s
     drain_s: float = ServingSettings().drain_s
     gap_wait_s: float = ServingSettings().gap_wait_s
@@ -258,6 +259,7 @@ def serving_settings(
                 threads=threads, waiting=serving.waiting, memory_bytes=serving.memory_bytes
             ),
             processors=processors,
+            start_timeout_s=serving.start_timeout_s,
             infer_timeout_s=serving.infer_timeout_s,
             drain_s=serving.drain_s,
             gap_wait_s=serving.gap_wait_s,

@@ -10,6 +10,7 @@ from __future__ import annotations
 import os
 import socket
 
+from agent.errors import ConfigError
 from wire.clock import Clock
 
 READY = "READY=1"
@@ -57,6 +58,24 @@ class Watchdog:
         if self._every_s is not None and now_s >= self._due_s:
             self._due_s = now_s + self._every_s
             notify(ALIVE)
+
+
+def check_start_timeout(start_timeout_s: float) -> None:
+    """Refuse a wait for a worker during which systemd would take the agent for hung.
+
+    Args:
+        start_timeout_s: How long the agent may wait for one.
+
+    Raises:
+        ConfigError: systemd waits less long.
+    """
+    half_s = watchdog_interval_s()
+    if half_s is not None and start_timeout_s >= 2 * half_s:
+        raise ConfigError(
+            f"serving: start_timeout_s is {start_timeout_s:g}, and systemd takes the agent for "
+            f"hung after {2 * half_s:g} s",
+            remedy="set WatchdogSec= of fleet-agent.service higher, in a drop-in",
+        )
 
 
 def watchdog_interval_s() -> float | None:

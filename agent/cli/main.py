@@ -55,11 +55,12 @@ def _run(options: argparse.Namespace) -> int:
 def _status(options: argparse.Namespace) -> int:
     status = _ask(load_config(options.config), "status", _named(options))
     if options.json:
-        return _print_json(status)
-    # Only this command needs it.
-    from agent.cli.status import write_status
+        _print_json(status)
+    else:
+        # Only this command needs it.
+        from agent.cli.status import write_status
 
-    write_status(status)
+        write_status(status)
     models = status.get("models") or [status]  # an agent of an earlier version knows one
     return 0 if all(model["variant"] for model in models) else 1
 

@@ -159,7 +159,7 @@ class ModelServer:
         """
         prepared = self.prepare(package, digest, variant)
         try:
-            return prepared.worker.probe(timeout_s=self._settings.probe_timeout_s, measure=True)
+            return prepared.worker.probe(timeout_s=self._settings.start_timeout_s, measure=True)
         finally:
             self.discard(prepared)
 
@@ -176,7 +176,7 @@ class ModelServer:
         if self.active is None:  # a probe does not wait during a handover
             raise NotServingError("no model is loaded")
         with self._routes.entered() as place:
-            return place.lane.target.worker.probe(timeout_s=self._settings.probe_timeout_s)
+            return place.lane.target.worker.probe(timeout_s=self._settings.start_timeout_s)
 
     def prepare(
         self, package: Path, digest: str, variant: Variant, *, stop_first: bool = False

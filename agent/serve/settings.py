@@ -109,9 +109,9 @@ class ServingSettings(msgspec.Struct, frozen=True, kw_only=True):
     """Of the device; workers of one model share them."""
 
     start_timeout_s: float = 20.0
-    """Less than systemd's watchdog allows, because the daemon may be waiting for it."""
+    """How long a worker may start and load its model, and how long its golden test may take. Less
+    than systemd's watchdog allows, because the daemon may be waiting for it."""
 
-    probe_timeout_s: float = 20.0
     infer_timeout_s: float = 30.0
     """A worker that does not answer within this time counts as hung."""
 
@@ -126,7 +126,7 @@ class ServingSettings(msgspec.Struct, frozen=True, kw_only=True):
     """How requests are run at first."""
 
     def __post_init__(self) -> None:
-        for name in ("start_timeout_s", "probe_timeout_s", "infer_timeout_s"):
+        for name in ("start_timeout_s", "infer_timeout_s"):
             if getattr(self, name) <= 0:
                 raise ValueError(f"{name} is not positive")
         if self.drain_s < 0 or self.gap_wait_s < 0:

@@ -367,6 +367,15 @@ def test_a_restart_without_a_broker_serves(
     )
 
 
+def test_the_status_of_a_device_without_a_model_is_no_success_in_either_form(
+    device: Device, controller: Controller
+) -> None:
+    device.start()
+    until(lambda: controller.all("hello", Hello), "a hello")
+    for form in ((), ("--json",)):
+        assert device.command("status", *form).returncode == 1
+
+
 def test_a_second_agent_on_the_same_state_is_refused(serving: Device) -> None:
     second = serving.command("run")
     assert second.returncode == 2

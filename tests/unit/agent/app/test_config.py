@@ -190,8 +190,10 @@ def test_a_missing_file_says_what_to_check(tmp_path: Path) -> None:
 
 
 def test_bounds_on_serving_reach_the_workers(tmp_path: Path) -> None:
-    bounds = "[serving]\nmemory_bytes = 7000000\nwaiting = 5\nmax_batch = 3\ngap_wait_s = 1.5\n"
+    bounds = "[serving]\nmemory_bytes = 7000000\nwaiting = 5\nmax_batch = 3\n"
+    bounds += "gap_wait_s = 1.5\nstart_timeout_s = 90.0\n"
     settings = serving_settings(load_config(write(tmp_path, LEAST + bounds)), threads=2)
     assert (settings.limits.threads, settings.limits.waiting) == (2, 5)
     assert settings.limits.memory_bytes == 7_000_000
     assert (settings.mode.max_batch, settings.gap_wait_s) == (3, 1.5)
+    assert settings.start_timeout_s == 90.0

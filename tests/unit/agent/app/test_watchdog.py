@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from agent.app import watchdog
+from agent.errors import ConfigError
 from tests.simulators.clock import FakeClock
 
 
@@ -36,6 +37,19 @@ def test_half_the_time_that_systemd_allows(monkeypatch: pytest.MonkeyPatch) -> N
     assert watchdog.watchdog_interval_s() is None
     monkeypatch.delenv("WATCHDOG_USEC")
     assert watchdog.watchdog_interval_s() is None
+
+
+def test_a_wait_for_a_worker_is_shorter_than_systemds_patience(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.delenv("WATCHDOG_USEC", raising=False)
+    watchdog.check_start_timeout(600.0)
+    monkeypatch.setenv("WATCHDOG_USEC", "30000000")
+    monkeypatch.delenv("WATCHDOG_PID", raising=False)
+    watchdog.check_start_timeout(29.0)
+    with pytest.raises(ConfigError, match=r"start_timeout_s is 30, .* after 30 s") as fault:
+        watchdog.check_start_timeout(30.0)
+    assert "WatchdogSec=" in fault.value.remedy
 
 
 def test_systemd_hears_that_the_agent_is_alive_as_often_as_it_waits_for_it(
