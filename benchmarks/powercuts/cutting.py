@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import random
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final, NamedTuple
@@ -39,6 +39,7 @@ from benchmarks.powercuts.watch import Watch
 from wire.errors import FleetError
 
 STEP_S: Final = 0.05
+WITHIN_S: Final = 60.0
 SETTLED_S: Final = 180.0
 REST_S: Final = 10.0
 """For how long a device at rest may still tidy up."""
@@ -58,6 +59,7 @@ class Way(StrEnum):
     AGAIN = "without a new order, within the length of an install"
     START = "within the time of a start"
     CALL = "at a system call"
+    NO_CALL = "at a system call that did not come"
 
 
 WEIGHTS: Final = {Way.INSTALL: 8, Way.STATE: 5, Way.AGAIN: 2, Way.START: 2, Way.CALL: 4}
@@ -108,9 +110,7 @@ class Cutter:
         fleet: Gives the orders.
         device: The device.
         watch: Asks it.
-        tally: Counts.
         rng: Chooses.
-        within_s: In what time the device must serve after a start.
         strace: Whether powers may be cut at system calls.
     """
 
@@ -119,18 +119,16 @@ class Cutter:
         fleet: PowerFleet,
         device: PowerDevice,
         watch: Watch,
-        tally: Tally,
         rng: random.Random,
         *,
-        within_s: float,
         strace: bool,
     ) -> None:
         self._fleet = fleet
         self._device = device
         self._watch = watch
-        self._tally = tally
         self._rng = rng
-        self._within_s = within_s
+        self._tally = Tally()
+        self._within_s = WITHIN_S
         self._ways = {w: n for w, n in WEIGHTS.items() if strace or w is not Way.CALL}
         self._ordered = ""
         self._may_serve: set[str] = set()
@@ -169,37 +167,48 @@ class Cutter:
             raise TimeoutError(f"still there after a stop: {left}")
         return calm
 
-    def run(self, calm: Calm, *, kills: int, rest_every: int, plant: Plant | None = None) -> None:
-        """Cut the power so many times.
+    def run(
+        self,
+        calm: Calm,
+        tally: Tally,
+        *,
+        kills: int,
+        rest_every: int,
+        within_s: float = WITHIN_S,
+        plants: Sequence[Plant] = (),
+    ) -> None:
+        """Cut the power so many times, let the device come to rest, and stop it.
 
         Args:
             calm: A device that never lost its power.
+            tally: Counts.
             kills: How often.
             rest_every: The device comes to rest after so many power cuts.
-            plant: A fault to plant after the first power cut in which the device served.
+            within_s: In what time the device must serve after a start.
+            plants: Faults to plant, one after each of the first power cuts.
         """
-        self._look_when_cut()
+        self._tally, self._within_s = tally, within_s
         try:
-            for number in range(1, kills + 1):
-                rests = number % rest_every == 0
-                if not self._live(self._plan(rests=rests), calm, rests=rests):
-                    return
-                if plant is not None and slot_of(self._device.state_dir) is not None:
-                    plant.act(self._device, self._fleet.releases)
-                    self._look_when_cut()
-                    if not plant.starts:
-                        self._until_serves(Plan(Way.AGAIN))
-                        return
-                    plant = None
-            self._device.start()
-            if self._until_serves(Plan(Way.INSTALL)):
-                self._rest(calm)
+            self._look_when_cut()
+            self._cut(calm, kills, rest_every, list(plants))
         except (OSError, TimeoutError, FleetError, httpx.HTTPError, ClosedError) as exc:
             self._violate(f"{type(exc).__name__}: {exc}")
         finally:
             if left := self._device.stop():
                 self._violate(f"still there after a stop: {left}")
-            self._violate(*self._watch.faults)
+            self._violate(*self._watch.taken_faults())
+
+    def _cut(self, calm: Calm, kills: int, rest_every: int, plants: list[Plant]) -> None:
+        for number in range(1, kills + 1):
+            rests = number % rest_every == 0
+            if not self._live(self._plan(rests=rests), calm, rests=rests):
+                return
+            if plants:
+                plants.pop(0).act(self._device, self._fleet.releases)
+                self._look_when_cut()
+        self._device.start()
+        if self._until_serves(Plan(Way.INSTALL)):
+            self._rest(calm)
 
     def _plan(self, *, rests: bool) -> Plan:
         rng = self._rng
@@ -234,9 +243,10 @@ class Cutter:
         self._await_moment(plan, calm)
         if plan.call is None and not device.is_running:
             self._violate("the agent ended by itself")
+        way = Way.NO_CALL if plan.call is not None and device.is_running else plan.way
         device.cut()
         self._look_when_cut()
-        self._tally.cut(str(plan.way), self._state())
+        self._tally.cut(str(way), self._state())
         return True
 
     def _await_moment(self, plan: Plan, calm: Calm) -> None:
@@ -264,9 +274,13 @@ class Cutter:
         """Wait until the device serves after its start, and judge what does."""
         device, started_s = self._device, self._device.started_s
         while (answer := self._watch.answer_since(started_s, STEP_S)) is None:
-            if plan.call is not None and not device.is_running:
+            if self._watch.has_faults:
                 return False
             waited_s = time.monotonic() - started_s
+            if not device.is_running:
+                if plan.call is None:
+                    self._violate(f"did not serve: it has ended {waited_s:.0f} s after its start")
+                return False
             if waited_s > self._within_s:
                 self._violate(f"did not serve {waited_s:.0f} s after its start")
                 return False

@@ -62,6 +62,7 @@ class PowerDevice:
     def __init__(self, box: Box, made: BoxDevice) -> None:
         self.name = made.name
         self.port = made.port
+        self.config = made.config
         directory = made.config.parent
         self.state_dir = directory / "state"
         self.home = directory / "home"

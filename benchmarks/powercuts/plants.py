@@ -15,6 +15,7 @@ from benchmarks.powercuts.stored import PACKAGES, slot_of
 
 STRAY: Final = "stray.bin"
 STRAY_BYTES: Final = 4096
+GONE: Final = ".gone"
 
 
 class Plant(NamedTuple):
@@ -23,9 +24,6 @@ class Plant(NamedTuple):
     act: Callable[[PowerDevice, Releases], None]
     told: str
     """Part of the violation."""
-
-    starts: bool = True
-    """Whether the device is started again."""
 
 
 def unverified(device: PowerDevice, _releases: Releases) -> None:
@@ -51,8 +49,9 @@ def answers(_device: PowerDevice, releases: Releases) -> None:
         releases.answers[key] = releases.answers[key] + 1
 
 
-def dead(_device: PowerDevice, _releases: Releases) -> None:
-    """Do nothing: the device is not started again."""
+def dead(device: PowerDevice, _releases: Releases) -> None:
+    """Take the settings away, without which no agent starts."""
+    device.config.rename(device.config.with_suffix(GONE))
 
 
 def _best(device: PowerDevice) -> Path:
@@ -65,5 +64,5 @@ PLANTS: Final[dict[str, Plant]] = {
     "incomplete": Plant(incomplete, "is missing"),
     "leak": Plant(leak, f"left over: {STRAY}"),
     "answers": Plant(answers, "unverified: 200"),
-    "dead": Plant(dead, "did not serve", starts=False),
+    "dead": Plant(dead, "did not serve"),
 }

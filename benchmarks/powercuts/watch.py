@@ -38,13 +38,23 @@ class Watch(threading.Thread):
         self._stopping = threading.Event()
         self._answered = threading.Condition()
         self.counts: Counter[str] = Counter()
-        self.faults: list[str] = []
+        self._faults: list[str] = []
         self._last: tuple[float, str] = (float("-inf"), "")
 
     def stop(self) -> None:
         """Stop asking."""
         self._stopping.set()
         self.join(2 * ANSWER_S)
+
+    @property
+    def has_faults(self) -> bool:
+        """Whether there are answers that were not right."""
+        return bool(self._faults)
+
+    def taken_faults(self) -> list[str]:
+        """Return the answers that were not right, and forget them."""
+        faults, self._faults = self._faults, []
+        return faults
 
     def answer_since(self, since_s: float, within_s: float) -> tuple[float, str] | None:
         """Wait for a right answer that comes after some time.
@@ -76,6 +86,6 @@ class Watch(threading.Thread):
                     self._last = (time.monotonic(), said)
                     self._answered.notify_all()
             elif kind != "refused":
-                self.faults.append(f"{kind}: {said[:SHOWN]}")
+                self._faults.append(f"{kind}: {said[:SHOWN]}")
         with contextlib.suppress(OSError):
             client.close()
