@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import statistics
+import sys
 import threading
 from collections import Counter
 from dataclasses import dataclass, field
+from typing import Final
 
 from agent.install.states import State
 from benchmarks.harness import Row
+
+TOLD_EVERY: Final = 50
 
 
 @dataclass
@@ -38,6 +42,8 @@ class Tally:
         with self._lock:
             self.ways[way] += 1
             self.states[state] += 1
+            if self.kills % TOLD_EVERY == 0:
+                _say(f"{self.kills} power cuts, {len(self.violations)} violations")
 
     def serves(self, which: str, after_s: float | None) -> None:
         """Count a device that serves again.
@@ -57,9 +63,11 @@ class Tally:
             self.rests += 1
 
     def violate(self, *faults: str) -> None:
-        """Note what must not be."""
+        """Note what must not be, and tell it at once."""
         with self._lock:
             self.violations += faults
+        for fault in faults:
+            _say(f"VIOLATION {fault}")
 
     @property
     def kills(self) -> int:
@@ -97,6 +105,10 @@ class Tally:
             Row(name=f"moment: {way}", value=count, unit="cuts")
             for way, count in sorted(self.ways.items())
         ]
+
+
+def _say(line: str) -> None:
+    print(line, file=sys.stderr, flush=True)
 
 
 def _times(times_s: list[float]) -> list[Row]:
