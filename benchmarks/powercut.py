@@ -10,8 +10,8 @@ calls that change files. The seed chooses how; the moment that this is in an ins
 machine's.
 
 What must hold, and what is counted as a violation if it does not:
-- A device that was started serves within a minute, and first what the link named when its power
-  went, or what was ordered.
+- A device that was started serves within a minute, and first what the link or the record named
+  when its power went, or what was ordered since.
 - Each answer, and there is one about ten times a second, is the golden answer of a signed release
   and variant.
 - Whenever the power goes, all whole packages are byte by byte as signed, the link names one of

@@ -3,8 +3,8 @@
 Rules:
 - A life of a device goes from a start to a power cut. The seed chooses how each goes; the moment
   that this is in an install is the machine's.
-- Each life that is not cut while it starts must serve within a time. What serves is the release
-  that the link named when the power went, or the one that was ordered.
+- Each life that is not cut while it starts must serve within a time. What serves first is a release
+  that the link or the record named when the power went, or the one that was ordered since.
 - No more than three lives pass without a new order: an effect that was begun five times without
   progress rightly gives up.
 - The last life, and one after each few cuts, goes on until the order is done. Then the device must
@@ -22,6 +22,7 @@ from typing import Final, NamedTuple
 
 import httpx
 
+from agent.install.records import ModelRecord
 from agent.install.states import State
 from benchmarks.powercuts.device import CALLS, Call, ClosedError, PowerDevice
 from benchmarks.powercuts.fleet import PowerFleet
@@ -157,7 +158,7 @@ class Cutter:
         self._settle()
         calm = Calm(
             install_s=sorted(lengths_s[1:])[len(lengths_s[1:]) // 2],  # the first one enrols
-            start_s=answer[0] - device.started_s,
+            start_s=answer.came_s - device.started_s,
             state=calm_listing(device.state_dir),
             elsewhere=self._elsewhere(),
             processes=len(device.processes()),
@@ -284,11 +285,11 @@ class Cutter:
             if waited_s > self._within_s:
                 self._violate(f"did not serve {waited_s:.0f} s after its start")
                 return False
-        at_s, release = answer
+        release = answer.release
         if release not in self._may_serve | {self._ordered}:
             self._violate(f"serves {release}, not one of {sorted(self._may_serve)}")
         which = "new" if release == self._ordered else "old"
-        self._tally.serves(which, at_s - started_s if plan.call is None else None)
+        self._tally.serves(which, answer.came_s - started_s if plan.call is None else None)
         return True
 
     def _order(self, release: str = "") -> None:
@@ -311,9 +312,13 @@ class Cutter:
         """Look at what lies on a device without power."""
         state_dir, releases = self._device.state_dir, self._fleet.releases
         self._violate(*faults_when_cut(state_dir, releases))
-        slot = slot_of(state_dir)
-        found = releases.of(slot) if slot is not None else None
-        self._may_serve = set() if found is None else {found[0]}
+        try:
+            record = record_of(state_dir)
+        except FleetError:  # told above
+            record = ModelRecord()
+        target = record.target.digest if record.target is not None else None
+        found = [releases.of(str(d)) for d in (slot_of(state_dir), target, record.previous)]
+        self._may_serve = {each[0] for each in found if each is not None}
 
     def _settle(self) -> None:
         """Wait until what was ordered is done.
@@ -342,7 +347,7 @@ class Cutter:
         self._order()
         self._settle()
         answer = self._watch.answer_since(time.monotonic(), self._within_s)
-        if answer is None or answer[1] != self._ordered:
+        if answer is None or answer.release != self._ordered:
             self._violate(f"answers with {answer} after {self._ordered} was installed")
         end_s = time.monotonic() + REST_S
         while (faults := self._unlike(calm)) and time.monotonic() < end_s:

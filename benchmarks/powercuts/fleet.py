@@ -19,7 +19,7 @@ import httpx
 from benchmarks.powercuts.device import PowerDevice
 from benchmarks.powercuts.releases import RUNTIMES, Releases
 from controller.app.home import CONFIG_FILE, read_home
-from examples.digits.box import Box, until
+from examples.digits.box import Box, BoxError, until
 from packager.package.keys import load_key
 
 PROFILE: Final = """\
@@ -54,6 +54,7 @@ class PowerFleet:
         self.box = Box(root / "box")
         self.releases = Releases()
         self._count = releases
+        self._connected: httpx.Client | None = None
         self._rollouts: dict[str, str] = {}
         self._lock = threading.Lock()
 
@@ -77,7 +78,7 @@ class PowerFleet:
         box.start("controller")
         box.until_connected()
         where = read_home(box.home)
-        self._api = httpx.Client(
+        self._connected = httpx.Client(
             base_url=where.api_url,
             headers={"Authorization": f"Bearer {where.token_file.read_text().strip()}"},
             trust_env=False,
@@ -98,6 +99,12 @@ class PowerFleet:
         )
         return [self._add(name, profile, token) for name in names]
 
+    @property
+    def _api(self) -> httpx.Client:
+        if self._connected is None:
+            raise BoxError("the fleet was not started")
+        return self._connected
+
     def _add(self, name: str, profile: Path, token: str) -> PowerDevice:
         made = self.box.add_device(name, profile, token, {"powercut": name})
         config = made.config.read_text()
@@ -106,7 +113,8 @@ class PowerFleet:
 
     def stop(self) -> list[str]:
         """End broker and controller; return what had to be killed."""
-        self._api.close()
+        if self._connected is not None:
+            self._connected.close()
         return self.box.stop()
 
     def until_online(self, device: str) -> None:

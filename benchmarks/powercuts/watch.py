@@ -13,6 +13,7 @@ import http.client
 import threading
 import time
 from collections import Counter
+from typing import NamedTuple
 
 from benchmarks.powercuts.releases import Releases
 from tests.field.clients import judged
@@ -20,6 +21,16 @@ from tests.field.clients import judged
 ANSWER_S = 30.0
 REST_S = 0.08
 SHOWN = 200
+
+
+class Answer(NamedTuple):
+    """A right answer."""
+
+    asked_s: float
+    """When the request began, on the monotonic clock: what came late from before is not of now."""
+
+    came_s: float
+    release: str
 
 
 class Watch(threading.Thread):
@@ -39,7 +50,7 @@ class Watch(threading.Thread):
         self._answered = threading.Condition()
         self.counts: Counter[str] = Counter()
         self._faults: list[str] = []
-        self._last: tuple[float, str] = (float("-inf"), "")
+        self._last = Answer(float("-inf"), float("-inf"), "")
 
     def stop(self) -> None:
         """Stop asking."""
@@ -56,24 +67,25 @@ class Watch(threading.Thread):
         faults, self._faults = self._faults, []
         return faults
 
-    def answer_since(self, since_s: float, within_s: float) -> tuple[float, str] | None:
-        """Wait for a right answer that comes after some time.
+    def answer_since(self, since_s: float, within_s: float) -> Answer | None:
+        """Wait for a right answer to a request that began after some time.
 
         Args:
             since_s: On the monotonic clock.
             within_s: How long to wait.
 
         Returns:
-            When it came, and from which release; None if there was none in time.
+            The answer; None if there was none in time.
         """
         with self._answered:
-            self._answered.wait_for(lambda: self._last[0] > since_s, within_s)
-            return self._last if self._last[0] > since_s else None
+            self._answered.wait_for(lambda: self._last.asked_s > since_s, within_s)
+            return self._last if self._last.asked_s > since_s else None
 
     def run(self) -> None:
         """Ask until told to stop."""
         client = http.client.HTTPConnection("127.0.0.1", self._port, timeout=ANSWER_S)
         while not self._stopping.wait(REST_S):
+            asked_s = time.monotonic()
             try:
                 kind, said = judged(client, self._releases.answers)
             except (OSError, http.client.HTTPException):
@@ -83,7 +95,7 @@ class Watch(threading.Thread):
             self.counts[kind] += 1
             if kind == "right":
                 with self._answered:
-                    self._last = (time.monotonic(), said)
+                    self._last = Answer(asked_s, time.monotonic(), said)
                     self._answered.notify_all()
             elif kind != "refused":
                 self._faults.append(f"{kind}: {said[:SHOWN]}")
