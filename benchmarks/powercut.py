@@ -35,15 +35,15 @@ import sys
 import tempfile
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Final
 
 from benchmarks.harness import Row, main
 from benchmarks.powercuts.plants import PLANTS
 from benchmarks.powercuts.run import PowerCuts
 from benchmarks.powercuts.tally import Tally
 
-KILLS: Final = 1000
-QUICK_KILLS: Final = 20
+KILLS, QUICK_KILLS = 1000, 8
+DEVICES, QUICK_DEVICES = 4, 2
+"""How many devices lose their power side by side."""
 
 
 def command(argv: Sequence[str]) -> int:
@@ -58,7 +58,7 @@ def command(argv: Sequence[str]) -> int:
     parser = argparse.ArgumentParser(add_help=False)
     parser.add_argument("--kills", type=int)
     parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--devices", type=int, default=4)
+    parser.add_argument("--devices", type=int)
     parser.add_argument("--rest-every", type=int, default=10)
     parser.add_argument("--within", type=float, default=60.0)
     parser.add_argument("--keep", type=Path, help="work in this new folder and leave it")
@@ -68,9 +68,10 @@ def command(argv: Sequence[str]) -> int:
 
     def measure(quick: bool) -> list[Row]:
         kills = known.kills or (QUICK_KILLS if quick else KILLS)
+        devices = known.devices or (QUICK_DEVICES if quick else DEVICES)
         with (
             _folder(known.keep) as root,
-            PowerCuts(root, seed=known.seed, devices=known.devices) as cuts,
+            PowerCuts(root, seed=known.seed, devices=devices) as cuts,
         ):
             cuts.cut(
                 tally, kills=kills, rest_every=known.rest_every, within_s=known.within,
@@ -94,6 +95,12 @@ def _folder(keep: Path | None) -> Iterator[Path]:
         yield Path(root)
 
 
+def _end(*_: object) -> None:
+    """End in good order, so that no process of ours is left; a second signal must not stop that."""
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    sys.exit(1)
+
+
 if __name__ == "__main__":
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # so that no process of ours is left
+    signal.signal(signal.SIGTERM, _end)
     sys.exit(command(sys.argv[1:]))

@@ -372,5 +372,5 @@ class Cutter:
         return frozenset(f"{place.name}/{name}" for place in places for name in listing(place))
 
     def _violate(self, *faults: str) -> None:
-        if faults:
+        if faults and not self._device.is_closed:
             self._tally.violate(*(f"{self._device.name}: {fault}" for fault in faults))

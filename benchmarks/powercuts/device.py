@@ -80,7 +80,8 @@ class PowerDevice:
         self.started_s = 0.0
         """When it was started last, on the monotonic clock."""
 
-        self._is_closed = False
+        self.is_closed = False
+        """Whether the run has ended; what its device does then is no fault of it."""
 
     def start(self, cut_at: Call | None = None) -> None:
         """Start the agent.
@@ -91,7 +92,7 @@ class PowerDevice:
         Raises:
             ClosedError: The run has ended.
         """
-        if self._is_closed:
+        if self.is_closed:
             raise ClosedError(f"{self.name}: the run has ended")
         command = self._command
         if cut_at is not None:
@@ -155,7 +156,7 @@ class PowerDevice:
 
     def close(self) -> list[str]:
         """Let the device never start again; return what was left of it."""
-        self._is_closed = True
+        self.is_closed = True
         return self.stop()
 
     def processes(self) -> list[psutil.Process]:

@@ -32,7 +32,7 @@ runtimes = {runtimes}
 API_S: Final = 60.0
 ONLINE_S: Final = 120.0
 CONFIRM_S: Final = 0.5
-TICK_S: Final = 0.1
+TICK_S: Final = 0.25
 """How often the controller looks at rollouts: the wait before an install is not what is tried."""
 
 NO_DELTAS: Final = "[deltas]\nenabled = false\n"
