@@ -218,8 +218,7 @@ class Cutter:
         way = rng.choices(list(self._ways), list(self._ways.values()))[0]
         if way is Way.CALL:
             names = rng.choice(list(CALLS))
-            # As many of the first calls as of the later ones: a start makes only some.
-            return Plan(way, Call(names, int(CALLS[names] ** rng.random())), orders=True)
+            return Plan(way, Call(names, rng.randint(1, CALLS[names])), orders=True)
         return Plan(
             way,
             orders=way in {Way.INSTALL, Way.STATE},

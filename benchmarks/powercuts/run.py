@@ -36,7 +36,7 @@ class PowerCuts:
     def __init__(self, root: Path, *, seed: int, devices: int, releases: int = RELEASES) -> None:
         self._seed = seed
         self._names = [f"power-{number}" for number in range(devices)]
-        self._devices: list[PowerDevice] = []
+        self.devices: list[PowerDevice] = []
         self._watches: list[Watch] = []
         self._cutters: list[Cutter] = []
         self._calm: list[Calm] = []
@@ -54,8 +54,8 @@ class PowerCuts:
         self.stop()
 
     def _start(self) -> None:
-        self._devices = self.fleet.start(self._names)
-        self._cutters = [self._cutter(device) for device in self._devices]
+        self.devices = self.fleet.start(self._names)
+        self._cutters = [self._cutter(device) for device in self.devices]
         _at_once([self._tour(cutter) for cutter in self._cutters])
         if len(self._calm) != len(self._cutters):
             raise TimeoutError("a device does not do as it should, even without a power cut")
@@ -97,7 +97,7 @@ class PowerCuts:
         """End everything; return what was left and had to be killed."""
         for watch in self._watches:
             watch.stop()
-        left = [line for device in self._devices for line in device.close()]
+        left = [line for device in self.devices for line in device.close()]
         return left + self.fleet.stop()
 
     def _cutter(self, device: PowerDevice) -> Cutter:

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import shutil
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
+from benchmarks.powercuts.device import Call
 from benchmarks.powercuts.plants import GONE, PLANTS
 from benchmarks.powercuts.run import PowerCuts
 from benchmarks.powercuts.tally import Tally
+from tests.simulators.patience import until
 
 pytestmark = [pytest.mark.broker, pytest.mark.xdist_group("powercut"), pytest.mark.timeout(900)]
 
@@ -52,6 +55,17 @@ def test_after_a_few_cuts_a_verified_release_serves_and_nothing_is_left_over(
     assert tally.rests == 1
     assert tally.answers["right"] > 0
     assert {row.name: row.met for row in tally.rows(3)}["power cuts"]
+
+
+@pytest.mark.skipif(shutil.which("strace") is None, reason="strace is not installed")
+def test_a_power_goes_at_a_system_call_that_is_not_the_first_of_its_kind(cuts: PowerCuts) -> None:
+    [device] = cuts.devices
+    device.start(Call("write", 4))
+    try:
+        until(lambda: not device.is_running, "the end of the agent")
+        until(lambda: not device.processes(), "the end of its workers")
+    finally:
+        device.cut()
 
 
 def test_what_nobody_signed_what_lacks_a_file_and_what_is_left_over_is_told(
