@@ -18,11 +18,12 @@ import select
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
 import numpy as np
+from numpy.typing import NDArray
 
 from tests.field.releases import Releases
 from tests.simulators.rig import body_of
@@ -108,7 +109,7 @@ class Application:
     def _ask(self, client: http.client.HTTPConnection) -> None:
         begun_s = time.monotonic()
         try:
-            kind, said = judged(client, self._releases)
+            kind, said = judged(client, self._releases.answers)
             self._tally.count(kind, f"{self._device}: {said}" if kind in BAD_ANSWERS else "")
         except (OSError, http.client.HTTPException) as exc:
             client.close()
@@ -120,12 +121,14 @@ class Application:
                 self._tally.count("lost", f"{self._device}: {exc!r} after {waited_s:.1f} s")
 
 
-def judged(client: http.client.HTTPConnection, releases: Releases) -> tuple[str, str]:
+def judged(
+    client: http.client.HTTPConnection, answers: Mapping[tuple[str, str], NDArray[np.float32]]
+) -> tuple[str, str]:
     """Ask once and judge the answer.
 
     Args:
         client: A connection to an endpoint.
-        releases: Know the right answers.
+        answers: The right answer to `INPUT` by release and variant.
 
     Returns:
         `right`, `refused`, `wrong` or `unverified`, and the release or what came.
@@ -149,7 +152,7 @@ def judged(client: http.client.HTTPConnection, releases: Releases) -> tuple[str,
         length = int(response.headers["Inference-Header-Content-Length"])
         parameters = json.loads(content[:length])["parameters"]
         release = parameters["release"]
-        right = releases.answers[release, parameters["variant"]]
+        right = answers[release, parameters["variant"]]
         numbers = np.frombuffer(content[length:], "<f4")
     except (KeyError, TypeError, ValueError):
         return "unverified", said

@@ -253,7 +253,7 @@ class Field:
             client = http.client.HTTPConnection("127.0.0.1", device.port, timeout=ANSWER_S)
             with contextlib.closing(client):
                 try:
-                    answer = judged(client, self.releases)
+                    answer = judged(client, self.releases.answers)
                 except (OSError, http.client.HTTPException) as exc:
                     answer = ("lost", repr(exc))
             if answer != ("right", self.operator.newest):
