@@ -120,12 +120,12 @@ def test_what_a_calm_device_has_not_is_left_over(
 def test_what_a_calm_device_has_and_this_one_lacks_is_missing(
     device: Path, releases: Releases
 ) -> None:
-    (device / "learnt.json").write_bytes(b"{}")
+    (device / "tls.pem").write_bytes(b"{}")
     calm = calm_listing(device)
-    (device / "learnt.json").unlink()
+    (device / "tls.pem").unlink()
     shutil.rmtree(device / "packages" / str(record_of(device).previous))
     faults = faults_at_rest(device, calm, releases)
-    assert "missing: learnt.json" in faults
+    assert "missing: tls.pem" in faults
     assert f"missing: packages/{record_of(device).previous}/{BEST_FILE}" in faults
 
 
@@ -137,3 +137,13 @@ def test_a_file_that_has_grown_far_beyond_a_calm_devices_is_told(
         file.write(bytes(8192))
     [fault] = faults_at_rest(device, calm, releases)
     assert fault == f"floor.json has {calm['floor.json'] + 8192} bytes, not {calm['floor.json']}"
+
+
+@pytest.mark.parametrize("there", [True, False])
+def test_what_comes_with_time_may_be_there_or_not(
+    device: Path, releases: Releases, there: bool
+) -> None:
+    calm = calm_listing(device) | ({} if there else {"scrub.json": 100})
+    if there:
+        (device / "scrub.json").write_bytes(bytes(100))
+    assert faults_at_rest(device, calm, releases) == []
