@@ -11,6 +11,7 @@ import os
 import socket
 
 from agent.errors import ConfigError
+from agent.serve.settings import ServingSettings
 from wire.clock import Clock
 
 READY = "READY=1"
@@ -61,7 +62,9 @@ class Watchdog:
 
 
 def check_start_timeout(start_timeout_s: float) -> None:
-    """Refuse a wait for a worker during which systemd would take the agent for hung.
+    """Refuse a longer wait for a worker than usual, during which systemd would end the agent.
+
+    The usual wait is never refused: an agent whose unit has a shorter watchdog starts as it did.
 
     Args:
         start_timeout_s: How long the agent may wait for one.
@@ -70,7 +73,8 @@ def check_start_timeout(start_timeout_s: float) -> None:
         ConfigError: systemd waits less long.
     """
     half_s = watchdog_interval_s()
-    if half_s is not None and start_timeout_s >= 2 * half_s:
+    is_longer = start_timeout_s > ServingSettings().start_timeout_s
+    if is_longer and half_s is not None and start_timeout_s >= 2 * half_s:
         raise ConfigError(
             f"serving: start_timeout_s is {start_timeout_s:g}, and systemd takes the agent for "
             f"hung after {2 * half_s:g} s",

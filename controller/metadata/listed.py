@@ -55,13 +55,23 @@ class ListedTrust:
             return self.director.unseal(data, payload_type)
         payload = read_unverified(data, payload_type=payload_type).payload
         index = index_from_bytes(payload)
-        path = target_path(index.name, index.version)
-        listing = self.authored.role_of(path)
-        known = None if listing is None else self.authored.lists[listing].signed.targets.get(path)
-        if known is None or known.hashes.get("sha256") != index.digest:
+        if not self.lists(index.name, index.version, index.digest):
             raise SignatureError(
                 f"no trusted list has this package as {index.name}:{index.version}",
                 remedy="publish it with a key that may list it: fleet release publish "
                 "PACKAGE --key release.key",
             )
         return payload
+
+    def lists(self, name: str, version: str, sha256: str) -> bool:
+        """Tell whether the list that a release belongs into has it.
+
+        Args:
+            name: Name of the package.
+            version: Its version.
+            sha256: Its digest.
+        """
+        path = target_path(name, version)
+        listing = self.authored.role_of(path)
+        known = None if listing is None else self.authored.lists[listing].signed.targets.get(path)
+        return known is not None and known.hashes.get("sha256") == sha256

@@ -121,6 +121,10 @@ class FleetMetadata:
         """How long a desired state counts."""
         return self._lives.desired_s
 
+    def lists(self, name: str, version: str, sha256: str) -> bool:
+        """Tell whether the list that a release belongs into has it; see `ListedTrust.lists`."""
+        return self.listed.lists(name, version, sha256)
+
     def unseal(self, data: bytes, *, role: RoleName, payload_type: str) -> bytes:
         """Verify an envelope as a device does: a package by its list, the rest by the director.
 

@@ -9,7 +9,7 @@ Rules:
 from __future__ import annotations
 
 import shlex
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from itertools import pairwise
 
 from controller.domain.rollout_policy import Limits, StageSpec, counted, stage_size
@@ -50,6 +50,7 @@ class Rollouts:
         preflight: Knows which devices cannot take a release.
         transfers: The transfers that run.
         clock: Wall time.
+        is_listed: Tells whether devices take a release, by its name, version and digest.
     """
 
     def __init__(
@@ -59,7 +60,10 @@ class Rollouts:
         preflight: Preflight,
         transfers: Transfers,
         clock: Clock,
+        *,
+        is_listed: Callable[[str, str, str], bool] = lambda *_: True,
     ) -> None:
+        self._is_listed = is_listed
         self._database = database
         self._director = director
         self._preflight = preflight
@@ -79,7 +83,8 @@ class Rollouts:
             InvalidRequestError: Stages that make no sense, or a selector that no device matches.
             SelectorError: The selector cannot be read.
             UnknownReleaseError: No such release.
-            ConflictError: The release was revoked, or a device takes part in another rollout.
+            ConflictError: The release was revoked or is on no list, or a device takes part in
+                another rollout.
             UnfitError: Devices cannot take the release, and the operator has not said what becomes
                 of them; or they are to be left out, and none is left.
         """
@@ -89,6 +94,11 @@ class Rollouts:
         with self._database.transaction() as transaction:
             release = releases.get_published(transaction, request.release)
             model = release.name
+            if not self._is_listed(model, release.version, release.digest):
+                raise ConflictError(
+                    f"no trusted list has {model}:{release.version}: devices would not take it",
+                    remedy="publish it again with a key that may list it, or roll out another",
+                )
             devices = deployments.newcomers(transaction, "", model, selector, limit=MAX_DEVICES)
             follow_ups.refuse_busy(deployments.busy(transaction, model, selector))
             if not devices:

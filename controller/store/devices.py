@@ -270,11 +270,11 @@ def count_trust_files(session: Session) -> dict[bool | None, int]:
         By `DeviceRow.trust_file`; None for those that have not said it.
     """
     statement = (
-        select(DeviceRow.trust_file, func.count())
+        select(DeviceRow.trust_file, func.count().label("devices"))
         .where(DeviceRow.state != DeviceState.DECOMMISSIONED)
         .group_by(DeviceRow.trust_file)
     )
-    return dict(session.execute(statement).tuples().all())
+    return {row.trust_file: row.devices for row in session.execute(statement)}
 
 
 def count_silent(session: Session, *, since_s: float) -> int:

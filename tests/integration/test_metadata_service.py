@@ -99,6 +99,17 @@ def test_a_package_that_is_not_listed_is_refused(fleet: Trusting) -> None:
     assert fleet.api.post("/v1/releases", json=body).status_code == 422
 
 
+def test_a_release_that_was_taken_off_its_list_is_not_rolled_out(fleet: Trusting) -> None:
+    release = listed(fleet)
+    fleet.enrol("cam-1")
+    fleet.repository.unlist("digits", "1.0.0")
+    fleet.submit().raise_for_status()
+    body = {"release": release, "selector": "id=cam-1", "stages": [{"count": 1}]}
+    refused = fleet.api.post("/v1/rollouts", json=body)
+    assert refused.status_code == 409, refused.text
+    assert "no trusted list has digits:1.0.0" in refused.json()["message"]
+
+
 def test_a_device_gets_what_it_lacks_before_its_desired_state(fleet: Trusting) -> None:
     release = listed(fleet)
     fleet.enrol("cam-1")
