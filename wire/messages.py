@@ -184,6 +184,9 @@ class MetadataVersions(msgspec.Struct, frozen=True, kw_only=True):
     lacks_desired: bool = False
     """Whether the desired state that it follows has expired before it was done."""
 
+    fleet: str | msgspec.UnsetType = msgspec.UNSET
+    """The name of the fleet in the root that the device came with; two roots have two names."""
+
     lacks_files: bool | msgspec.UnsetType = msgspec.UNSET
     """True where files of it may be damaged or lost: the device needs all of them once more."""
 

@@ -128,6 +128,7 @@ class MetadataTrust:
         late = self._order.not_by(self.director) or self.not_timely(self._order.expires_at_s, None)
         return msgspec.structs.replace(
             known,
+            fleet=self._fleet,
             models=self._models,
             lacks_desired=late is not None,
             lacks_files=True if trusted is None or self._lacks else msgspec.UNSET,

@@ -163,10 +163,10 @@ def key_init(
         ),
     ] = False,
 ) -> None:
-    """Make the first trusted metadata of a fleet that an earlier version made without it.
+    """Make the first trusted metadata of a fleet that has none, or with --anew another.
 
-    `fleet init` does this for a new fleet. Start the controller again afterwards, publish each
-    release again, and give root.json to the devices (docs/trust.md).
+    `fleet init` does this for a new fleet; an earlier version did not. Start the controller again
+    afterwards, publish each release again, and give root.json to the devices (docs/trust.md).
 
     Examples:
         fleet key init my-fleet
@@ -181,6 +181,7 @@ def key_init(
     if anew and offline_keys is not None:
         root, aside = begin_anew(directory, offline_keys)
         remark(f"what was believed until now lies in {aside}")
+        remark(f"the new keys lie in {offline_keys}: take them away from here (docs/security.md)")
     else:
         root = add_metadata(directory, offline_keys)
     write(f"made {root}, which devices get as `trust` in agent.toml")

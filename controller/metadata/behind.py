@@ -1,4 +1,4 @@
-"""Tells from what a device trusts that the controller was restored from an old backup.
+"""Tells from what a device trusts that the controller was restored, or has another root.
 
 Rules:
 - It is the word of one device, which may lie: it is told, with the device's name, and changes
@@ -11,18 +11,22 @@ from __future__ import annotations
 from collections.abc import Collection
 from typing import Final, NamedTuple
 
+import msgspec
+
 from controller.metadata.documents import AHEAD_S, Authored
 from wire.messages import MetadataVersions
 from wire.trust.roles import ROOT, TARGETS, is_role
 
 UNKNOWN: Final = "unknown"
+ANOTHER: Final = "another"
 
 
 class Behind(NamedTuple):
     """One thing that the controller lacks."""
 
     role: str
-    """The role of it; `UNKNOWN` for a list that this controller does not know."""
+    """The role of it; `UNKNOWN` for a list that this controller does not know, `ANOTHER` for all of
+    it."""
 
     text: str
 
@@ -41,6 +45,13 @@ def behind(
     Returns:
         Each once, with what to do.
     """
+    if versions.fleet not in {msgspec.UNSET, authored.fleet}:
+        text = (
+            "it has another root than this controller, of another fleet or of before this one "
+            "began anew, and follows no metadata from here: copy root.json to it, and start its "
+            "agent again"
+        )
+        return [Behind(ANOTHER, text)]
     found: list[Behind] = []
     newest = authored.root.signed.version
     if versions.root > newest:

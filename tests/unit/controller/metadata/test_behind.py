@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import msgspec
 import pytest
 
-from controller.metadata.behind import UNKNOWN, behind
+from controller.metadata.behind import ANOTHER, UNKNOWN, behind
 from controller.metadata.documents import AHEAD_S
 from tests.simulators.repository import Repository
 from wire.messages import MetadataVersions
@@ -65,3 +66,13 @@ def test_made_up_lists_are_told_once_and_never_in_the_words_of_the_device(
     made_up = {f"list-{number}": 1 for number in range(1000)}
     assert list(found(fleet, MetadataVersions(root=1, roles=made_up))) == [UNKNOWN]
     assert not found(fleet, MetadataVersions(root=1, roles={"x\n" * 1000: 1, "../x": 1}))
+
+
+def test_a_device_with_another_root_is_no_sign_of_a_restored_controller(fleet: Repository) -> None:
+    newer = trusted(fleet, **{ROOT: 3, TARGETS: 1, RELEASES: 1})
+    own = msgspec.structs.replace(newer, fleet=fleet.authored.fleet)
+    assert set(found(fleet, own)) == {ROOT, TARGETS, RELEASES}
+    other = msgspec.structs.replace(newer, fleet="0" * 32)
+    told = found(fleet, other)
+    assert list(told) == [ANOTHER]
+    assert "copy root.json to it" in told[ANOTHER]
