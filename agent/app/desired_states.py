@@ -33,7 +33,7 @@ from wire.codec import sha256_hex
 from wire.desired import DesiredModels, ModelState
 from wire.errors import FleetError, SignatureError
 from wire.policy import PolicySpec, changes
-from wire.trust.root import Trust
+from wire.trust.root import Role, Trust
 
 T = TypeVar("T")
 
@@ -84,6 +84,12 @@ class DesiredStates:
         self._clock = clock
         self._doubted = ("", 0.0)
         """The last desired state that nobody known here had signed, and since when."""
+
+        self._unread = b""
+        """The stored desired state, while it cannot be used because of who signed it."""
+
+        self._unread_by: Role | None = None
+        """Who could sign desired states when that was found."""
 
         self._lock = threading.Lock()
 
@@ -158,11 +164,14 @@ class DesiredStates:
             # An update may have changed the keys; the package that serves is checked by itself.
             if isinstance(self._trust, MetadataTrust):
                 self._trust.doubt(record.desired)
+                self._unread, self._unread_by = record.desired, self._trust.director
             reason = f"cannot use the stored desired state: {exc.message}"
             self._recorder.event("refused", reason, {"code": exc.code})
         named = desired.models if desired is not None else ()
         for name in sorted({*record.models, *self._slots.serving(), *(m.name for m in named)}):
             model = self._models.ensure(name)
+            if isinstance(self._trust, MetadataTrust):
+                self._trust.want(name)
             model.adaptation.pinned = model.store.state.pinned
             if desired is not None and (state := desired.model(name)) is not None:
                 self._adopt(state, desired.revision, _nobody)
@@ -172,6 +181,33 @@ class DesiredStates:
         if desired is not None and desired.revision == record.revision:
             self._pass_on(desired)
         return {model.name: model.adaptation.active() for model in self._models}
+
+    def read_again(self) -> None:
+        """Follow the stored desired state after all, once it is known who signed it.
+
+        So it is after another root came with the device: the policies are in it.
+        """
+        if not self._unread or not isinstance(self._trust, MetadataTrust):
+            return
+        director = self._trust.director
+        if director == self._unread_by:
+            return
+        self._unread_by = director
+        with self._lock:
+            envelope, record = self._unread, self._store.state
+            if record.desired != envelope:  # a newer one has come
+                self._unread = b""
+                return
+            try:
+                desired = self.read(envelope)
+            except FleetError:
+                return
+            self._unread = b""
+            self._follow(desired, envelope)
+            for state in desired.models:
+                self._adopt(state, desired.revision, self._told)
+            if desired.revision == record.revision:
+                self._pass_on(desired)
 
     def _check_time(self, desired: DesiredModels) -> None:
         """Take nothing that has expired, or that is newer than the metadata of this device.

@@ -128,6 +128,7 @@ class Messages:
         self._tell_revision(hello, now_s)
         if self._trust is not None:
             self._trust.tick()
+            self._desired_states.read_again()
         self._ask_for_metadata(hello, now_s)
         now = serving(hello)
         if now != self._seen:

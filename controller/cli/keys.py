@@ -330,6 +330,7 @@ def key_undelegate(
         before = needed(api, root_of(context, signing))
         after = undelegated(before, model, SystemClock().now_s())
         _tell(finish(api, before, after, signers, draft))
+    remark(f"devices that serve {model} go on: fleet model remove {model} takes it from them")
 
 
 def key_sign(

@@ -69,7 +69,7 @@ def behind(
         text = (
             f"it trusts the list {unknown}, which this controller does not know: was the "
             "controller restored? The device believes no snapshot without it; other keys of the "
-            "snapshot end that: fleet key rotate snapshot --at-once"
+            "snapshot end that: fleet key rotate snapshot --to NEW --at-once"
         )
         found.append(Behind(UNKNOWN, text))
     trusted = {**versions.roles, TARGETS: versions.targets}

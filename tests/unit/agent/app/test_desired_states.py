@@ -18,6 +18,7 @@ from agent.install.store import COPY_FILE, FLOOR_FILE, STATE_FILE
 from agent.install.thread import Installs
 from agent.install.workflow import REPAIR_MAX_S
 from agent.log import Log
+from agent.trust.keeper import MetadataTrust
 from telemetry.device.recorder import Recorder
 from tests.simulators.device import SimulatedDevice, SimulatedModel
 from tests.simulators.packages import (
@@ -29,11 +30,14 @@ from tests.simulators.packages import (
     two_variants,
     variant,
 )
+from tests.simulators.repository import Repository
 from wire.codec import sha256_hex, to_json
 from wire.desired import DesiredModels, ModelState
 from wire.messages import DESIRED_PAYLOAD_TYPE, MAX_REVISION, Refusal
 from wire.policy import Objective, PolicySpec
 from wire.trust.envelope import seal
+from wire.trust.roles import DIRECTOR
+from wire.trust.root import Trust
 
 OLD = two_variants("1.0.0", best="old best", small="old small")
 NEW = two_variants("2.0.0", best="new best", small="new small")
@@ -57,6 +61,7 @@ class Rig:
         root: Path,
         own_policy: PolicySpec | None = None,
         device: SimulatedDevice | None = None,
+        trust: Trust = TRUST,
     ) -> None:
         self.device = device or serving_device(root / "device")
         self.recorder = Recorder(self.device.clock)
@@ -68,7 +73,7 @@ class Rig:
             AgentConfig(
                 device="dev-1", state_dir=root, profile=root, trust=root, policy=own_policy
             ),
-            TRUST,
+            trust,
             boot_id=BOOT,
             store=self.device.files,
             slots=self.device.slots,
@@ -589,3 +594,33 @@ def test_a_pin_of_one_model_is_none_of_the_other_after_a_restart(two: Rig, tmp_p
     rig.device.adaptation.withdraw()
     assert rig.states.restore()["digits"] == (OLD.digest, "small")
     assert {m.name: m.adaptation.pinned for m in rig.models} == {"digits": "small", "speech": None}
+
+
+def test_a_stored_order_counts_again_once_it_is_known_who_signed_it(tmp_path: Path) -> None:
+    device = serving_device(tmp_path / "device")
+    fleet = Repository(now_s=device.clock.now_s())
+    root = fleet.write_root(tmp_path / "root.json")
+
+    def start() -> tuple[Rig, MetadataTrust]:
+        recorder = Recorder(device.clock)
+        trust = MetadataTrust(root, "f", tmp_path / "trust", recorder, device.clock)
+        return Rig(tmp_path, device=device, trust=trust), trust
+
+    rig, trust = start()
+    assert trust.receive(fleet.files(), now=True)
+    rig.states.receive(desired(2, NEW, policy=ADAPTIVE, key=fleet.director)[1])
+    assert device.adaptation.policy == ADAPTIVE
+
+    # The root is replaced by another one, of a fleet that began anew with the same director.
+    other = Repository(now_s=device.clock.now_s(), director=fleet.seeds[DIRECTOR][0])
+    other.write_root(root)
+    device.reboot()
+    rig, trust = start()
+    rig.states.restore()
+    rig.states.read_again()
+    assert device.adaptation.policy != ADAPTIVE
+    assert trust.receive(other.files(), now=True)
+    assert trust.versions.roles, "its lists of the models that are here are known"
+    rig.states.read_again()
+    assert device.adaptation.policy == ADAPTIVE
+    assert rig.newer() == {"digits": 2}
