@@ -63,6 +63,9 @@ CONNACK = 0x20
 
 RECONNECT_MIN_S = 1
 RECONNECT_MAX_S = 30
+NO_SUBSCRIBERS = 0x10
+"""MQTT 5.0, 3.4.2.1: the message was accepted, but there are no subscribers."""
+
 REFUSED_CODES = frozenset({0x86, 0x87, 0x85})
 """MQTT v5 reason codes: bad user name or password, not authorized, client identifier not valid."""
 
@@ -121,6 +124,7 @@ class MqttTransport:
         self._sent_bytes = 0
         self._sent_lock = threading.Lock()
         self._denied: set[str] = set()
+        self._unheard: set[str] = set()
         self._connected = False
         self._client = client = _BoundedClient(
             CallbackAPIVersion.VERSION2, client_id=client_id, protocol=paho.MQTTv5
@@ -149,6 +153,7 @@ class MqttTransport:
                 on_connection(Connection(up=False, refused=refused, reason=str(code)))
                 return
             self._denied.clear()
+            self._unheard.clear()
             with self._lock:
                 self._connected = True
                 for topic_filter in self._filters:
@@ -172,15 +177,8 @@ class MqttTransport:
         def received(_client: paho.Client, _data: object, message: paho.MQTTMessage) -> None:
             on_message(Received(message.topic, bytes(message.payload)))
 
-        def published(
-            _client: paho.Client, _data: object, mid: int, code: ReasonCode, _props: object
-        ) -> None:
-            if code.is_failure:
-                with self._sent_lock:
-                    self._denied.update(sent.topic for sent in self._sent if sent.info.mid == mid)
-
         client = self._client
-        client.on_publish = published
+        client.on_publish = self._published
         client.on_connect = connected
         client.on_disconnect = disconnected
         client.on_connect_fail = connect_failed
@@ -196,6 +194,19 @@ class MqttTransport:
             properties=properties,
         )
         client.loop_start()
+
+    def _published(
+        self, _client: paho.Client, _data: object, mid: int, code: ReasonCode, _props: object
+    ) -> None:
+        """Note what the broker says of a message."""
+        with self._sent_lock:
+            named = {sent.topic for sent in self._sent if sent.info.mid == mid}
+            if code.is_failure:
+                self._denied |= named
+            elif code.value == NO_SUBSCRIBERS:
+                self._unheard |= named
+            else:
+                self._unheard -= named
 
     def _end_reason(self, code: ReasonCode) -> str:
         """Say why a connection ended."""
@@ -259,6 +270,10 @@ class MqttTransport:
     def is_denied(self, topic: str) -> bool:
         """Tell whether the broker refused a message to a topic; see `Transport.is_denied`."""
         return topic in self._denied
+
+    def found_nobody(self, topic: str) -> bool:
+        """Tell whether nobody had subscribed to a topic; see `Transport.found_nobody`."""
+        return topic in self._unheard
 
     def _waiting_bytes(self) -> int:
         """Return how much the broker has not acknowledged."""

@@ -67,6 +67,10 @@ class Transport(Protocol):
         """Tell whether the broker refused a message to a topic on this connection."""
         ...
 
+    def found_nobody(self, topic: str) -> bool:
+        """Tell whether nobody had subscribed to a topic when the last message to it came."""
+        ...
+
     def close(self) -> None:
         """Disconnect and stop."""
         ...

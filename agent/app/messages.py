@@ -42,6 +42,11 @@ METADATA_LAST_S: Final = 300.0
 """When the controller is greeted again because metadata is needed that has not come: each wait is
 twice the one before, until something has come."""
 
+NOBODY_FIRST_S: Final = 2.0
+NOBODY_LAST_S: Final = 60.0
+"""How long the device waits before it greets again, where no controller has heard it: each time
+twice as long."""
+
 GREET_EVERY_S: Final = 30.0
 """A policy may change the variant often; the controller need not hear of each."""
 
@@ -99,6 +104,7 @@ class Messages:
         self._asked_s = -math.inf
         self._asked_with: MetadataVersions | None = None
         self._ask_rest_s = METADATA_FIRST_S
+        self._nobody_rest_s = NOBODY_FIRST_S
         if trust is not None:
             trust.on_missing = self._lacks_metadata.set
 
@@ -130,6 +136,7 @@ class Messages:
             self._trust.tick()
             self._desired_states.read_again()
         self._ask_for_metadata(hello, now_s)
+        self._greet_who_comes(hello, now_s)
         now = serving(hello)
         if now != self._seen:
             self._seen, self._seen_s = now, now_s
@@ -162,6 +169,14 @@ class Messages:
             self._lacks_metadata.clear()
             self._asked_s, self._asked_with = now_s, has
             self._ask_rest_s = min(2 * self._ask_rest_s, METADATA_LAST_S)
+            self._greet(hello)
+
+    def _greet_who_comes(self, hello: Hello, now_s: float) -> None:
+        """Greet again while no controller hears it: one that comes later asks nobody."""
+        if not self._link.greeted_nobody():
+            self._nobody_rest_s = NOBODY_FIRST_S
+        elif now_s - self._greeted_s >= self._nobody_rest_s and self._link.is_connected():
+            self._nobody_rest_s = min(2 * self._nobody_rest_s, NOBODY_LAST_S)
             self._greet(hello)
 
     def _greet(self, hello: Hello) -> None:

@@ -182,6 +182,11 @@ class Link:
         transport = self._transport
         return transport is not None and transport.is_denied(topic)
 
+    def greeted_nobody(self) -> bool:
+        """Tell whether no controller was there when the device greeted."""
+        transport = self._transport
+        return transport is not None and transport.found_nobody(up(self._device, "hello"))
+
     def refuse(self, refusal: Refusal) -> None:
         """Publish that the device does not accept a desired state."""
         self.publish(up(self._device, "refusal"), to_json(refusal))

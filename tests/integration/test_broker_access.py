@@ -198,6 +198,27 @@ def test_a_device_knows_what_the_broker_refuses_it(local: Local) -> None:
         device.close()
 
 
+def test_a_device_knows_that_no_controller_heard_it(local: Local) -> None:
+    local.access.allow_device("cam-1", "secret-1", "cam-1")
+    address = BrokerAddress(port=local.port)
+    device = MqttTransport(address, client_id="cam-1", username="cam-1", password="secret-1")
+    up = threading.Event()
+    device.start(lambda _r: None, lambda connection: up.set() if connection.up else None)
+    hello = topics.up("cam-1", "hello")
+    try:
+        assert up.wait(PATIENCE_S)
+        assert not device.found_nobody(hello)
+        assert device.publish(hello, b"x")
+        until(lambda: device.found_nobody(hello), "the broker's word")
+        controller = Peer(local.port, CONTROLLER_USER, local.password)
+        assert controller.subscribe(hello) == 1
+        assert device.publish(hello, b"x")
+        until(lambda: not device.found_nobody(hello), "the broker's word")
+        controller.close()
+    finally:
+        device.close()
+
+
 def test_device_is_refused_foreign_topics(local: Local, peer: MakePeer) -> None:
     local.access.allow_device("cam-1", "secret-1", "cam-1")
     local.access.allow_device("cam-2", "secret-2", "cam-2")

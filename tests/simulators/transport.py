@@ -45,6 +45,7 @@ class MemoryTransport:
         self._refused = refused
         self._filters: list[str] = []
         self.denied: set[str] = set()
+        self.unheard: set[str] = set()
         """Topics to which the broker lets this client send nothing."""
 
         self.unacknowledged: set[str] = set()
@@ -73,6 +74,9 @@ class MemoryTransport:
 
     def is_denied(self, topic: str) -> bool:
         return topic in self.denied
+
+    def found_nobody(self, topic: str) -> bool:
+        return topic in self.unheard
 
     def is_waiting(self, topic: str) -> bool:
         return topic in self.unacknowledged
