@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import signal
@@ -13,6 +14,7 @@ import numpy as np
 import psutil
 import pytest
 
+from agent.errors import ControlError
 from agent.serve.benches import CRASHES_TO_BENCH
 from tests.simulators.agent_process import (
     DEVICE,
@@ -63,6 +65,31 @@ def test_it_greets_a_controller_that_lost_its_hello(device: Device, controller: 
     controller.desire(1, FIRST, boot_id=first.boot_id)
     until(lambda: controller.all("report", InstallReport), "the outcome again")
     assert controller.all("hello", Hello) == [], "it is known"
+
+
+def test_it_greets_a_controller_that_comes_after_it(
+    device: Device, anonymous_broker: RunningBroker
+) -> None:
+    earlier = Controller(anonymous_broker)
+    device.start()
+    until(lambda: earlier.all("hello", Hello), "a hello")
+    device.end(signal.SIGTERM)
+    earlier.transport.close()
+
+    device.start()
+
+    def is_connected() -> bool:
+        with contextlib.suppress(ControlError):
+            return bool(device.ask("status")["connected"])
+        return False
+
+    until(is_connected, "a connection without a controller")
+    late = Controller(anonymous_broker)
+    until(lambda: late.all("hello", Hello), "a hello for who has come late")
+    late.heard.clear()
+    late.desire(1, FIRST)
+    assert late.outcome(1).outcome == "succeeded"
+    late.transport.close()
 
 
 def test_it_enrols_and_says_hello(device: Device, controller: Controller) -> None:
