@@ -220,7 +220,8 @@ def test_a_directory_from_before_says_what_to_do(tmp_path: Path, start: Start) -
     assert re.match(r"valid until \d{4}-\d\d-\d\d.* for .*localhost", made.out)
     assert str(home / CA_FILE) in made.err
     assert 'write ca_file = "ca.pem" below [broker]' in made.err
-    assert made.err.endswith(f"then start the broker again: fleet broker run {home}\n")
+    again = f"then start the broker and the controller again: fleet broker run {home}\n"
+    assert made.err.endswith(again)
 
 
 def test_without_openssl_one_line_says_what_to_install(tmp_path: Path) -> None:
