@@ -14,7 +14,10 @@ from typing import Final
 
 ROOT: Final = Path(__file__).resolve().parents[2]
 OURS: Final = ("agent", "runtime_adapters", "telemetry", "wire")
-BROUGHT: Final = ("cffi", "msgspec", "paho-mqtt", "pycparser", "pynacl")
+BROUGHT: Final = (
+    *("cffi", "msgspec", "paho-mqtt", "pycparser", "pynacl"),
+    *("securesystemslib", "tuf", "urllib3"),
+)
 """What edgefleet without extras depends on, directly or not. One that is missing here fails."""
 
 SCRIPT: Final = """\
