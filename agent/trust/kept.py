@@ -6,7 +6,8 @@ trust/metadata/       what was believed, as the check's process keeps it
 trust/trusted.json    what that says, in short
 trust/floors.json     least versions and time that are believed; a copy beside it
 trust/accepted.json   packages that were listed when they came into service; a copy beside it
-trust/origin          the digest of the root that all of it follows
+trust/origin.json     the digest of the root that all of it follows
+trust/first.json      that root, as the device had it when the agent started
 ```
 
 Rules:

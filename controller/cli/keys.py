@@ -174,16 +174,16 @@ def key_init(
     """  # noqa: DOC501 - is the help text
     from controller.app.existing_trust import add_metadata, begin_anew
 
-    if anew and offline_keys is None:
+    if not anew:
+        root = add_metadata(directory, offline_keys)
+    elif offline_keys is None:
         raise ArgumentError(
             "--anew needs a place for the new keys", remedy="add --offline-keys DIR, a new folder"
         )
-    if anew and offline_keys is not None:
+    else:
         root, aside = begin_anew(directory, offline_keys)
         remark(f"what was believed until now lies in {aside}")
         remark(f"the new keys lie in {offline_keys}: take them away from here (docs/security.md)")
-    else:
-        root = add_metadata(directory, offline_keys)
     write(f"made {root}, which devices get as `trust` in agent.toml")
     remark("start the controller again, then publish each release again")
 

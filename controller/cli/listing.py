@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Collection
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import typer
 
@@ -47,11 +47,9 @@ def listing(
         ArgumentError: It was revoked, or no key at hand may list it.
         FleetError: The controller does not answer, or the package cannot be read.
     """
-    before = current(api)
+    before = _known(context, api, signing)
     if before is None:
         return None
-    check_root(before, root_of(context, signing))
-    check_newest(before)
     from controller.metadata.edit import with_release
     from packager.package.content import directory_content, index_of
 
@@ -120,10 +118,18 @@ def _check_own(package: Path, signers: list[KeySigner], allowed: Collection[str]
         ) from exc
 
 
-def unlisting(
-    context: typer.Context, api: ApiClient, release: str, signing: Signing
-) -> tuple[Authored, Authored, list[KeySigner]] | str | None:
-    """Return what it takes to take a release out of its list.
+class Unlisting(NamedTuple):
+    """What it takes to take a release off its list; without a change no list has it."""
+
+    change: tuple[Authored, Authored, list[KeySigner]] | None = None
+    """The metadata that holds, that without the release, and what signs."""
+
+    missing: str = ""
+    """Which keys may sign the list, if none of them is at hand."""
+
+
+def unlisting(context: typer.Context, api: ApiClient, release: str, signing: Signing) -> Unlisting:
+    """Return what it takes to take a release off its list.
 
     Args:
         context: Says where the controller's directory is.
@@ -131,60 +137,63 @@ def unlisting(
         release: Its name and version.
         signing: How the list is signed.
 
-    Returns:
-        The metadata that holds, that without the release, and what signs; the names of the keys
-        that may sign the list, if none of them is at hand; None if no list has the release.
-
     Raises:
         FleetError: The controller does not answer, or shows what cannot be believed.
     """
-    before = current(api)
+    if not signing.keys and root_of(context, signing) is None:
+        # Whoever has no key stops rollouts, from wherever he is.
+        is_bare = current(api) is None
+        return Unlisting(missing="" if is_bare else "a key of its role, and --root FILE")
+    before = _known(context, api, signing)
     if before is None:
-        return None
-    check_root(before, root_of(context, signing))
-    check_newest(before)
+        return Unlisting()
     from controller.metadata.edit import put, without_release
 
     name, _, version = release.partition(":")
     found = without_release(before, name, version, SystemClock().now_s())
     if found is None:
-        return None
+        return Unlisting()
     role, document = found
     signers = open_keys(context, signing)
     allowed = before.keys(role)
+    missing = ""
     if signing.draft is None and not any(s.public_key.keyid in allowed for s in signers):
-        return f"--key and a key of the role {role}: {', '.join(key[:16] for key in allowed)}"
-    return before, put(before, role, document), signers
+        missing = f"a key of the role {role}: {', '.join(key[:16] for key in allowed)}"
+    return Unlisting((before, put(before, role, document), signers), missing)
 
 
-def unlist(context: typer.Context, api: ApiClient, release: str, signing: Signing) -> bool:
-    """Take a release out of its list; return whether no list has it now.
+def unlist(api: ApiClient, release: str, off: Unlisting, draft: Path | None) -> bool:
+    """Take a release off its list; return whether no list has it now.
 
     Args:
-        context: Says where the controller's directory is.
         api: The controller.
         release: Its name and version.
-        signing: How the list is signed.
+        off: What it takes.
+        draft: Where to write a change that lacks signatures.
 
     Raises:
-        FleetError: The controller does not answer, or refuses it.
+        FleetError: The controller refuses it.
     """
-    found = unlisting(context, api, release, signing)
-    if found is None:
-        return True
-    if isinstance(found, str):
-        remark(f"{release} is still on a trusted list; to take it out, repeat this with {found}")
+    if off.missing:
+        remark(
+            f"{release} is still on a trusted list; to take it out, repeat this with --key and "
+            f"{off.missing}"
+        )
         return False
-    return finish(api, *found, signing.draft) is not None
+    return off.change is None or finish(api, *off.change, draft) is not None
 
 
-def is_listed(api: ApiClient, release: str) -> bool:
-    """Tell whether a trusted list has a release, published or not."""
-    before = current(api)
-    name, _, version = release.partition(":")
-    return before is not None and any(
-        f"{name}/{version}" in listed.signed.targets for listed in before.lists.values()
-    )
+def _known(context: typer.Context, api: ApiClient, signing: Signing) -> Authored | None:
+    """Return what people have signed of the fleet's metadata; None for a fleet without it.
+
+    Raises:
+        FleetError: The controller does not answer, or what it shows is old or of another root.
+    """
+    found = current(api)
+    if found is not None:
+        check_root(found, root_of(context, signing))
+        check_newest(found)
+    return found
 
 
 def _check_not_revoked(api: ApiClient, release: str) -> None:

@@ -14,7 +14,7 @@ from controller.cli.client import ApiClient, connect, segment
 from controller.cli.commands import Commands, add_group
 from controller.cli.drafts import finish
 from controller.cli.errors import ArgumentError, FaultError, PackageFilesError
-from controller.cli.listing import is_listed, listing, unlist, unlisting
+from controller.cli.listing import listing, unlist, unlisting
 from controller.cli.output import write_json
 from controller.cli.registries import CaFileOption, ClearTextOption, fetched
 from controller.cli.signing import DraftOption, KeysOption, RootOption, SecretOption, Signing
@@ -199,25 +199,29 @@ def release_revoke(
     """  # noqa: DOC501 - is the help text
     signing = Signing(keys, secret_file, draft, root)
     with connect(context) as api:
-        # A key that is named and cannot sign is a mistake: a release is not revoked by halves.
-        if keys and isinstance(wanted := unlisting(context, api, release, signing), str):
-            raise ArgumentError(
-                f"nothing was revoked: no key at hand takes {release} out of its list",
-                remedy=f"repeat this with {wanted}",
-            )
         try:
-            found = api.send("POST", f"/v1/releases/{segment(release)}/revoke", Release)
-        except FaultError:
+            known = api.get(f"/v1/releases/{segment(release)}", Release)
+        except FaultError as exc:
             # Somebody may have listed what was never published.
-            if not is_listed(api, release):
+            off = unlisting(context, api, release, signing)
+            if exc.status != 404 or off.change is None:  # noqa: PLR2004 - HTTP
                 raise
-            done = unlist(context, api, release, signing)
+            done = unlist(api, release, off, draft)
             write(
                 f"{release} was not published; it is {'' if done else 'still '}"
                 f"{'on no list now' if done else 'listed'}"
             )
             raise typer.Exit(0 if done else EXIT_NO) from None
-        done = unlist(context, api, f"{found.name}:{found.version}", signing)
+        name = f"{known.name}:{known.version}"
+        off = unlisting(context, api, name, signing)
+        # A key that is named and cannot sign is a mistake: a release is not revoked by halves.
+        if keys and off.missing:
+            raise ArgumentError(
+                f"nothing was revoked: no key at hand takes {name} off its list",
+                remedy=f"repeat this with --key and {off.missing}",
+            )
+        found = api.send("POST", f"/v1/releases/{segment(release)}/revoke", Release)
+        done = unlist(api, name, off, draft)
     if as_json:
         write_json(found)
         return

@@ -61,7 +61,7 @@ class Rollouts:
         transfers: Transfers,
         clock: Clock,
         *,
-        is_listed: Callable[[str, str, str], bool] = lambda *_: True,
+        is_listed: Callable[[str, str, str], bool],
     ) -> None:
         self._is_listed = is_listed
         self._database = database
