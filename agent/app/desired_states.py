@@ -143,10 +143,14 @@ class DesiredStates:
             self._check_time(desired)
             is_again = desired.revision == self._store.state.revision
             self._save(desired, envelope)
-            self._follow(desired, envelope)
-            for state in desired.models:
-                self._adopt(state, desired.revision, self._told)
-            self._pass_on(desired, is_again=is_again)
+            self._take_over(desired, envelope, is_again=is_again)
+
+    def _take_over(self, desired: DesiredModels, envelope: bytes, *, is_again: bool) -> None:
+        """Do what a desired state asks for that is stored."""
+        self._follow(desired, envelope)
+        for state in desired.models:
+            self._adopt(state, desired.revision, self._told)
+        self._pass_on(desired, is_again=is_again)
 
     def restore(self) -> dict[str, tuple[str | None, str | None]]:
         """Serve the packages that served before a restart, and go on with what was desired.
@@ -170,14 +174,14 @@ class DesiredStates:
         named = desired.models if desired is not None else ()
         for name in sorted({*record.models, *self._slots.serving(), *(m.name for m in named)}):
             model = self._models.ensure(name)
-            if isinstance(self._trust, MetadataTrust):
-                self._trust.want(name)
             model.adaptation.pinned = model.store.state.pinned
             if desired is not None and (state := desired.model(name)) is not None:
                 self._adopt(state, desired.revision, _nobody)
             if (fault := restore_fault(model)) is not None:
                 reason = f"no variant of model {name} serves yet: {fault.message}"
                 self._recorder.event("worker", reason, {"code": fault.code, "model": name})
+        if isinstance(self._trust, MetadataTrust):
+            self._trust.want(*(model.name for model in self._models))
         if desired is not None and desired.revision == record.revision:
             self._pass_on(desired)
         return {model.name: model.adaptation.active() for model in self._models}
@@ -194,20 +198,14 @@ class DesiredStates:
             return
         self._unread_by = director
         with self._lock:
-            envelope, record = self._unread, self._store.state
-            if record.desired != envelope:  # a newer one has come
-                self._unread = b""
-                return
-            try:
-                desired = self.read(envelope)
-            except FleetError:
-                return
+            envelope = self._unread
+            if self._store.state.desired == envelope:
+                try:
+                    desired = self.read(envelope)
+                except FleetError:
+                    return  # it is still nobody's
+                self._take_over(desired, envelope, is_again=False)
             self._unread = b""
-            self._follow(desired, envelope)
-            for state in desired.models:
-                self._adopt(state, desired.revision, self._told)
-            if desired.revision == record.revision:
-                self._pass_on(desired)
 
     def _check_time(self, desired: DesiredModels) -> None:
         """Take nothing that has expired, or that is newer than the metadata of this device.

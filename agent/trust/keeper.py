@@ -257,11 +257,12 @@ class MetadataTrust:
         if self._kept.is_new:
             self._kept.keep_accepted(tuple(sorted(stored))[-MAX_ACCEPTED:])
 
-    def want(self, model: str) -> None:
-        """Take the releases of a model that was ordered into what is known, if they are not."""
+    def want(self, *models: str) -> None:
+        """Take the releases of models that are here, or were ordered, into what is known."""
         with self._lock:
-            if model not in self._models:
-                self._models = (*self._models, model)[-MAX_MODELS:]
+            more = tuple(model for model in models if model not in self._models)
+            if more:
+                self._models = (*self._models, *more)[-MAX_MODELS:]
                 self._check(self._models)
 
     def receive(self, files: Iterable[MetadataFile], *, now: bool = False) -> bool:
