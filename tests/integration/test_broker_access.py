@@ -8,6 +8,7 @@ import secrets
 import stat
 import threading
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -180,7 +181,9 @@ def test_device_uses_its_own_topics(local: Local, peer: MakePeer) -> None:
     assert device.next("message") == (topics.down("cam-1", "desired"), b"desired")
 
 
-def test_a_device_knows_what_the_broker_refuses_it(local: Local) -> None:
+@contextmanager
+def connected(local: Local) -> Iterator[MqttTransport]:
+    """Connect as a device does."""
     local.access.allow_device("cam-1", "secret-1", "cam-1")
     address = BrokerAddress(port=local.port)
     device = MqttTransport(address, client_id="cam-1", username="cam-1", password="secret-1")
@@ -188,25 +191,24 @@ def test_a_device_knows_what_the_broker_refuses_it(local: Local) -> None:
     device.start(lambda _r: None, lambda connection: up.set() if connection.up else None)
     try:
         assert up.wait(PATIENCE_S)
-        own, foreign = topics.up("cam-1", "hello"), topics.up("cam-2", "hello")
+        yield device
+    finally:
+        device.close()
+
+
+def test_a_device_knows_what_the_broker_refuses_it(local: Local) -> None:
+    own, foreign = topics.up("cam-1", "hello"), topics.up("cam-2", "hello")
+    with connected(local) as device:
         assert device.publish(foreign, b"x")
         assert device.publish(own, b"x")
         until(lambda: not device.is_waiting(own), "an acknowledgement")
         assert device.is_denied(foreign)
         assert not device.is_denied(own)
-    finally:
-        device.close()
 
 
 def test_a_device_knows_that_no_controller_heard_it(local: Local) -> None:
-    local.access.allow_device("cam-1", "secret-1", "cam-1")
-    address = BrokerAddress(port=local.port)
-    device = MqttTransport(address, client_id="cam-1", username="cam-1", password="secret-1")
-    up = threading.Event()
-    device.start(lambda _r: None, lambda connection: up.set() if connection.up else None)
     hello = topics.up("cam-1", "hello")
-    try:
-        assert up.wait(PATIENCE_S)
+    with connected(local) as device:
         assert not device.found_nobody(hello)
         assert device.publish(hello, b"x")
         until(lambda: device.found_nobody(hello), "the broker's word")
@@ -215,8 +217,6 @@ def test_a_device_knows_that_no_controller_heard_it(local: Local) -> None:
         assert device.publish(hello, b"x")
         until(lambda: not device.found_nobody(hello), "the broker's word")
         controller.close()
-    finally:
-        device.close()
 
 
 def test_device_is_refused_foreign_topics(local: Local, peer: MakePeer) -> None:
