@@ -2,13 +2,14 @@
 
 Rules:
 - Nothing that is there is replaced. What new metadata takes the place of is put aside.
-- Where a file cannot be written, those that were written are removed again.
+- Where a file cannot be written, all is again as it was.
 """
 
 from __future__ import annotations
 
 import contextlib
 import datetime as dt
+import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -83,14 +84,26 @@ def begin_anew(directory: Path, offline: Path, clock: Clock | None = None) -> tu
         )
     now = dt.datetime.fromtimestamp((clock or SystemClock()).now_s(), dt.UTC)
     aside = home / f"before-{now:%Y%m%d-%H%M%S}"
-    with _faults(place):
+    with contextlib.ExitStack() as undo, _faults(place):
         place.mkdir(mode=0o700)
+        undo.callback(shutil.rmtree, place, ignore_errors=True)
         generate_key(place / RELEASE_KEY_FILE)
         for name in REPLACED:
             if (home / name).exists():
                 (aside / name).parent.mkdir(mode=0o700, parents=True, exist_ok=True)
                 (home / name).rename(aside / name)
-    return _make(home, place), aside
+                undo.callback(_put_back, aside / name, home / name)
+        root = _make(home, place)
+        undo.pop_all()
+    return root, aside
+
+
+def _put_back(aside: Path, place: Path) -> None:
+    """Put back what was put aside, in the place of an attempt that failed."""
+    with contextlib.suppress(OSError):
+        if place.is_dir():
+            place.rmdir()
+        aside.rename(place)
 
 
 def _make(home: Path, place: Path) -> Path:

@@ -17,6 +17,7 @@ from controller.metadata.store import FOLDER, MetadataStore, authored_of
 from telemetry.device.recorder import Recorder
 from tests.simulators.stack import fleet_here
 from wire.clock import SystemClock
+from wire.errors import FleetError
 from wire.messages import MetadataFile
 from wire.trust.roles import SNAPSHOT, TIMESTAMP
 
@@ -83,6 +84,12 @@ def test_nothing_is_replaced_or_left_by_halves(home: Path, tmp_path: Path) -> No
     with pytest.raises(HomeError, match="file exists"):
         begin_anew(home, offline_directory(home))
     assert authored(home).files() == before
+    director = (home / "keys" / "director.key").rename(tmp_path / "director.key")
+    with pytest.raises(FleetError, match=r"director\.key"):
+        begin_anew(home, tmp_path / "offline-2")
+    director.rename(home / "keys" / "director.key")
+    assert authored(home).files() == before
+    assert not (tmp_path / "offline-2").exists()
     for name in REPLACED:
         (home / name).rename(tmp_path / Path(name).name)
     with pytest.raises(HomeError, match="has no trusted metadata"):
