@@ -5,18 +5,15 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Final
 
-import msgspec
-
 from agent.app.config import AgentConfig, read_named
 from agent.errors import ConfigError
 from agent.ports import RecorderPort
 from agent.trust.keeper import MetadataTrust
+from agent.trust.roots import fleet_of
 from wire.clock import Clock
-from wire.codec import from_json
-from wire.errors import FleetError, WireFormatError
+from wire.errors import FleetError
 from wire.profile import DeviceProfile, ProfileFile, profile_from_toml
 from wire.settings_faults import plain_fault
-from wire.trust.roles import FLEET_FIELD, ROOT
 from wire.trust.root import Trust, TrustRoot, trust_from_bytes
 
 TRUST_FOLDER: Final = "trust"
@@ -43,15 +40,6 @@ def load_profile(config: AgentConfig) -> DeviceProfile:
         raise ConfigError(f"{config.profile}: {fault}") from exc
 
 
-class _Signed(msgspec.Struct, frozen=True):
-    type_: str = msgspec.field(name="_type", default="")
-    fleet: str = msgspec.field(name=FLEET_FIELD, default="")
-
-
-class _RootFile(msgspec.Struct, frozen=True):
-    signed: _Signed = _Signed()
-
-
 def load_trust(config: AgentConfig, events: RecorderPort, clock: Clock) -> Trust:
     """Read the trust root that a configuration names.
 
@@ -69,7 +57,7 @@ def load_trust(config: AgentConfig, events: RecorderPort, clock: Clock) -> Trust
         StorageError: The state directory cannot be used.
     """
     content = read_named(config.trust, "trust root")
-    if (fleet := _fleet_of(content)) is not None:
+    if (fleet := fleet_of(content)) is not None:
         return MetadataTrust(
             config.trust,
             fleet,
@@ -86,15 +74,6 @@ def load_trust(config: AgentConfig, events: RecorderPort, clock: Clock) -> Trust
             f"{config.trust} is neither a root.json nor a trust.json: {fault}",
             remedy="name the fleet's root.json as `trust` in agent.toml",
         ) from exc
-
-
-def _fleet_of(content: bytes) -> str | None:
-    """Return which fleet a root of trusted metadata belongs to; None if it is no such root."""
-    try:
-        signed = from_json(content, _RootFile).signed
-    except WireFormatError:
-        return None
-    return signed.fleet if signed.type_ == ROOT and signed.fleet else None
 
 
 def load_token(config: AgentConfig) -> str | None:

@@ -137,7 +137,9 @@ def _check_root(data: bytes) -> None:
         RepositoryError: It cannot be.
     """
     with contextlib.suppress(DeserializationError):  # then the client refuses it
-        _check_names(Metadata.from_bytes(data))
+        found: Document = Metadata.from_bytes(data)
+        if isinstance(found.signed, Root):
+            _check_names(found)
 
 
 def _check_names(document: Document) -> None:

@@ -30,6 +30,7 @@ from agent.errors import StorageError, storage_faults
 from agent.sealed import SealedFile
 from agent.trust.floors import Floors
 from agent.trust.job import MAX_BYTES, Job
+from agent.trust.roots import fleet_of
 from agent.trust.trusted import Trusted
 from wire.codec import sha256_hex
 from wire.errors import IntegrityError, WireFormatError
@@ -189,12 +190,16 @@ class KeptFiles:
         An operator replaces the root where nothing else helps: most of its keys were stolen, or
         lost. What was installed stays believed.
         """
+        before, digest = _read(self._origin_file), sha256_hex(self._root)
+        if before is not None and before.root_sha256 == digest:
+            return
         with storage_faults("cannot forget what another root vouched for"):
-            before, digest = _read(self._origin_file), sha256_hex(self._root)
-            if before is not None and before.root_sha256 == digest:
-                return
-            history = (self._metadata / "root_history").glob("*.json")
-            if before is not None and self._root not in [file.read_bytes() for file in history]:
+            files = (*(self._metadata / "root_history").glob("*.json"), self._root_copy)
+            history = [file.read_bytes() for file in files if file.exists()]
+            # Of an agent of before, or after damage, only these tell what was believed; and if all
+            # of them are damaged, the floors go on to count.
+            roots = [content for content in history if fleet_of(content) is not None]
+            if self._root not in roots and (roots or before is not None):
                 shutil.rmtree(self._metadata)
                 self._metadata.mkdir(mode=0o700)
                 for path in (self._trusted_file.path, *(f.path for f in self._floor_files)):

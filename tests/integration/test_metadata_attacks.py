@@ -7,7 +7,9 @@ section 1.5.2 and of the web page "Security" of the project.
 
 from __future__ import annotations
 
+import json
 import secrets
+import shutil
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 
@@ -138,6 +140,54 @@ def test_arbitrary_installation_by_one_role_for_another(device: Device, fleet: R
             role="director",
             payload_type=DESIRED_PAYLOAD_TYPE,
         )
+
+
+JUNK = {
+    "half a character in a key": {"keyval": {"public": "\ud800"}},
+    "a key without a value": {"keyval": 5},
+    "a key of no kind": {"keytype": None, "keyval": {"public": "00"}},
+}
+
+
+@pytest.mark.parametrize("change", JUNK.values(), ids=JUNK)
+def test_arbitrary_installation_of_a_root_that_cannot_be_read(
+    device: Device, fleet: Repository, change: Mapping[str, object]
+) -> None:
+    """What nobody signed keeps nothing away that comes after it, also after a restart."""
+    junk = json.loads(fleet.authored.roots[0])
+    junk["signed"]["version"] = 2
+    junk["signed"]["keys"]["a" * 64] = {"keytype": "ed25519", "scheme": "ed25519"} | change
+    assert not device.hear([MetadataFile(name="2.root", content=json.dumps(junk))])
+    _goes_on(device, fleet)
+
+
+@pytest.mark.parametrize(
+    "field",
+    [{"keys": [1]}, {"keys": {"a": 5}}, {"delegations": "x"}, {"delegations": {"keys": 7}}],
+    ids=str,
+)
+@pytest.mark.parametrize("kind", [TIMESTAMP, SNAPSHOT, TARGETS, ROOT, 7, None])
+def test_arbitrary_installation_of_another_file_as_a_root(
+    device: Device, fleet: Repository, kind: object, field: Mapping[str, object]
+) -> None:
+    junk = json.loads(fleet.authored.roots[0])["signed"]
+    junk |= {"_type": kind, "version": 2, "meta": {}, "targets": {}} | field
+    junk["meta"] = {"snapshot.json": {"version": 1}}
+    text = json.dumps({"signed": junk, "signatures": []})
+    assert not device.hear([MetadataFile(name="2.root", content=text)])
+    _goes_on(device, fleet)
+
+
+def _goes_on(device: Device, fleet: Repository) -> None:
+    """What was refused is told and gone, and the next honest set is believed."""
+    assert str(device.events.codes[-1]).startswith("trust.")
+    assert "storage" not in device.trust.refused
+    assert not (device.path / "trust" / "incoming").exists()
+    assert device.may_take("1.0.0")
+    fleet.now_s += 60
+    fleet.list("digits", "2.0.0", DIGESTS["2.0.0"])
+    assert device.hear(fleet.files())
+    assert device.may_take("2.0.0")
 
 
 def test_endless_data(device: Device, fleet: Repository) -> None:
@@ -642,8 +692,9 @@ def test_a_device_with_the_root_of_another_fleet_says_so(tmp_path: Path, fleet: 
     assert "signed by 0/1 keys" in made.trust.refused
 
 
+@pytest.mark.parametrize("lost", ["", "missing", "damaged", "with the history"])
 def test_another_root_in_the_place_of_a_lost_one_begins_anew(
-    device: Device, fleet: Repository
+    device: Device, fleet: Repository, lost: str
 ) -> None:
     fleet.rotate(ROOT)
     assert device.hear(fleet.files())
@@ -654,6 +705,14 @@ def test_another_root_in_the_place_of_a_lost_one_begins_anew(
     other.write_root(device.root)
     assert not device.hear(other.files())  # it counts from the next start on
     assert device.trust.versions.root == 2
+    # An agent of an earlier version has no such file; a storage may lose or change it.
+    origin = device.path / "trust" / "origin.json"
+    if lost == "damaged":
+        origin.write_bytes(origin.read_bytes().replace(b"root", b"soot"))
+    elif lost:
+        origin.unlink()
+    if lost == "with the history":
+        shutil.rmtree(device.path / "trust" / "metadata" / "root_history")
     device.start()
     with pytest.raises(SignatureError):
         device.trust.unseal(

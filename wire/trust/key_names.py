@@ -31,10 +31,10 @@ def key_names(key: Mapping[str, object]) -> tuple[str, ...]:
         return ()
     plain = {name: key.get(name) for name in ("keytype", "keyval", "scheme")}
     try:
-        texts = (_canonical(plain), _canonical(key))
-    except RecursionError:  # nested so deep that nobody means it
+        texts = (_canonical(plain).encode(), _canonical(key).encode())
+    except (RecursionError, UnicodeEncodeError):  # nested without end, or no text at all
         return ()
-    common = tuple(dict.fromkeys(sha256_hex(text.encode()) for text in texts))
+    common = tuple(dict.fromkeys(map(sha256_hex, texts)))
     if key.get("keytype") != ED25519:
         return common
     try:

@@ -65,7 +65,8 @@ def test_an_ed25519_key_has_the_name_that_it_has_in_envelopes_first() -> None:
 
 
 @pytest.mark.parametrize(
-    "keyval", [{}, {"public": 7}, {"public": None}, {"private": "x"}, None, []]
+    "keyval",
+    [{}, {"public": 7}, {"public": None}, {"private": "x"}, {"public": "\ud800"}, None, []],
 )
 @pytest.mark.parametrize("keytype", ["ed25519", "rsa"])
 def test_what_is_no_key_has_no_name(keytype: str, keyval: object) -> None:
