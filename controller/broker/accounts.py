@@ -23,7 +23,7 @@ import msgspec
 from controller.broker.errors import BrokerDirectoryError
 from controller.broker.rights import Command
 from wire.codec import to_pretty_json
-from wire.files import PRIVATE, write_atomic
+from wire.files import PRIVATE, read_regular, write_atomic
 
 ACCOUNTS_FILE: Final = "dynamic-security.json"
 SALT_BYTES: Final = 12
@@ -33,6 +33,8 @@ HASH_ITERATIONS: Final = 101
 """Mosquitto's own number. More work per connect adds nothing to a password of 256 random bits."""
 
 MAX_ITERATIONS: Final = 1_000_000
+MAX_FILE_BYTES: Final = 1024 * 1024 * 1024
+"""An account with its role has some 2 kB."""
 
 
 class OwnAccount(msgspec.Struct, frozen=True):
@@ -77,7 +79,7 @@ def read_accounts(path: Path) -> dict[str, Any]:
         BrokerDirectoryError: Missing, unreadable or damaged.
     """
     try:
-        document = json.loads(path.read_bytes())
+        document = json.loads(read_regular(path, MAX_FILE_BYTES))
     except FileNotFoundError as exc:
         raise BrokerDirectoryError(
             f"{path} is missing", remedy="make the directory with `fleet init`"
@@ -111,8 +113,9 @@ def give_password(path: Path, own: OwnAccount) -> None:
         if clients != document["clients"]:
             write_atomic(path, to_pretty_json({**document, "clients": clients}), mode=PRIVATE)
         owner = path.parent.stat()
-        if os.geteuid() == 0 and path.stat().st_uid != owner.st_uid:
-            os.chown(path, owner.st_uid, owner.st_gid)  # the broker runs as the directory's owner
+        if os.geteuid() == 0 and path.lstat().st_uid != owner.st_uid:
+            # The broker runs as the directory's owner, who may have put a link here meanwhile.
+            os.chown(path, owner.st_uid, owner.st_gid, follow_symlinks=False)
     except OSError as exc:
         raise BrokerDirectoryError(
             f"cannot write {path}: {(exc.strerror or str(exc)).lower()}",

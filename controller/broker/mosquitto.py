@@ -25,7 +25,7 @@ import socket
 import subprocess
 from dataclasses import dataclass
 from pathlib import Path
-from typing import NoReturn
+from typing import IO, NoReturn
 
 from controller.broker.accounts import (
     ACCOUNTS_FILE,
@@ -160,11 +160,8 @@ class Broker:
             BrokerStartError: The program cannot be started, ends, or accepts no connections.
         """
         self._prepare()
-        log_path = self._settings.directory / LOG_FILE
-        try:
-            if log_path.exists() and log_path.stat().st_size > MAX_LOG_BYTES:
-                log_path.unlink()
-            with open(log_path, "ab", opener=_private_opener) as log:
+        with self._log() as log:
+            try:
                 self._process = subprocess.Popen(
                     self._command(),
                     stdin=subprocess.DEVNULL,
@@ -172,8 +169,8 @@ class Broker:
                     stderr=log,
                     env=self._installation.environment(),
                 )
-        except OSError as exc:
-            raise BrokerStartError(f"cannot start {self._installation.program}: {exc}") from exc
+            except OSError as exc:
+                raise BrokerStartError(f"cannot start {self._installation.program}: {exc}") from exc
         try:
             self._wait_until_accepting()
         except BrokerError:
@@ -216,15 +213,27 @@ class Broker:
                 with open(settings.directory / name, "w", opener=_private_opener) as file:
                     file.write(content)
         except OSError as exc:
-            raise BrokerDirectoryError(
-                f"cannot write the broker's directory {settings.directory}: {exc.strerror}",
-                remedy="run as its owner, or choose another directory",
-            ) from exc
+            raise self._unwritable(exc) from exc
         if not settings.anonymous:
             accounts = settings.directory / ACCOUNTS_FILE
             read_accounts(accounts)
             if settings.own_account is not None:
                 give_password(accounts, settings.own_account)
+
+    def _log(self) -> IO[bytes]:
+        path = self._settings.directory / LOG_FILE
+        try:
+            if path.exists() and path.stat().st_size > MAX_LOG_BYTES:
+                path.unlink()
+            return open(path, "ab", opener=_private_opener)
+        except OSError as exc:
+            raise self._unwritable(exc) from exc
+
+    def _unwritable(self, exc: OSError) -> BrokerDirectoryError:
+        return BrokerDirectoryError(
+            f"cannot write the broker's directory {self._settings.directory}: {exc.strerror}",
+            remedy="run as its owner, or choose another directory",
+        )
 
     def _command(self) -> list[str]:
         return [str(self._installation.program), "-c", str(self._settings.directory / CONFIG_FILE)]
@@ -351,4 +360,5 @@ def _user_of(directory: Path) -> str:
 
 
 def _private_opener(path: str, flags: int) -> int:
-    return os.open(path, flags, 0o600)
+    # Root may start the broker of somebody else, who must not lead its writes elsewhere.
+    return os.open(path, flags | os.O_NOFOLLOW, 0o600)

@@ -24,6 +24,8 @@ from controller.broker.errors import (
 from controller.broker.install import Mosquitto, locate, missing_sonames, package_names
 from controller.broker.mosquitto import (
     CONFIG_FILE,
+    LOG_FILE,
+    PATTERNS_FILE,
     Broker,
     BrokerSettings,
     config_text,
@@ -118,6 +120,21 @@ def test_directory_that_is_a_file(installed: Mosquitto, tmp_path: Path) -> None:
     settings = BrokerSettings(directory=tmp_path / "file" / "x", port=free_port(), anonymous=True)
     with pytest.raises(BrokerDirectoryError, match="cannot write"):
         Broker(settings, installed).start()
+
+
+@pytest.mark.parametrize("name", [CONFIG_FILE, PATTERNS_FILE, LOG_FILE])
+def test_links_lead_no_write_elsewhere(installed: Mosquitto, tmp_path: Path, name: str) -> None:
+    """Root may start the broker of somebody else, who owns the directory."""
+    victim = tmp_path / "victim"
+    victim.write_text("of root")
+    directory = tmp_path / "broker"
+    directory.mkdir()
+    (directory / name).symlink_to(victim)
+    with pytest.raises(BrokerDirectoryError, match="cannot write"):
+        Broker(
+            BrokerSettings(directory=directory, port=free_port(), anonymous=True), installed
+        ).start()
+    assert victim.read_text() == "of root"
 
 
 def test_directory_without_accounts(installed: Mosquitto, tmp_path: Path) -> None:
