@@ -22,6 +22,7 @@ from controller.schemas import MetadataState, MetadataSubmission
 from wire.console.output import remark, write
 from wire.errors import FleetError
 from wire.files import open_file
+from wire.trust.roles import ROOT, TARGETS
 
 if TYPE_CHECKING:
     from controller.metadata.documents import Authored, Signatures
@@ -111,7 +112,8 @@ def sign_draft(
 
     before, after = load_draft(path)
     check_root(before, root)
-    check_newest(before, changed_roles(before, after))
+    # Who signs one file vouches with it for the keys and the lists that the draft goes by.
+    check_newest(before, {ROOT, TARGETS, *changed_roles(before, after)})
     for line in difference(before, after):
         remark(line)
     missing = lacking(after)

@@ -16,8 +16,7 @@ import typer
 from controller.cli.client import ApiClient, segment
 from controller.cli.drafts import finish
 from controller.cli.errors import ArgumentError, FaultError
-from controller.cli.seen import check_newest
-from controller.cli.signing import Signing, check_root, current, open_keys, root_of
+from controller.cli.signing import Signing, current, needed, open_keys, root_of
 from controller.schemas import Release
 from wire.clock import SystemClock
 from wire.console.output import remark
@@ -134,7 +133,8 @@ def unlisting(context: typer.Context, api: ApiClient, release: str, signing: Sig
     Args:
         context: Says where the controller's directory is.
         api: The controller.
-        release: Its name and version.
+        release: Its name and version, or its digest, as the operator named it: what the controller
+            says of it may be a lie.
         signing: How the list is signed.
 
     Raises:
@@ -144,12 +144,10 @@ def unlisting(context: typer.Context, api: ApiClient, release: str, signing: Sig
         # Whoever has no key stops rollouts, from wherever he is.
         is_bare = current(api) is None
         return Unlisting(missing="" if is_bare else "a key of its role, and --root FILE")
-    before = _known(context, api, signing)
-    if before is None:
-        return Unlisting()
+    before = needed(api, root_of(context, signing))
     from controller.metadata.edit import put, without_release
 
-    name, _, version = release.partition(":")
+    name, _, version = _named(before, release).partition(":")
     found = without_release(before, name, version, SystemClock().now_s())
     if found is None:
         return Unlisting()
@@ -183,17 +181,29 @@ def unlist(api: ApiClient, release: str, off: Unlisting, draft: Path | None) -> 
     return off.change is None or finish(api, *off.change, draft) is not None
 
 
+def _named(metadata: Authored, release: str) -> str:
+    """Return the name and version of a release that may be named by its digest."""
+    paths = (
+        path
+        for listed in metadata.lists.values()
+        for path, target in listed.signed.targets.items()
+        if target.hashes.get("sha256") == release
+    )
+    return next(paths, release).replace("/", ":")
+
+
 def _known(context: typer.Context, api: ApiClient, signing: Signing) -> Authored | None:
     """Return what people have signed of the fleet's metadata; None for a fleet without it.
+
+    Where a root is known there is metadata, whatever the controller says.
 
     Raises:
         FleetError: The controller does not answer, or what it shows is old or of another root.
     """
-    found = current(api)
-    if found is not None:
-        check_root(found, root_of(context, signing))
-        check_newest(found)
-    return found
+    root = root_of(context, signing)
+    if root is None and current(api) is None:
+        return None
+    return needed(api, root)
 
 
 def _check_not_revoked(api: ApiClient, release: str) -> None:

@@ -13,7 +13,7 @@ from controller.cli.arguments import JsonOption
 from controller.cli.client import ApiClient, connect, segment
 from controller.cli.commands import Commands, add_group
 from controller.cli.drafts import finish
-from controller.cli.errors import ArgumentError, FaultError, PackageFilesError
+from controller.cli.errors import AnswerError, ArgumentError, FaultError, PackageFilesError
 from controller.cli.listing import listing, unlist, unlisting
 from controller.cli.output import write_json
 from controller.cli.registries import CaFileOption, ClearTextOption, fetched
@@ -213,7 +213,12 @@ def release_revoke(
             )
             raise typer.Exit(0 if done else EXIT_NO) from None
         name = f"{known.name}:{known.version}"
-        off = unlisting(context, api, name, signing)
+        if release not in {name, known.digest}:
+            raise AnswerError(
+                f"nothing was revoked: asked for {release}, the controller answers for {name}",
+                remedy="it may be a thief's: see docs/security.md, when a secret was stolen",
+            )
+        off = unlisting(context, api, release, signing)
         # A key that is named and cannot sign is a mistake: a release is not revoked by halves.
         if keys and off.missing:
             raise ArgumentError(

@@ -11,7 +11,8 @@ from pathlib import Path
 import pytest
 
 from controller.metadata.drafts import write_draft
-from controller.metadata.edit import put, renewed
+from controller.metadata.edit import put, renewed, with_keys, with_release
+from controller.metadata.online import signer_of
 from packager.package.keys import generate_key
 from tests.simulators.clock import FakeClock
 from tests.simulators.packages import package, variant
@@ -27,22 +28,38 @@ class Hostile:
 
     def __init__(self) -> None:
         self.shown = Repository(now_s=SystemClock().now_s())
-        self.got: list[dict[str, str]] = []
+        self.got: list[dict[str, object]] = []
+        self.releases: dict[str, dict[str, object]] = {}
+        """What it answers for a release, by how that is named."""
+
+        self.hides = False
+        """Whether it says that the fleet has no metadata."""
+
         outer = self
 
         class Handler(BaseHTTPRequestHandler):
             def do_GET(self) -> None:
-                files = {file.name: file.content for file in outer.shown.files()}
-                self.answer({"files": files})
+                name = self.path.rpartition("/")[2].replace("%3A", ":")
+                if self.path.startswith("/v1/releases/") and name in outer.releases:
+                    self.answer(outer.releases[name])
+                elif self.path.startswith("/v1/releases/") or outer.hides:
+                    self.answer({"code": "not_found", "message": "there is none"}, 404)
+                else:
+                    files = {file.name: file.content for file in outer.shown.files()}
+                    self.answer({"files": files})
 
             def do_POST(self) -> None:
-                body = self.rfile.read(int(self.headers["Content-Length"]))
-                outer.got.append(json.loads(body))
-                self.answer({"fleet": "", "roles": []})
+                body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
+                outer.got.append(json.loads(body or "{}"))
+                if self.path.endswith("/revoke"):
+                    name = self.path.split("/")[-2].replace("%3A", ":")
+                    self.answer(outer.releases[name] | {"state": "revoked"})
+                else:
+                    self.answer({"fleet": "", "roles": []})
 
-            def answer(self, value: object) -> None:
+            def answer(self, value: object, status: int = 200) -> None:
                 data = json.dumps(value).encode()
-                self.send_response(200)
+                self.send_response(status)
                 self.send_header("Content-Type", "application/json")
                 self.send_header("Content-Length", str(len(data)))
                 self.end_headers()
@@ -148,6 +165,90 @@ def test_an_older_list_is_not_signed_again(hostile: Hostile, keys: Path, tmp_pat
     done = fleet_here(*hostile.options, "key", "sign", "releases", *release)
     assert done.code == 0, done.err
     assert len(hostile.got) == 1
+
+
+@pytest.fixture
+def known(hostile: Hostile, keys: Path) -> tuple[str, ...]:
+    """Return a release key of the fleet that is shown; its root lies beside it."""
+    hostile.shown.write_root(keys / "root.json")
+    (keys / "release.key").write_bytes(hostile.shown.seeds[RELEASES][0])
+    return ("--key", str(keys / "release.key"))
+
+
+def release(version: str, digest: str) -> dict[str, object]:
+    """Return a release as the API shows it."""
+    return {
+        "name": "digits", "version": version, "digest": digest, "state": "published",
+        "size_bytes": 1, "published_at_s": 0.0,
+    }  # fmt: skip
+
+
+def test_a_release_comes_off_its_list_or_the_command_fails(
+    hostile: Hostile, known: tuple[str, ...], tmp_path: Path
+) -> None:
+    """Whoever revokes must not hear that it is done while devices may still take it."""
+    digests = {"1.0.0": "1" * 64, "2.0.0": "2" * 64}
+    for version, digest in digests.items():
+        hostile.shown.list("digits", version, digest)
+    one, two = (release(version, digest) for version, digest in digests.items())
+    revoke = (*hostile.options, "release", "revoke")
+
+    hostile.releases = {"digits:1.0.0": two, digests["1.0.0"]: two}
+    for named in hostile.releases:
+        done = fleet_here(*revoke, named, *known)
+        assert done.code == 2
+        assert "the controller answers for digits:2.0.0" in done.err
+
+    hostile.releases, hostile.hides = {"digits:1.0.0": one}, True
+    package("1", [(variant("best"), b"model")]).write_to(tmp_path / "p")
+    for command in (
+        (*revoke, "digits:1.0.0"),
+        (*hostile.options, "release", "publish", str(tmp_path / "p")),
+    ):
+        done = fleet_here(*command, *known)
+        assert done.code == 2
+        assert "no trusted metadata" in done.err
+    assert hostile.got == []
+
+    hostile.hides = False
+    one["version"] = "9.9.9"
+    hostile.releases = {digests["1.0.0"]: one}
+    done = fleet_here(*revoke, digests["1.0.0"], *known)
+    assert done.code == 0, done.err
+    (sent,) = (body["files"] for body in hostile.got if "files" in body)
+    assert isinstance(sent, dict)
+    (listed,) = (json.loads(text) for text in sent.values())
+    assert [*listed["signed"]["targets"]] == ["digits/2.0.0"]
+
+
+def test_a_draft_that_goes_by_keys_of_before_is_not_signed(
+    hostile: Hostile, keys: Path, known: tuple[str, ...], tmp_path: Path
+) -> None:
+    """A list is new, but the keys beside it are of before a theft: who signs vouches for both."""
+    fleet = hostile.shown
+    fleet.rotate(RELEASES, keep=True)
+    (keys / "release.key").write_bytes(fleet.seeds[RELEASES][0])
+    fleet.now_s += 60
+    fleet.list("digits", "6.6.6", "6" * 64)
+    old = fleet.authored
+    fleet.now_s += 60
+    (thief,) = fleet.authored.keys(RELEASES).keys() - {
+        signer_of(fleet.seeds[RELEASES][0]).public_key.keyid
+    }
+    document = with_keys(fleet.authored, RELEASES, fleet.now_s, remove=[thief])
+    fleet.change(TARGETS, document)
+    root = ("--root", str(keys / "root.json"))
+    seen = fleet_here(*hostile.options, "key", "export", str(tmp_path / "m.json"), *root)
+    assert seen.code == 0, seen.err
+
+    listed = with_release(old, "digits", "3.0.0", sha256="3" * 64, size_bytes=1,
+                          now_s=fleet.now_s + 60)  # fmt: skip
+    assert listed is not None
+    draft = tmp_path / "old.draft"
+    draft.write_bytes(write_draft(old, put(old, *listed)))
+    done = fleet_here("key", "sign", str(draft), *known, *root, "--yes")
+    assert done.code == 2
+    assert "older metadata than was seen here before: targets" in done.err
 
 
 def test_a_file_of_another_kind_is_no_alarm(hostile: Hostile, keys: Path) -> None:
