@@ -14,16 +14,18 @@ from __future__ import annotations
 
 import datetime as dt
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, Final, TypeAlias, TypeVar
 
 from securesystemslib.signer import Key
 from tuf.api.metadata import Metadata, Root, Snapshot, Targets, Timestamp
-from tuf.api.serialization import DeserializationError
+from tuf.api.serialization import DeserializationError, SerializationError
 from tuf.api.serialization.json import JSONSerializer
 
 from controller.metadata.errors import MetadataError
-from wire.codec import to_json
+from controller.metadata.public_keys import twice
+from wire.codec import from_json, to_json
+from wire.errors import WireFormatError
 from wire.messages import MetadataFile
 from wire.metadata import MAX_FILE_BYTES, MAX_ROOTS, file_name, parse_file_name
 from wire.trust.form import fault_of
@@ -78,6 +80,10 @@ class Authored:
 
     content: Mapping[str, bytes]
     """By role: the files of the targets and of the lists, as they were signed."""
+
+    former: Mapping[str, int] = field(default_factory=dict, compare=False)
+    """By role: the versions of lists that devices may have seen in a snapshot, also of roles that
+    are no more. Empty where no snapshot is at hand."""
 
     @property
     def fleet(self) -> str:
@@ -164,13 +170,20 @@ def read(data: bytes, kind: type[T]) -> Metadata[T]:
             "that no device needs",
         )
     try:
+        from_json(data, dict, limit_bytes=len(data))  # which knows no halves of characters
         found: Document = Metadata.from_bytes(data)
-    except (DeserializationError, ValueError, RecursionError) as exc:
+        _ = found.signed_bytes  # a number that TUF has no form for is found here alone
+    except (
+        SerializationError,
+        DeserializationError,
+        WireFormatError,
+        ValueError,
+        RecursionError,
+    ) as exc:
         raise MetadataError(f"a file of metadata is malformed: {_plain(exc)}") from exc
     if not isinstance(found.signed, kind):
         raise MetadataError(f"a file of metadata is not of the type {kind.type}")
-    is_signed_by_people = kind in {Root, Targets}
-    if is_signed_by_people and (fault := fault_of(found.signed.to_dict())) is not None:
+    if (fault := _fault(found.signed)) is not None:
         raise MetadataError(
             f"a file of metadata cannot be: {fault}",
             remedy="sign nothing of it, and find out who wrote it",
@@ -251,9 +264,7 @@ def check(metadata: Authored) -> None:
         MetadataError: One is not.
     """
     _check_delegations(metadata)
-    for role in metadata.lists:
-        if role == DIRECTOR or role not in metadata.roles():
-            raise MetadataError(f"{role[:64]} lists no releases")
+    check_roles(metadata)
     for role in (TARGETS, *metadata.lists):
         found = metadata.signatures(role)
         if not found.are_enough:
@@ -270,6 +281,17 @@ def check(metadata: Authored) -> None:
                     f"{role} lists {path}, which is for another role to list",
                     remedy="sign the list without it",
                 )
+
+
+def check_roles(metadata: Authored) -> None:
+    """Insist that each list is of a role that there is.
+
+    Raises:
+        MetadataError: One is not.
+    """
+    for role in metadata.lists:
+        if role == DIRECTOR or role not in metadata.roles():
+            raise MetadataError(f"{role[:64]!a} lists no releases")
 
 
 def check_ends(before: Authored, after: Authored, now_s: float) -> None:
@@ -289,7 +311,7 @@ def check_ends(before: Authored, after: Authored, now_s: float) -> None:
             continue
         rest_s = document.signed.expires.timestamp() - now_s
         # The very next version is right whatever the time: a clock may once have been ahead.
-        known = before.document(role).signed.version if role in before.content else 0
+        known = _newest(before, role)
         most = max(now_s + AHEAD_S, known + 1)
         if role != ROOT and document.signed.version > most:
             raise MetadataError(
@@ -301,6 +323,30 @@ def check_ends(before: Authored, after: Authored, now_s: float) -> None:
                 f"{role} would end on {document.signed.expires:%Y-%m-%d}",
                 remedy="sign it with an end within the next two years",
             )
+
+
+def with_former(now: Authored, snapshot: Metadata[Snapshot]) -> Authored:
+    """Return metadata that knows which versions a snapshot names, if it is of today's keys.
+
+    Args:
+        now: What people have signed.
+        snapshot: The newest; of other keys it says nothing, as devices forget it with them.
+    """
+    root = now.root.signed
+    found = root.get_verification_result(SNAPSHOT, snapshot.signed_bytes, snapshot.signatures)
+    named = snapshot.signed.meta.items() if found.verified else ()
+    former = {name.removesuffix(".json"): int(meta.version) for name, meta in named}
+    return replace(now, former=former)
+
+
+def without_strays(now: Authored) -> Authored:
+    """Return metadata without the lists of roles that are no more."""
+    kept = set(now.roles())
+    return replace(
+        now,
+        lists={name: value for name, value in now.lists.items() if name in kept},
+        content={name: value for name, value in now.content.items() if name in kept},
+    )
 
 
 def expiry(now_s: float, life_s: float) -> dt.datetime:
@@ -342,8 +388,7 @@ def _with_list(now: Authored, role: str, data: bytes, version: int) -> Authored:
     if now.content.get(role) == data:
         return now
     metadata = read(data, Targets)
-    known = now.targets if role == TARGETS else now.lists.get(role)
-    newest = known.signed.version if known is not None else 0
+    newest = _newest(now, role)
     if metadata.signed.version != version or version <= newest:
         raise MetadataError(
             f"version {metadata.signed.version} of {role} does not follow version {newest}",
@@ -351,18 +396,22 @@ def _with_list(now: Authored, role: str, data: bytes, version: int) -> Authored:
         )
     content = {**now.content, role: data}
     if role == TARGETS:
-        return _without_strays(replace(now, targets=metadata, content=content))
+        return without_strays(replace(now, targets=metadata, content=content))
     return replace(now, lists={**now.lists, role: metadata}, content=content)
 
 
-def _without_strays(now: Authored) -> Authored:
-    """Return it without the lists of roles that are no more."""
-    kept = set(now.roles())
-    return replace(
-        now,
-        lists={name: value for name, value in now.lists.items() if name in kept},
-        content={name: value for name, value in now.content.items() if name in kept},
-    )
+def _fault(signed: Root | Targets | Snapshot | Timestamp) -> str | None:
+    """Return what people would not sign of what they sign, or None."""
+    if not isinstance(signed, Root | Targets):
+        return None
+    keys = signed if isinstance(signed, Root) else signed.delegations
+    return fault_of(signed.to_dict()) or (twice(keys.keys) if keys is not None else None)
+
+
+def _newest(now: Authored, role: str) -> int:
+    """Return the newest version that there was of the targets or of a list; 0 for none."""
+    known = int(now.document(role).signed.version) if role in now.content else 0
+    return max(known, now.former.get(role, 0))
 
 
 def _check_root(metadata: Authored) -> None:

@@ -14,7 +14,7 @@ from dataclasses import replace
 import msgspec
 from tuf.api.metadata import Root, Targets
 
-from controller.metadata.documents import Authored, read
+from controller.metadata.documents import Authored, check_roles, read
 from controller.metadata.edit import put
 from controller.metadata.errors import MetadataError
 from controller.metadata.signing import changed_files
@@ -75,6 +75,7 @@ def read_draft(data: bytes) -> tuple[Authored, Authored]:
             after = replace(after, roots=(*before.roots, content), root=read(content, Root))
         else:
             after = put(after, role, read(content, Targets))
+    check_roles(after)
     return before, after
 
 

@@ -25,7 +25,7 @@ from tuf.api.metadata import (
     Targets,
 )
 
-from controller.metadata.documents import Authored, Document, expiry, write
+from controller.metadata.documents import Authored, Document, expiry, without_strays, write
 from controller.metadata.errors import MetadataError
 from wire.codec import to_json
 from wire.metadata import MAX_FILE_BYTES
@@ -191,7 +191,8 @@ def moved(before: Authored, model: str, keys: RoleKeys, now_s: float) -> Authore
     """
     after = put(before, TARGETS, with_model(before, model, keys, now_s))
     own = new_list(now_s)
-    own.signed.version = next_version(0, now_s)
+    # A device that saw a list of this role before, which was taken away, believes only a newer one.
+    own.signed.version = next_version(before.former.get(model, 0), now_s)
     for role, listed in before.lists.items():
         paths = [path for path in listed.signed.targets if path.startswith(target_path(model, ""))]
         if not paths:
@@ -221,12 +222,7 @@ def undelegated(before: Authored, model: str, now_s: float) -> Authored:
     for keyid in (*delegations.roles[model].keyids,):
         document.signed.revoke_key(keyid, model)
     del delegations.roles[model]
-    after = put(before, TARGETS, document)
-    return replace(
-        after,
-        lists={name: listed for name, listed in after.lists.items() if name != model},
-        content={name: data for name, data in after.content.items() if name != model},
-    )
+    return put(before, TARGETS, document)
 
 
 def renewed(before: Authored, role: str, now_s: float) -> Document:
@@ -297,6 +293,8 @@ def without_release(
 def put(before: Authored, role: str, document: Document) -> Authored:
     """Return metadata with a document in it, whose signatures are not checked.
 
+    Targets that take a role away take its list away.
+
     Args:
         before: What holds now.
         role: The role of the document.
@@ -308,7 +306,7 @@ def put(before: Authored, role: str, document: Document) -> Authored:
         return replace(before, roots=(*kept, data), root=document)
     content = {**before.content, role: data}
     if role == TARGETS:
-        return replace(before, targets=document, content=content)
+        return without_strays(replace(before, targets=document, content=content))
     return replace(before, lists={**before.lists, role: document}, content=content)
 
 

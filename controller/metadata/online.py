@@ -16,7 +16,7 @@ from cryptography.hazmat.primitives.asymmetric import ed25519
 from securesystemslib.signer import CryptoSigner, SSlibKey
 from tuf.api.metadata import Metadata, MetaFile, Snapshot, Timestamp
 
-from controller.metadata.documents import Authored, expiry, write
+from controller.metadata.documents import Authored, expiry, with_former, write
 from controller.metadata.edit import LIFE_S, next_version
 from controller.metadata.errors import MetadataError
 from wire.messages import MetadataFile
@@ -148,9 +148,10 @@ def _snapshot(
         **{f"{name}.json": listed.signed.version for name, listed in authored.lists.items()},
     }
     known = before.snapshot if before is not None else None
-    # A name that a device has seen in a snapshot must stay, also when its role is no more.
-    gone = {} if known is None else {name: meta.version for name, meta in known.signed.meta.items()}
-    versions = {**gone, **versions}
+    if known is not None:
+        # A name that a device has seen in a snapshot must stay, also when its role is no more.
+        former = with_former(authored, known).former
+        versions = {f"{name}.json": version for name, version in former.items()} | versions
     if known is not None and _still_holds(known, versions, authored, now_s):
         return known
     document = Metadata(

@@ -12,13 +12,21 @@ Rules:
 
 from __future__ import annotations
 
+import contextlib
 from pathlib import Path
 from typing import Final
 
 from tuf.api.metadata import Snapshot, Timestamp
 
 from controller.errors import StorageError
-from controller.metadata.documents import Authored, assembled, changed, check, read
+from controller.metadata.documents import (
+    Authored,
+    assembled,
+    changed,
+    check,
+    read,
+    with_former,
+)
 from controller.metadata.errors import MetadataError
 from controller.metadata.online import Online, online_of
 from wire.codec import from_json, to_json
@@ -115,12 +123,15 @@ def authored_of(files: tuple[MetadataFile, ...]) -> Authored:
         MetadataError: One is missing, malformed or not signed.
     """
     by_role: dict[str, bytes] = {}
+    snapshot: bytes | None = None
     roots: list[tuple[int, bytes]] = []
     for file in files:
         role, version = parse_file_name(file.name)
-        if role in {SNAPSHOT, TIMESTAMP}:
-            continue  # the controller makes them
-        if role == ROOT:
+        if role == TIMESTAMP:
+            continue
+        if role == SNAPSHOT:
+            snapshot = file.content.encode()
+        elif role == ROOT:
             roots.append((version or 0, file.content.encode()))
         else:
             by_role[role] = file.content.encode()
@@ -135,4 +146,8 @@ def authored_of(files: tuple[MetadataFile, ...]) -> Authored:
     )
     made = changed(made, later)
     check(made)
+    if snapshot is not None:
+        # People do not sign it, so that a bad one keeps nobody from signing the rest.
+        with contextlib.suppress(MetadataError):
+            made = with_former(made, read(snapshot, Snapshot))
     return made

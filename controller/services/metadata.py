@@ -21,7 +21,7 @@ from typing import Final
 
 from controller.domain.faults import Faults
 from controller.metadata.behind import behind
-from controller.metadata.documents import Authored, changed, check, check_ends
+from controller.metadata.documents import Authored, changed, check, check_ends, with_former
 from controller.metadata.edit import WARN_S
 from controller.metadata.errors import MetadataError
 from controller.metadata.listed import ListedTrust
@@ -156,9 +156,12 @@ class FleetMetadata:
             StorageError: It cannot be saved.
         """
         with self._lock:
-            after = changed(self._authored, files)
+            before = self._authored
+            if self._online is not None:
+                before = with_former(before, self._online.snapshot)
+            after = changed(before, files)
             check(after)
-            check_ends(self._authored, after, self._clock.now_s())
+            check_ends(before, after, self._clock.now_s())
             if after.files() != self._authored.files():
                 self._store.keep_authored(after)
                 self._authored = after

@@ -156,7 +156,7 @@ def test_arbitrary_installation_of_a_root_that_cannot_be_read(
     """What nobody signed keeps nothing away that comes after it, also after a restart."""
     junk = json.loads(fleet.authored.roots[0])
     junk["signed"]["version"] = 2
-    junk["signed"]["keys"]["a" * 64] = {"keytype": "ed25519", "scheme": "ed25519"} | change
+    junk["signed"]["keys"]["a" * 64] = {"keytype": "ed25519", "scheme": "ed25519", **change}
     assert not device.hear([MetadataFile(name="2.root", content=json.dumps(junk))])
     _goes_on(device, fleet)
 

@@ -10,7 +10,8 @@ from typing import Any
 import msgspec
 import pytest
 
-from controller.metadata.store import FOLDER, MetadataStore
+from controller.metadata.edit import undelegated
+from controller.metadata.store import FOLDER, MetadataStore, authored_of
 from tests.simulators.agent_process import null_package
 from tests.simulators.clock import FakeClock
 from tests.simulators.controller_fleet import Fleet, FleetDevice, make_home
@@ -28,7 +29,7 @@ from wire.messages import (
 )
 from wire.metadata import MetadataFiles
 from wire.trust.envelope import unseal
-from wire.trust.roles import RELEASES, SNAPSHOT, TIMESTAMP
+from wire.trust.roles import RELEASES, SNAPSHOT, TARGETS, TIMESTAMP
 
 NOTHING = MetadataVersions(root=1)
 
@@ -194,12 +195,35 @@ def test_what_is_not_signed_changes_nothing(fleet: Trusting) -> None:
         {"2.root": "{}"},
         {"../root": "{}"},
         {"9.releases": "[" * 5000},
+        {"2.root": '{"signed": {"_type": "root", "\\ud800": 1}, "signatures": []}'},
         {"nothing": ""},
     ):
         refused = fleet.api.post("/v1/metadata", json={"files": files})
         assert refused.status_code == 422, refused.text
         assert "\n" not in refused.json()["message"]
     assert fleet.api.get("/v1/metadata/files").json() == before
+
+
+def test_a_role_that_comes_again_needs_a_newer_list(fleet: Trusting) -> None:
+    """Devices that saw the list of before would believe nothing any more."""
+    repository = fleet.repository
+    repository.delegate("digits")
+    fleet.submit().raise_for_status()
+    old, of_before = repository.authored, repository.online
+    repository.now_s += 60
+    repository.change(TARGETS, undelegated(old, "digits", repository.now_s).targets)
+    fleet.submit().raise_for_status()
+    held, online = repository.authored, repository.online
+    repository.now_s -= 60
+    repository.online = of_before
+    repository.delegate("digits")
+    refused = fleet.submit()
+    assert refused.status_code == 422, refused.text
+    assert "digits does not follow" in refused.json()["message"]
+    repository.authored, repository.online = held, online
+    repository.authored = authored_of(repository.files())
+    repository.delegate("digits")
+    fleet.submit().raise_for_status()
 
 
 def test_other_online_keys_are_used_after_the_next_start(fleet: Trusting, tmp_path: Path) -> None:

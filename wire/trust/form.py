@@ -9,15 +9,18 @@ Rules:
   that the role of one model decides for that model.
 - The targets list nothing themselves; lists delegate nothing.
 - A release has the path `NAME/VERSION`, in characters that every terminal shows, and a SHA-256.
-- Who signs signs no field that he does not know: it would be copied into all that comes after.
+- Who signs signs no field that he does not know: it would be copied into all that comes after. And
+  each field has its type.
 - A device asks for the names of keys alone, so that later versions of the fleet may say more.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import chain
-from typing import Any, Final
+from typing import Annotated, Any, Final
+
+import msgspec
 
 from wire.package.index import is_digest
 from wire.profile import NAME_PATTERN
@@ -26,13 +29,67 @@ from wire.trust.roles import FLEET_FIELD, RELEASES, role_paths
 
 Signed = Mapping[str, Any]
 
-_DOCUMENT: Final = frozenset({"_type", "spec_version", "version", "expires"})
-_ROOT: Final = _DOCUMENT | {"keys", "roles", "consistent_snapshot", FLEET_FIELD}
-_TARGETS: Final = _DOCUMENT | {"targets", "delegations"}
-_KEY: Final = frozenset({"keytype", "scheme", "keyval"})
-_ROLE: Final = frozenset({"keyids", "threshold"})
-_DELEGATED: Final = _ROLE | {"name", "terminating", "paths"}
-_RELEASE: Final = frozenset({"length", "hashes"})
+MAX_VERSION: Final = 10**16 - 1
+"""A version stands in the name of its file."""
+
+
+class _Form(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A part of a file that people sign: python-tuf leaves most types to whoever reads them."""
+
+
+class _Value(_Form, frozen=True, kw_only=True):
+    public: str
+
+
+class _Key(_Form, frozen=True, kw_only=True):
+    keytype: str
+    scheme: str
+    keyval: _Value
+
+
+class _Role(_Form, frozen=True, kw_only=True):
+    keyids: list[str]
+    threshold: int
+
+
+class _Delegated(_Role, frozen=True, kw_only=True):
+    name: str
+    terminating: bool
+    paths: list[str] | None = None
+    path_hash_prefixes: list[str] | None = None
+
+
+class _Delegations(_Form, frozen=True, kw_only=True):
+    keys: dict[str, _Key]
+    roles: list[_Delegated] = []
+
+
+class _Digests(_Form, frozen=True, kw_only=True):
+    sha256: str
+
+
+class _Release(_Form, frozen=True, kw_only=True):
+    length: int
+    hashes: _Digests
+
+
+class _Document(_Form, frozen=True, kw_only=True):
+    kind: str = msgspec.field(name="_type", default="")
+    spec_version: str = ""
+    version: Annotated[int, msgspec.Meta(ge=1, le=MAX_VERSION)] = 1
+    expires: str = ""
+
+
+class _Root(_Document, frozen=True, kw_only=True):
+    keys: dict[str, _Key]
+    roles: dict[str, _Role]
+    consistent_snapshot: bool = True
+    fleet: str = msgspec.field(name=FLEET_FIELD, default="")
+
+
+class _Targets(_Document, frozen=True, kw_only=True):
+    targets: dict[str, _Release] = {}
+    delegations: _Delegations | None = None
 
 
 def misnamed(signed: Signed) -> str | None:
@@ -50,11 +107,21 @@ def fault_of(signed: Signed) -> str | None:
     Args:
         signed: The signed part, as a dictionary of the types that TUF gives it.
     """
-    delegations = signed.get("delegations") or {}
-    paths = signed.get("targets") or {}
-    if delegations and paths:
+    try:
+        if "roles" in signed:
+            root = msgspec.convert(signed, _Root)
+            return next(chain(_keys(signed), _signers(root.roles, root.keys)), None)
+        targets = msgspec.convert(signed, _Targets)
+    except msgspec.ValidationError as exc:
+        return ascii(str(exc)[:200])[1:-1]  # it repeats what was written
+    delegations = targets.delegations
+    if delegations is not None and targets.targets:
         return "the targets list releases themselves"
-    return next(chain(_keys(signed), _roles(delegations), _releases(paths), _unknown(signed)), None)
+    faults = [_keys(signed), _releases(targets.targets)]
+    if delegations is not None:
+        roles = {role.name: role for role in delegations.roles}
+        faults += [_signers(roles, delegations.keys), _roles(delegations.roles)]
+    return next(chain(*faults), None)
 
 
 def _keys(signed: Signed) -> Iterator[str]:
@@ -69,39 +136,25 @@ def _keys(signed: Signed) -> Iterator[str]:
         known.update(names[:1])
 
 
-def _roles(delegations: Signed) -> Iterator[str]:
-    roles = delegations.get("roles") or ()
-    if "succinct_roles" in delegations:
-        yield "the targets delegate to roles without names"
+def _signers(roles: Mapping[str, _Role], keys: Mapping[str, _Key]) -> Iterator[str]:
+    for name, role in roles.items():
+        for keyid in role.keyids:
+            if keyid not in keys:
+                yield f"the role {name[:64]!a} has a key that is not there: {keyid[:16]!a}"
+
+
+def _roles(roles: Sequence[_Delegated]) -> Iterator[str]:
     for role in roles:
-        if role.get("paths") != [role_paths(role["name"])] or not role["terminating"]:
-            yield f"the role {role['name'][:64]!a} has paths that are not its own"
-    if any(role["name"] == RELEASES for role in roles[:-1]):
+        if role.paths != [role_paths(role.name)] or not role.terminating:
+            yield f"the role {role.name[:64]!a} has paths that are not its own"
+    if any(role.name == RELEASES for role in roles[:-1]):
         yield f"the role {RELEASES} comes before another one"
 
 
-def _releases(paths: Signed) -> Iterator[str]:
-    for path, target in paths.items():
+def _releases(paths: Mapping[str, _Release]) -> Iterator[str]:
+    for path, release in paths.items():
         name, _, version = path.partition("/")
         if not (NAME_PATTERN.fullmatch(name) and NAME_PATTERN.fullmatch(version)):
             yield f"{path[:128]!a} is no release"
-        if not is_digest(str(target["hashes"].get("sha256"))):
+        if not is_digest(release.hashes.sha256):
             yield f"{path[:128]!a} has no SHA-256"
-
-
-def _unknown(signed: Signed) -> Iterator[str]:
-    delegations = signed.get("delegations") or {}
-    parts: list[tuple[Signed, frozenset[str]]] = [
-        (signed, _ROOT if "roles" in signed else _TARGETS),
-        (delegations, frozenset({"keys", "roles"})),
-    ]
-    for key in (signed.get("keys") or delegations.get("keys") or {}).values():
-        parts += [(key, _KEY), (key["keyval"], frozenset({"public"}))]
-    parts += [(role, _ROLE) for role in signed.get("roles", {}).values()]
-    parts += [(role, _DELEGATED) for role in delegations.get("roles") or ()]
-    for release in signed.get("targets", {}).values():
-        parts += [(release, _RELEASE), (release["hashes"], frozenset({"sha256"}))]
-    for part, known in parts:
-        for name in part:
-            if name not in known:
-                yield f"the field {name[:64]!a} is not known"

@@ -6,8 +6,9 @@ import secrets
 from pathlib import Path
 
 import pytest
+from tuf.api.metadata import MetaFile
 
-from controller.metadata.documents import changed, check, check_ends
+from controller.metadata.documents import changed, check, check_ends, with_former
 from controller.metadata.drafts import difference, read_draft, write_draft
 from controller.metadata.edit import (
     RoleKeys,
@@ -20,14 +21,14 @@ from controller.metadata.edit import (
     with_release,
 )
 from controller.metadata.errors import MetadataError
-from controller.metadata.online import signer_of
+from controller.metadata.online import online_of, signer_of
 from controller.metadata.signing import changed_files, lacking, signed, with_stale
 from controller.metadata.store import MetadataStore, authored_of
 from packager.package.signers import generate_pem
 from tests.simulators.repository import DAY_S, Repository, altered, file_of
 from wire.messages import MetadataFile
 from wire.metadata import MAX_FILE_BYTES, parse_file_name, split
-from wire.trust.roles import DIRECTOR, RELEASES, ROOT, TARGETS, TIMESTAMP
+from wire.trust.roles import DIRECTOR, RELEASES, ROOT, SNAPSHOT, TARGETS, TIMESTAMP
 
 DIGEST = secrets.token_hex(32)
 
@@ -300,3 +301,55 @@ def test_a_role_that_a_thief_made_goes_with_all_that_it_lists(fleet: Repository)
     for name in ("digits", RELEASES, DIRECTOR):
         with pytest.raises(MetadataError, match="has no role of its own"):
             undelegated(taken, name, fleet.now_s)
+
+
+def test_a_role_is_taken_away_by_a_draft_as_well(fleet: Repository) -> None:
+    fleet.delegate("digits")
+    fleet.list("digits", "1.0.0", DIGEST)
+    draft = write_draft(fleet.authored, undelegated(fleet.authored, "digits", fleet.now_s))
+    before, after = read_draft(draft)
+    assert list(lacking(after)) == [TARGETS]
+    assert "digits: lists digits/1.0.0 no more" in difference(before, after)
+    after = signed(after, [signer_of(seed) for seed in fleet.seeds[TARGETS]])
+    before, after = read_draft(write_draft(before, after))
+    assert lacking(after) == {}
+    check(changed(fleet.authored, changed_files(before, after)))
+
+
+def test_a_role_that_comes_again_has_a_list_that_devices_take(fleet: Repository) -> None:
+    """A device believes no list that is older than one of the same name, whoever signed that."""
+    ahead_s = 36 * 3600
+    fleet.now_s += ahead_s  # a clock was wrong once
+    fleet.delegate("digits")
+    first = fleet.authored.lists["digits"].signed.version
+    fleet.change(TARGETS, undelegated(fleet.authored, "digits", fleet.now_s).targets)
+    fleet.now_s -= ahead_s
+    fleet.authored = authored_of(fleet.files())
+    fleet.delegate("digits")
+    again = fleet.authored.lists["digits"].signed.version
+    assert again == first + 1
+    check_ends(authored_of(fleet.files()), fleet.authored, fleet.now_s)
+
+
+def test_a_list_that_is_older_than_one_that_was_taken_away_is_refused(fleet: Repository) -> None:
+    fleet.delegate("digits")
+    old = file_of("digits", fleet.authored.lists["digits"])
+    targets = fleet.authored.targets
+    fleet.now_s += 60
+    fleet.change(TARGETS, undelegated(fleet.authored, "digits", fleet.now_s).targets)
+    before = with_former(fleet.authored, fleet.online.snapshot)
+    again = altered(targets, version=fleet.authored.targets.signed.version + 1)
+    fleet.sign(again, TARGETS)
+    with pytest.raises(MetadataError, match="does not follow"):
+        changed(before, [file_of(TARGETS, again), old])
+
+
+def test_names_that_a_thief_put_into_a_snapshot_go_with_his_key(fleet: Repository) -> None:
+    forged = altered(fleet.online.snapshot)
+    forged.signed.meta["digits.json"] = MetaFile(2**50)
+    fleet.sign(forged, SNAPSHOT)
+    fleet.online = online_of(forged, fleet.online.timestamp)
+    assert with_former(fleet.authored, forged).former["digits"] == 2**50
+    fleet.rotate(SNAPSHOT)
+    assert "digits.json" not in fleet.online.snapshot.signed.meta
+    assert with_former(fleet.authored, forged).former == {}
