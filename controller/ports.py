@@ -48,6 +48,10 @@ class BrokerAccess(Protocol):
         """End a device's connections, and let it do nothing by password or certificate."""
         ...
 
+    def refused_devices(self) -> frozenset[str]:
+        """Return which devices the broker shuts out."""
+        ...
+
     def close(self) -> None:
         """Release the connection; also after a failure."""
         ...

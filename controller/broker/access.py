@@ -16,6 +16,7 @@ Rules:
 
 from __future__ import annotations
 
+import itertools
 import logging
 import queue
 import re
@@ -50,6 +51,7 @@ CONTROLLER_USER = "_controller"
 
 TIMEOUT_S = 5.0
 MAX_WAITING_ANSWERS = 64
+CLIENTS_AT_ONCE = 1000
 
 ENROL_USER = re.compile(r"enrol-[0-9a-f]{8}")
 """What `wire.enrolment.enrol_username` returns."""
@@ -58,10 +60,24 @@ EXISTS = frozenset({"Client already exists", "Role already exists"})
 NOT_THERE = frozenset({"Client not found", "Role not found"})
 
 
+class _Role(msgspec.Struct, frozen=True, kw_only=True):
+    rolename: str
+
+
+class _Client(msgspec.Struct, frozen=True, kw_only=True):
+    username: str
+    roles: tuple[_Role, ...] = ()
+
+
+class _Data(msgspec.Struct, frozen=True, kw_only=True):
+    clients: tuple[_Client, ...] = ()
+
+
 class _Answer(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     command: str
     error: str = ""
     correlation_data: str = ""
+    data: _Data = _Data()
 
 
 class _Answers(msgspec.Struct, frozen=True, kw_only=True):
@@ -108,7 +124,7 @@ class MosquittoAccess:
         # The role of a directory that an older version made allows more.
         role: Command = {"rolename": ENROL_ROLE, "acls": enrol_acls()}
         commands = [{"command": "modifyRole", **role}, {"command": "createClient", **account}]
-        if self._ask(commands, tolerated=EXISTS):
+        if _met_errors(self._ask(commands, tolerated=EXISTS)):
             self._ask(_modify(account))
 
     def end_enrolment(self, username: str) -> None:
@@ -133,7 +149,7 @@ class MosquittoAccess:
         # device's connection.
         account = _account(username, password, device_role(device)) | {"clientid": client_id}
         create = [{"command": "createRole", **role}, {"command": "createClient", **account}]
-        if self._ask(create, tolerated=EXISTS):
+        if _met_errors(self._ask(create, tolerated=EXISTS)):
             self._ask([{"command": "modifyRole", **role}, *_modify(account)])
 
     def allow_certificate(self, device: str) -> None:
@@ -185,6 +201,26 @@ class MosquittoAccess:
         ]
         self._ask(shut)
 
+    def refused_devices(self) -> frozenset[str]:
+        """Return which devices are shut out; see `controller.ports.BrokerAccess`.
+
+        Raises:
+            BrokerAccessError: No answer.
+            BrokerAccountError: The broker refused.
+        """
+        found: set[str] = set()
+        for offset in itertools.count(0, CLIENTS_AT_ONCE):
+            asked = {"verbose": True, "count": CLIENTS_AT_ONCE, "offset": offset}
+            (answer,) = self._ask([{"command": "listClients", **asked}])
+            found |= {
+                client.username
+                for client in answer.data.clients
+                if any(role.rolename == SHUT_OUT_ROLE for role in client.roles)
+            }
+            if len(answer.data.clients) < CLIENTS_AT_ONCE:
+                break
+        return frozenset(found)
+
     def close(self) -> None:
         """Release the connection."""
         self._transport.close()
@@ -204,24 +240,23 @@ class MosquittoAccess:
 
     def _ask(
         self, commands: list[Command], *, tolerated: frozenset[str] = frozenset()
-    ) -> list[str]:
-        """Send commands; return the tolerated errors among the answers.
+    ) -> list[_Answer]:
+        """Send commands; return the answers, some perhaps with tolerated errors.
 
         Raises:
             BrokerAccountError: The broker refused, for a reason that is not tolerated.
         """
         with self._one_at_a_time:
             answers = self._round_trip(commands)
-        errors = [answer for answer in answers if answer.error]
-        for answer in errors:
-            if answer.error not in tolerated:
+        for answer in answers:
+            if answer.error and answer.error not in tolerated:
                 raise BrokerAccountError(
                     f"the broker refused {answer.command}: {answer.error.lower()}",
                     remedy="a device without an account must enrol again"
                     if answer.error in NOT_THERE
                     else "check the dynamic-security plugin's file and the controller's role",
                 )
-        return [answer.error for answer in errors]
+        return answers
 
     def _round_trip(self, commands: list[Command]) -> list[_Answer]:
         deadline_s = self._clock.monotonic_s() + self._timeout_s
@@ -290,6 +325,10 @@ class MosquittoAccess:
             return
 
 
+def _met_errors(answers: list[_Answer]) -> bool:
+    return any(answer.error for answer in answers)
+
+
 class OpenAccess:
     """For a broker whose accounts are managed elsewhere: does nothing, and logs that once."""
 
@@ -316,6 +355,10 @@ class OpenAccess:
 
     def refuse_device(self, device: str) -> None:
         """Do nothing."""
+
+    def refused_devices(self) -> frozenset[str]:
+        """Know of none."""
+        return frozenset()
 
     def close(self) -> None:
         """Do nothing."""

@@ -1,11 +1,12 @@
 """Keeps devices out of the broker that were shut out while their certificates are valid.
 
 The broker keeps that in the file of its accounts. If the file was lost or is older, the certificate
-of a device that was decommissioned would open the broker again; so the controller says it anew on
-each connection.
+of a device that was decommissioned would open the broker again; so the controller looks on each
+connection, and says what is missing.
 
 Rules:
-- Only devices count whose certificate has not ended: an account that is missing opens nothing.
+- Only devices count whose certificate has not ended: an account that is missing opens nothing. An
+  account of one that has ended is removed: the broker writes all of them at each change.
 """
 
 from __future__ import annotations
@@ -41,7 +42,7 @@ class ShutOut:
         self._came.set()
 
     def tell(self) -> None:
-        """Shut out again who was shut out, once for each connection with the broker.
+        """Bring the broker's accounts up to date, once for each connection with the broker.
 
         Raises:
             FleetError: The database or the broker does not answer; a later call tries again.
@@ -52,7 +53,10 @@ class ShutOut:
         self._came.clear()  # before the calls: the broker may lose its accounts while it answers
         self._due_s = now_s + TRY_AGAIN_S
         with self._database.reading() as transaction:
-            devices = certificates.shut_out(transaction, now_s=self._clock.now_s())
-        for device in devices:
+            wanted, ended = certificates.shut_out(transaction, now_s=self._clock.now_s())
+        there = self._access.refused_devices()
+        for device in sorted(wanted - there):
             self._access.refuse_device(device)
+        for device in sorted(ended & there):
+            self._access.allow_certificate(device)  # which opens nothing any more
         self._due_s = float("inf")

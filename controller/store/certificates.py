@@ -36,9 +36,19 @@ def is_held(row: DeviceRow, *, now_s: float) -> bool:
     return row.certificate_ends_at_s is not None and row.certificate_ends_at_s > now_s
 
 
-def shut_out(session: Session, *, now_s: float) -> list[str]:
-    """Return the devices that are not enrolled, and hold a certificate that is still valid."""
-    statement = select(DeviceRow.id).where(
-        DeviceRow.state != DeviceState.ENROLLED, DeviceRow.certificate_ends_at_s > now_s
+def shut_out(session: Session, *, now_s: float) -> tuple[set[str], set[str]]:
+    """Return the devices that had a certificate and are not enrolled.
+
+    Args:
+        session: The transaction.
+        now_s: Wall time.
+
+    Returns:
+        Those whose certificate is still valid, and those whose certificate has ended.
+    """
+    statement = select(DeviceRow.id, DeviceRow.certificate_ends_at_s).where(
+        DeviceRow.state != DeviceState.ENROLLED, DeviceRow.certificate_ends_at_s.is_not(None)
     )
-    return list(session.scalars(statement))
+    ends_at_s = {name: end_s or 0.0 for name, end_s in session.execute(statement)}
+    held = {name for name, end_s in ends_at_s.items() if end_s > now_s}
+    return held, ends_at_s.keys() - held

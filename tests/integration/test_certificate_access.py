@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import queue
 import secrets
 from collections.abc import Callable, Iterator
@@ -16,7 +17,7 @@ from paho.mqtt.enums import CallbackAPIVersion  # noqa: TID251 - as above
 from agent.link.tls_key import TlsKey
 from controller.app.home import CA_FILE, CONFIG_FILE
 from controller.app.new_home import HomeOptions, create_home
-from controller.broker.access import MosquittoAccess, access_for
+from controller.broker.access import CLIENTS_AT_ONCE, MosquittoAccess, access_for
 from controller.broker.accounts import ACCOUNTS_FILE
 from controller.broker.certificates import make_authority
 from controller.broker.device_authority import DeviceAuthority
@@ -24,6 +25,7 @@ from controller.broker.errors import BrokerAccountError
 from controller.broker.install import locate
 from controller.broker.listener import broker_settings
 from controller.broker.mosquitto import Broker
+from controller.broker.rights import SHUT_OUT_ROLE, shut_out_acls
 from controller.certificate_settings import DeviceCertificatesConfig
 from controller.config import ControllerConfig, load_config
 from examples.digits.box import free_port
@@ -335,6 +337,25 @@ def test_what_was_shut_out_is_so_after_a_restart_of_the_broker(
     fleet.broker.kill()
     fleet.broker.start()
     assert peer(shown).publish(topics.up("cam-1", "hello")) == NOT_AUTHORIZED
+
+
+def test_the_broker_tells_who_is_shut_out_however_many_accounts_it_has(fleet: Fleet) -> None:
+    """The controller need not say it again then, for which the broker writes all of them."""
+    assert fleet.access.refused_devices() == frozenset()
+    path = fleet.home / "broker" / ACCOUNTS_FILE
+    fleet.broker.kill()
+    document = json.loads(path.read_bytes())
+    many = {f"dev-{number:04}" for number in range(CLIENTS_AT_ONCE + 7)}
+    document["roles"].append({"rolename": SHUT_OUT_ROLE, "acls": shut_out_acls()})
+    roles = [{"rolename": SHUT_OUT_ROLE}]
+    document["clients"] += [{"username": name, "roles": roles} for name in many]
+    path.write_text(json.dumps(document))
+    fleet.broker.start()
+    fleet.access.allow_device("cam-1", "a password of the device", "cam-1")
+    fleet.access.refuse_device("cam-2")
+    assert fleet.access.refused_devices() == many | {"cam-2"}
+    fleet.access.allow_certificate("cam-2")
+    assert fleet.access.refused_devices() == many
 
 
 def test_a_device_that_is_let_in_again_uses_its_topics(fleet: Fleet, peer: MakePeer) -> None:

@@ -106,6 +106,10 @@ class MemoryAccess:
         self._answer()
         self.refused.add(device)
 
+    def refused_devices(self) -> frozenset[str]:
+        self._answer()
+        return frozenset(self.refused)
+
     def close(self) -> None:
         pass
 
