@@ -14,7 +14,7 @@ from telemetry.errors import QueryError
 from telemetry.server.aggregate import Aggregate, Floats
 from telemetry.server.ingest import Kind
 from telemetry.server.question import DEVICE, MINUTE, QUANTILE, SECONDS_PER_MINUTE, Query
-from telemetry.server.rows import MinuteColumns, Series
+from telemetry.server.rows import Grain, MinuteColumns, Series
 
 MAX_ROWS: Final = 100_000
 
@@ -57,6 +57,21 @@ class Groups:
         """The series to read from the store."""
         return tuple(self._attributes)
 
+    @property
+    def need_rows(self) -> bool:
+        """Whether each row is needed, with its histogram."""
+        return bool(self._quantiles)
+
+    @property
+    def grain(self) -> Grain:
+        """Which rows must stay apart where sums are enough."""
+        asked = self._query.group_by
+        return Grain(
+            step=(self._query.step_s or 0) // SECONDS_PER_MINUTE,
+            by_minute=MINUTE in asked,
+            by_device=DEVICE in asked,
+        )
+
     def add(self, rows: MinuteColumns) -> None:
         """Add rows of the store to the groups.
 
@@ -66,12 +81,11 @@ class Groups:
         Raises:
             QueryError: There are now too many groups.
         """
-        asked = self._query.group_by
-        step = (self._query.step_s or 0) // SECONDS_PER_MINUTE
+        step, by_minute, by_device = self.grain
         keys = zip(
             [minute // step for minute in rows.minute] if step else repeat(0),
-            rows.minute if MINUTE in asked else repeat(0),
-            rows.device if DEVICE in asked else repeat(""),
+            rows.minute if by_minute else repeat(0),
+            rows.device if by_device else repeat(""),
             map(self._attributes.__getitem__, rows.series_id),
             strict=False,
         )
@@ -83,7 +97,7 @@ class Groups:
                 remedy="group by fewer attributes or choose a longer step",
             )
         self._first = min(self._first, *rows.minute)
-        self._last = max(self._last, *rows.minute)
+        self._last = max(self._last, *rows.last_minute)
         self._aggregate.add(rows, found, len(numbers))
 
     def rows(self, kind: Kind) -> tuple[tuple[Cell, ...], ...]:

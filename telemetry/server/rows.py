@@ -33,12 +33,27 @@ class MinuteRow(NamedTuple):
     sketch: bytes | None
 
 
+class Grain(NamedTuple):
+    """How far rows stay apart when the database adds them up: those of a series always do."""
+
+    step: int = 0
+    """Rows of other steps of so many minutes; 0 for one step of all time."""
+
+    by_minute: bool = False
+    by_device: bool = False
+
+
 class MinuteColumns(NamedTuple):
-    """Many rows at once, as columns: tuples of equal length."""
+    """Many rows at once, or sums of rows, as columns: tuples of equal length."""
 
     series_id: tuple[int, ...]
     minute: tuple[int, ...]
+    """The first minute of each sum."""
+
+    last_minute: tuple[int, ...]
     device: tuple[str, ...]
+    """Empty where devices are added up."""
+
     value_count: tuple[int, ...]
     total: tuple[float, ...]
     least: tuple[float, ...]

@@ -6,7 +6,7 @@ import sqlalchemy as sa
 from sqlalchemy.dialects import postgresql, sqlite
 
 from telemetry.server import tables
-from telemetry.server.rows import MinuteColumns
+from telemetry.server.rows import MinuteRow
 
 
 class IngestStatements:
@@ -42,7 +42,7 @@ class IngestStatements:
             minute.device == sa.bindparam("of_device"),
         )
         measure = insert(tables.minute)
-        values = [name for name in MinuteColumns._fields if not tables.minute.c[name].primary_key]
+        values = [name for name in MinuteRow._fields if not tables.minute.c[name].primary_key]
         self.write_minutes = measure.on_conflict_do_update(
             index_elements=["series_id", "minute", "device"],
             set_={name: measure.excluded[name] for name in values},

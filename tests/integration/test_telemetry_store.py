@@ -13,7 +13,10 @@ import sqlalchemy as sa
 from telemetry.errors import QueryError, TelemetryStoreError, UnknownMetricError
 from telemetry.histogram import RELATIVE_ERROR, VALUE_MAX, ZERO_MAX, ExponentialHistogram
 from telemetry.server import tables
+from telemetry.server.grouping import Groups
+from telemetry.server.ingest import Kind
 from telemetry.server.query import Query, parse, run
+from telemetry.server.question import STATISTICS
 from telemetry.server.series import (
     COMMON_SERIES,
     MAX_SERIES,
@@ -348,6 +351,67 @@ def test_series_are_bounded(engine: sa.Engine, store: TelemetryStore) -> None:
     assert store.ingest(batch(known, requests(1)))
     assert store.devices()[0].refused == 1
     assert ask(store, "m7", statistics="total") == [(1,)]
+
+
+@pytest.mark.parametrize(
+    ("group_by", "step"),
+    [
+        ("", ""),
+        ("variant", ""),
+        ("device", "3m"),
+        ("minute,variant", ""),
+        ("device,release", "1m"),
+    ],
+)
+@pytest.mark.parametrize(
+    ("metric", "kind"),
+    [(LATENCY, "histogram"), ("temperature_c", "gauge"), ("inference_requests_total", "sum")],
+)
+def test_the_database_adds_up_what_is_the_same_row_by_row(
+    store: TelemetryStore, metric: str, kind: Kind, group_by: str, step: str
+) -> None:
+    """A quantile beside the others lets every row be read."""
+    chance = random.Random(f"{metric}{group_by}")
+    for sequence in range(6):
+        points: list[Point] = []
+        for minute in range(MINUTE, MINUTE + 7):
+            values = [chance.uniform(-5.0 if metric != LATENCY else 0.1, 90.0) for _ in range(3)]
+            named = {"variant": chance.choice(["int8", "fp32"]), "release": "digits:1.0"}
+            if metric == LATENCY:
+                points.append(latency(values, minute=minute, variant=named["variant"]))
+            elif metric == "temperature_c":
+                points.append(
+                    GaugePoint(
+                        metric=metric, minute=minute, attributes=named, count=3, total=sum(values),
+                        least=min(values), greatest=max(values),
+                    )
+                )  # fmt: skip
+            else:
+                total = sum(map(abs, values))
+                points.append(SumPoint(metric=metric, minute=minute, attributes=named, value=total))
+        assert store.ingest(batch(*points, sequence=sequence, device=f"pi-{sequence % 3}"))
+    words = STATISTICS[kind]
+    query = parse(metric, statistics=",".join(words), group_by=group_by, since="0", step=step,
+                  now_s=NOW_S)  # fmt: skip
+    found = run(store, query)
+    groups = Groups(query, store.series(metric), words)
+    for part in store.read(groups.series_ids, 0, 2**31 - 1):
+        groups.add(part)
+    expected = groups.rows(kind)
+    assert len(found.rows) == len(expected)
+    names = len(found.columns) - len(words)
+    for row, other in zip(found.rows, expected, strict=True):
+        assert row[:names] == other[:names]
+        assert row[names:] == pytest.approx(other[names:], rel=1e-9)
+
+
+def test_counts_that_devices_made_up_do_not_overflow(store: TelemetryStore) -> None:
+    for number in range(3):
+        point = GaugePoint(metric="load", minute=MINUTE, attributes={}, count=2**40, total=1.0,
+                           least=0.0, greatest=1.0)  # fmt: skip
+        for sequence in range(5):
+            assert store.ingest(batch(point, device=f"pi-{number}", sequence=sequence))
+    assert ask(store, "load", statistics="count") == [(15 * 2**40,)]
 
 
 def test_a_handful_of_devices_does_not_keep_new_series_out(

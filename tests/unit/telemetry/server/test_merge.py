@@ -51,7 +51,8 @@ def test_quantiles_are_those_of_one_by_one(given_parts: Parts, at_once: int) -> 
     aggregate = Aggregate(with_histograms=True)
     for start in range(0, len(given_parts), at_once):
         some = given_parts[start : start + at_once]
-        rows = MinuteColumns._make(zip(*(row_of(made(pairs)) for _, pairs in some), strict=True))
+        series, minute, *rest = zip(*(row_of(made(pairs)) for _, pairs in some), strict=True)
+        rows = MinuteColumns(series, minute, minute, *rest)
         aggregate.add(rows, [group for group, _ in some], GROUPS)
     found = aggregate.quantiles(QUANTILES)
     for group in {group for group, _ in given_parts}:
