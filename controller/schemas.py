@@ -418,6 +418,26 @@ class TelemetryTable:
 
 
 @dataclass(kw_only=True)
+class ReportedMetric:
+    """A metric that devices have reported."""
+
+    name: str
+    kind: str
+    """histogram, counter or gauge."""
+
+    unit: str
+    """As in UCUM; empty if this version of the controller does not know the metric."""
+
+    attributes: list[str]
+    """What it can be grouped and filtered by, beside the device."""
+
+    series: int
+    """In how many combinations of its attributes it came."""
+
+    meaning: str
+
+
+@dataclass(kw_only=True)
 class DeviceEvent:
     """Something that happened on a device, with its reason."""
 

@@ -40,6 +40,7 @@ from controller.schemas import (
     Health,
     Release,
     ReleaseRequest,
+    ReportedMetric,
     SignedDesired,
     TelemetryTable,
     Token,
@@ -48,7 +49,9 @@ from controller.schemas import (
 )
 from controller.services.blobs import UPLOAD, BlobStore
 from controller.services.rollouts import Rollouts
+from telemetry.metrics import KINDS, METRICS
 from telemetry.server import query as telemetry_query
+from telemetry.server.rows import Reported
 
 MAX_LISTED = 100_000
 DEFAULT_LISTED = 10_000
@@ -361,6 +364,25 @@ def query_telemetry(
         named = [value for name, value in query.where if name == telemetry_query.MODEL]
         services.models.check_known(*named)
     return TelemetryTable(columns=list(table.columns), rows=[list(row) for row in table.rows])
+
+
+@_telemetry.get("/metrics", name="metrics")
+def list_metrics(services: Services) -> list[ReportedMetric]:
+    """Return which metrics devices have reported, by name."""
+    return [_metric(found) for found in services.telemetry.metrics()]
+
+
+def _metric(found: Reported) -> ReportedMetric:
+    known = METRICS.get(found.name)
+    known = known if known is not None and known.kind == found.kind else None
+    return ReportedMetric(
+        name=found.name,
+        kind=KINDS[found.kind],
+        unit=known.unit if known else "",
+        attributes=list(found.attributes),
+        series=found.series,
+        meaning=known.meaning if known else "",
+    )
 
 
 def _size(blobs: BlobStore, sha256: str) -> int:

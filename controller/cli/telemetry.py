@@ -19,7 +19,7 @@ from controller.cli.devices import (
 )
 from controller.cli.errors import ArgumentError
 from controller.cli.output import write_csv, write_json
-from controller.schemas import TelemetryTable
+from controller.schemas import ReportedMetric, TelemetryTable
 from wire.console.output import write_table
 from wire.console.text import local_time
 from wire.durations import format_duration
@@ -34,14 +34,39 @@ UNITS_S: Final = {"minute": 60.0, "start_s": 1.0}
 
 def register(app: typer.Typer) -> None:
     """Add the commands."""
-    commands: Commands = {"query": telemetry_query, "events": telemetry_events}
+    commands: Commands = {
+        "metrics": telemetry_metrics,
+        "query": telemetry_query,
+        "events": telemetry_events,
+    }
     add_group(app, "telemetry", "Show what the devices measured.", commands)
+
+
+def telemetry_metrics(context: typer.Context, as_json: JsonOption = False) -> None:
+    """List the metrics that devices have reported, and what they mean.
+
+    Examples:
+        fleet telemetry metrics
+    """
+    with connect(context) as api:
+        found = api.get("/v1/telemetry/metrics", list[ReportedMetric])
+    if as_json:
+        write_json(found)
+        return
+    write_table(
+        ("METRIC", "KIND", "UNIT", "ATTRIBUTES", "SERIES", "MEANING"),
+        [(m.name, m.kind, m.unit, ", ".join(m.attributes), m.series, m.meaning) for m in found],
+        minor=("SERIES", "KIND"),
+    )
 
 
 def telemetry_query(  # noqa: PLR0913, PLR0917 - one parameter for each option
     context: typer.Context,
     metric: Annotated[
-        str, typer.Option(help="Metric, such as inference_latency_ms.", metavar="NAME")
+        str,
+        typer.Argument(
+            metavar="METRIC", help="Such as inference_latency_ms: see `fleet telemetry metrics`."
+        ),
     ],
     stat: StatOption = "count,mean,p50,p95",
     by: Annotated[
@@ -69,10 +94,10 @@ def telemetry_query(  # noqa: PLR0913, PLR0917 - one parameter for each option
     Percentiles are those of all measured values together.
 
     Examples:
-        fleet telemetry query --metric inference_latency_ms --by variant
-        fleet telemetry query --metric inference_latency_ms --model detector
-        fleet telemetry query --metric temperature_c --stat max --step 5m
-        fleet telemetry query --metric install_bytes_total --stat total --by source
+        fleet telemetry query inference_latency_ms --by variant
+        fleet telemetry query inference_latency_ms --model detector
+        fleet telemetry query temperature_c --stat max --step 5m
+        fleet telemetry query install_bytes_total --stat total --by source
     """
     _check_format(as_json=as_json, as_csv=as_csv)
     params: dict[str, str | list[str]] = {"metric": metric, "stat": stat}

@@ -245,7 +245,7 @@ class Demo:
     def explain(self) -> None:
         """Step 7: latency by variant, and the reasons."""
         query = (
-            "telemetry", "query", "--metric", "inference_latency_ms",
+            "telemetry", "query", "inference_latency_ms",
             "--stat", "count,p50,p95", "--by", "variant",
         )  # fmt: skip
         until("telemetry", lambda: len(self.box.fleet_json(*query)["rows"]) > 1, 30)

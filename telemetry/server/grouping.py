@@ -11,8 +11,8 @@ from itertools import repeat
 from typing import Final, NamedTuple
 
 from telemetry.errors import QueryError
+from telemetry.metrics import Kind
 from telemetry.server.aggregate import Aggregate, Floats
-from telemetry.server.ingest import Kind
 from telemetry.server.question import DEVICE, MINUTE, QUANTILE, SECONDS_PER_MINUTE, Query
 from telemetry.server.rows import Grain, MinuteColumns, Series
 

@@ -17,17 +17,17 @@ from __future__ import annotations
 import math
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
-from typing import Any, Literal, NamedTuple
+from typing import Any, NamedTuple
 
 from telemetry.batches import MAX_EVENT_BYTES, shorten
 from telemetry.histogram import COUNT_MAX, ExponentialHistogram
 from telemetry.limits import MAX_ATTRIBUTES, MAX_TEXT, is_name
+from telemetry.metrics import Kind
 from telemetry.server.tables import MAX_SERIES_BYTES
 from wire.codec import to_json
 from wire.errors import WireFormatError
 from wire.messages import Event, HistogramPoint, Point, SumPoint, TelemetryBatch
 
-Kind = Literal["histogram", "sum", "gauge"]
 MAX_MINUTE = 2**31 - 1
 AHEAD_S = 86_400.0
 """How far ahead the clock of a device may be: more than any time zone set as UTC."""

@@ -21,8 +21,9 @@ import math
 from typing import NamedTuple
 
 from telemetry.errors import UnknownMetricError
+from telemetry.metrics import Kind
 from telemetry.server.grouping import Cell, Groups
-from telemetry.server.ingest import MAX_MINUTE, Kind
+from telemetry.server.ingest import MAX_MINUTE
 from telemetry.server.query_text import parse_conditions, parse_list, parse_step_s, parse_time_s
 from telemetry.server.question import (
     DEFAULT_STATISTICS,
@@ -145,7 +146,7 @@ def _series(store: TelemetryStore, metric: str) -> tuple[list[Series], Kind]:
         chosen = [one for one in found if one.kind == kind]
         if chosen:
             return chosen, kind
-    known = ", ".join(sorted({name for name, _ in store.metrics()})) or "none yet"
+    known = ", ".join(sorted({found.name for found in store.metrics()})) or "none yet"
     raise UnknownMetricError(
         f"no device has reported a metric {metric!r}", remedy=f"the reported metrics are: {known}"
     )

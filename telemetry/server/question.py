@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from telemetry.errors import QueryError
-from telemetry.server.ingest import Kind
+from telemetry.metrics import Kind
 
 SECONDS_PER_MINUTE: Final = 60
 DEVICE: Final = "device"

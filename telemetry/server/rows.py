@@ -5,8 +5,9 @@ from __future__ import annotations
 import json
 from typing import Any, NamedTuple
 
+from telemetry.metrics import Kind
 from telemetry.server import sketches
-from telemetry.server.ingest import Kind, Measure
+from telemetry.server.ingest import Measure
 from wire.codec import convert
 from wire.messages import Event
 
@@ -18,6 +19,18 @@ class Series(NamedTuple):
     kind: Kind
     attributes: dict[str, str]
     """With release and variant; empty attributes are left out."""
+
+
+class Reported(NamedTuple):
+    """A metric that devices have reported."""
+
+    name: str
+    kind: Kind
+    attributes: tuple[str, ...]
+    """The names of those that its series have."""
+
+    series: int
+    """How many series it has."""
 
 
 class MinuteRow(NamedTuple):

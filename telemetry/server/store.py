@@ -13,6 +13,7 @@ import contextlib
 import json
 import logging
 import math
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from itertools import islice
@@ -23,14 +24,16 @@ from sqlalchemy.exc import SQLAlchemyError
 
 from telemetry.about import is_about
 from telemetry.errors import TelemetryStoreError
+from telemetry.metrics import Kind
 from telemetry.server import tables
 from telemetry.server.budget import BURST_BYTES, MIB, REFILL_BYTES_PER_HOUR, Budgets
 from telemetry.server.counting import Counting, SeriesGoneError
-from telemetry.server.ingest import Kind, checked, span_at
+from telemetry.server.ingest import checked, span_at
 from telemetry.server.rows import (
     DeviceLosses,
     Grain,
     MinuteColumns,
+    Reported,
     Series,
     StoredEvent,
     attributes_of,
@@ -180,16 +183,24 @@ class TelemetryStore:
         with _own_errors(), self._engine.connect() as connection:
             return [DeviceLosses(*row) for row in connection.execute(query.order_by(table.device))]
 
-    def metrics(self) -> list[tuple[str, Kind]]:
-        """Return the names and kinds of everything that is kept, by name.
+    def metrics(self) -> list[Reported]:
+        """Return what there is, by name.
 
         Raises:
             TelemetryStoreError: The database failed.
         """
         table = tables.series.c
-        query = sa.select(table.metric, table.kind).distinct().order_by(table.metric, table.kind)
+        columns = (table.metric, table.kind, table.release, table.variant, table.attributes)
+        found: dict[tuple[str, Kind], set[str]] = {}
+        numbers: Counter[tuple[str, Kind]] = Counter()
         with _own_errors(), self._engine.connect() as connection:
-            return [(metric, kind) for metric, kind in connection.execute(query)]
+            for metric, kind, *named in connection.execute(sa.select(*columns)):
+                found.setdefault((metric, kind), set()).update(attributes_of(*named))
+                numbers[metric, kind] += 1
+        return [
+            Reported(*at, attributes=tuple(sorted(names)), series=numbers[at])
+            for at, names in sorted(found.items())
+        ]
 
     def series(self, metric: str) -> list[Series]:
         """Return the series of a metric.

@@ -204,7 +204,7 @@ def test_why_and_telemetry(stack: Stack, puppets: dict[str, Puppet]) -> None:
         assert "switch" in wrong.err
     assert len(stack.ok("telemetry", "events", "cam-1", "--csv").out.splitlines()) == 3
     query = (
-        "telemetry", "query", "--metric", "inference_latency_ms", "--stat", "p50,p95,count",
+        "telemetry", "query", "inference_latency_ms", "--stat", "p50,p95,count",
         "--by", "variant", "--where", "device=cam-1",
     )  # fmt: skip
     table = stack.ok(*query, "--json").json
@@ -215,6 +215,12 @@ def test_why_and_telemetry(stack: Stack, puppets: dict[str, Puppet]) -> None:
     assert row["p95"] == pytest.approx(95, rel=0.03)
     assert stack.ok(*query, "--csv").out.splitlines()[0] == ",".join(table["columns"])
     assert "best" in stack.ok(*query).out
+    listed = {each["name"]: each for each in stack.ok("telemetry", "metrics", "--json").json}
+    latency = listed["inference_latency_ms"]
+    assert (latency["kind"], latency["unit"], latency["series"]) == ("histogram", "ms", 1)
+    assert latency["attributes"] == ["variant"]
+    assert "answered" in latency["meaning"]
+    assert "inference_latency_ms" in stack.ok("telemetry", "metrics").out
 
 
 POLICY = """

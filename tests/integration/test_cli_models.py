@@ -160,7 +160,7 @@ def test_what_was_decided_is_asked_by_model(stack: Stack) -> None:
 
 
 def test_telemetry_is_asked_by_model(stack: Stack) -> None:
-    query = ("telemetry", "query", "--metric", "inference_latency_ms", "--stat", "count", "--json")
+    query = ("telemetry", "query", "inference_latency_ms", "--stat", "count", "--json")
     until(lambda: stack.fleet(*query).code == 0, "telemetry")
     assert stack.ok(*query, "--model", "digits").json["rows"] == [[100]]
     assert stack.ok(*query, "--model", "faces").json["rows"] == []

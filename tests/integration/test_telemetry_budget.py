@@ -89,7 +89,7 @@ def test_a_device_is_heard_again_when_its_bucket_refills(
     assert store.metrics() == []
     clock.advance(HOUR_S * MAX_MESSAGE_BYTES / REFILL_BYTES_PER_HOUR)
     assert store.ingest(held_back)
-    assert store.metrics() == [("n_total", "sum")]
+    assert [found[:2] for found in store.metrics()] == [("n_total", "sum")]
 
 
 def test_what_is_older_than_all_that_is_kept_is_refused(

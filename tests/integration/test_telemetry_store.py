@@ -12,9 +12,9 @@ import sqlalchemy as sa
 
 from telemetry.errors import QueryError, TelemetryStoreError, UnknownMetricError
 from telemetry.histogram import RELATIVE_ERROR, VALUE_MAX, ZERO_MAX, ExponentialHistogram
+from telemetry.metrics import Kind
 from telemetry.server import tables
 from telemetry.server.grouping import Groups
-from telemetry.server.ingest import Kind
 from telemetry.server.query import Query, parse, run
 from telemetry.server.question import STATISTICS
 from telemetry.server.series import (
@@ -243,7 +243,7 @@ def test_a_point_that_cannot_be_is_refused_and_the_rest_counted(store: Telemetry
     assert store.ingest(batch(broken, requests(1), dropped=3))
     assert store.ingest(batch(requests(1), sequence=1, dropped=2))
     assert [tuple(device) for device in store.devices()] == [("pi-1", 2, 5, 1)]
-    assert store.metrics() == [("inference_requests_total", "sum")]
+    assert [found[:2] for found in store.metrics()] == [("inference_requests_total", "sum")]
 
 
 def test_names_too_long_for_an_index_are_refused(store: TelemetryStore) -> None:
@@ -466,7 +466,7 @@ def test_series_of_which_nothing_is_left_are_deleted_and_may_come_again(
         chosen.ingest(batch(requests(1), temperature(50), sequence=number))
     store.ingest(batch(latency([2.0], minute=MINUTE + 5), sequence=2))
     store.prune((MINUTE + 5) * 60.0)
-    assert store.metrics() == [(LATENCY, "histogram")]
+    assert [found[:2] for found in store.metrics()] == [(LATENCY, "histogram")]
     # SQLite gives the identifier of a deleted series to the next one.
     later = [
         SumPoint(metric=f"n{number}", minute=MINUTE + 6, attributes={}, value=5)

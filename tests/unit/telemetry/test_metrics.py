@@ -1,0 +1,79 @@
+"""The table of metrics is what agents report, and what the documents say."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from pathlib import Path
+
+from telemetry.limits import MAX_ATTRIBUTES, is_name
+from telemetry.metrics import METRICS, document
+
+ROOT = Path(__file__).parents[3]
+KINDS = {"observe": "histogram", "add": "sum", "gauge": "gauge"}
+SOURCES = [*ROOT.glob("agent/**/*.py"), *ROOT.glob("telemetry/device/**/*.py")]
+
+
+def constants() -> dict[str, set[str]]:
+    """Return the texts that module-level names stand for, in any module."""
+    found: dict[str, set[str]] = {}
+    for path in SOURCES:
+        for node in ast.parse(path.read_text()).body:
+            if isinstance(node, ast.AnnAssign) and isinstance(node.value, ast.Constant):
+                found.setdefault(ast.unparse(node.target), set()).add(str(node.value.value))
+    return found
+
+
+def reported() -> Iterator[tuple[str, str]]:
+    """Yield the names and kinds of all that agents hand to a recorder."""
+    known = constants()
+    for path in SOURCES:
+        tree = ast.parse(path.read_text())
+        for function in ast.walk(tree):
+            if not isinstance(function, ast.FunctionDef):
+                continue
+            keys = {
+                str(key.value)
+                for node in ast.walk(function)
+                if isinstance(node, ast.Dict)
+                for key in node.keys
+                if isinstance(key, ast.Constant)
+            }
+            for call in ast.walk(function):
+                if (
+                    isinstance(call, ast.Call)
+                    and isinstance(call.func, ast.Attribute)
+                    and call.func.attr in KINDS
+                    and ast.unparse(call.func.value).split("_")[-1] in {"recorder", "events"}
+                ):
+                    name, kind = call.args[0], KINDS[call.func.attr]
+                    if isinstance(name, ast.Constant):
+                        yield str(name.value), kind
+                    elif ast.unparse(name) == "metric":  # from a table in the same function
+                        yield from ((key, kind) for key in keys)
+                    else:
+                        yield from ((text, kind) for text in known[ast.unparse(name)])
+
+
+def test_all_that_agents_report_is_in_the_table_and_nothing_else() -> None:
+    found = {(name, kind) for name, kind in reported() if name in METRICS or is_name(name)}
+    table = {(name, metric.kind) for name, metric in METRICS.items()}
+    made_elsewhere = {("telemetry_dropped_total", "sum")}  # by the recorder itself
+    assert table - made_elsewhere <= found
+    assert {name for name, _ in found} <= METRICS.keys()
+
+
+def test_names_say_kind_and_unit() -> None:
+    endings = {"ms": "_ms", "By": "_bytes", "Cel": "_c", "1": "_ratio", "s": "_s"}
+    for name, metric in METRICS.items():
+        assert is_name(name)
+        assert len(metric.attributes) <= MAX_ATTRIBUTES
+        assert name.endswith("_total") == (metric.kind == "sum"), name
+        if metric.kind != "sum":
+            assert name.endswith(endings[metric.unit]), name
+        assert metric.meaning
+        assert metric.meaning[-1] != "."
+
+
+def test_the_document_has_the_table() -> None:
+    assert document() in (ROOT / "docs" / "metrics.md").read_text()
