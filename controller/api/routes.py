@@ -11,6 +11,7 @@ Rules:
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Annotated
 
 from fastapi import APIRouter, Query, Request
@@ -338,16 +339,18 @@ def remove_policy(services: Services, policy: str) -> Policy:
 
 
 @_telemetry.get("/query", name="query")
-def query_telemetry(
+def query_telemetry(  # noqa: PLR0913, PLR0917 - one parameter for each of the query
     services: Services,
     metric: Annotated[str, Query(description="Such as inference_latency_ms.")],
     stat: Annotated[str, Query(description="Such as count,p50,p95.")] = "",
     by: Annotated[str, Query(description="Such as variant,device,minute.")] = "",
     where: Annotated[list[str] | None, Query(description="key=value; repeatable.")] = None,
     since: Annotated[str, Query(description="Such as 1h.")] = "1h",
+    until: Annotated[str, Query(description="Such as 10m; empty for now.")] = "",
     step: Annotated[
         str, Query(description="One row for each time of this length, such as 5m.")
     ] = "",
+    selector: Annotated[str, Query(description="Only devices that match it.")] = "",
 ) -> TelemetryTable:
     """Ask for statistics of a metric; percentiles are true over all devices."""
     query = telemetry_query.parse(
@@ -356,8 +359,14 @@ def query_telemetry(
         group_by=by,
         where=",".join(where or ()),
         since=since,
+        until=until,
         step=step,
         now_s=services.clock.now_s(),
+    )
+    query = replace(
+        query,
+        devices=services.devices.chosen(selector),
+        device_values=services.devices.values_by_name(query.group_by),
     )
     table = telemetry_query.run(services.telemetry, query)
     if not table.rows:  # perhaps because a name is misspelt

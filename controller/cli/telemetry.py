@@ -72,7 +72,9 @@ def telemetry_query(  # noqa: PLR0913, PLR0917 - one parameter for each option
     by: Annotated[
         str,
         typer.Option(
-            metavar="NAMES", help="One row for each value of these, such as variant,device,minute."
+            metavar="NAMES",
+            help="One row for each value of these: device, minute, attributes of the metric as "
+            "variant, labels of devices, profile, arch, agent_version.",
         ),
     ] = "",
     where: Annotated[
@@ -82,7 +84,14 @@ def telemetry_query(  # noqa: PLR0913, PLR0917 - one parameter for each option
         str | None,
         typer.Option(help="Count only this model; the default is all.", metavar="NAME"),
     ] = None,
+    selector: Annotated[
+        str,
+        typer.Option(metavar="EXPRESSION", help="Count only devices that match it: site=berlin."),
+    ] = "",
     since: SinceOption = "1h",
+    until: Annotated[
+        str, typer.Option(metavar="TIME", help="Count only what is older than this, such as 10m.")
+    ] = "",
     step: Annotated[
         str, typer.Option(help="One row for each time of this length, such as 5m.", metavar="TIME")
     ] = "",
@@ -96,7 +105,8 @@ def telemetry_query(  # noqa: PLR0913, PLR0917 - one parameter for each option
     Examples:
         fleet telemetry query inference_latency_ms --by variant
         fleet telemetry query inference_latency_ms --model detector
-        fleet telemetry query temperature_c --stat max --step 5m
+        fleet telemetry query inference_latency_ms --stat p95 --by site,agent_version
+        fleet telemetry query temperature_c --stat max --step 5m --selector site=berlin
         fleet telemetry query install_bytes_total --stat total --by source
     """
     _check_format(as_json=as_json, as_csv=as_csv)
@@ -110,6 +120,10 @@ def telemetry_query(  # noqa: PLR0913, PLR0917 - one parameter for each option
         where = [*(where or ()), f"model={model}"]
     if where:
         params["where"] = where
+    if selector:
+        params["selector"] = selector
+    if until:
+        params["until"] = _seconds(until, "--until")
     if step:
         params["step"] = _seconds(step, "--step")
     with connect(context) as api:

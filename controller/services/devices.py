@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import asdict
 
 from controller.domain.peer_urls import why_refused
@@ -78,6 +79,33 @@ class Devices:
             )
             known = policy_choices.current_policies(transaction)
         return [self._shown(item, known) for item in found]
+
+    def chosen(self, selector: str) -> frozenset[str] | None:
+        """Return the identifiers of the devices that match a selector; None for an empty one.
+
+        Args:
+            selector: A label expression.
+
+        Raises:
+            SelectorError: The selector cannot be read.
+        """
+        parsed = parse_selector(selector)
+        if not parsed.terms:
+            return None
+        with self._database.reading() as transaction:
+            return devices.chosen(transaction, parsed)
+
+    def values_by_name(self, names: Collection[str]) -> dict[str, dict[str, str]]:
+        """Return what devices can be grouped by: labels, `profile`, `arch`, `agent_version`.
+
+        Args:
+            names: Which; those that no device has are left out.
+
+        Returns:
+            Name to device to value.
+        """
+        with self._database.reading() as transaction:
+            return devices.values_by_name(transaction, names)
 
     def get(self, device: str) -> Device:
         """Return a device.

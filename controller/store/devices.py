@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 
 from sqlalchemy import ColumnElement, and_, delete, exists, func, select, update
 from sqlalchemy.orm import InstrumentedAttribute, Session, aliased
@@ -148,6 +148,33 @@ def values_of(session: Session, devices: Sequence[str]) -> dict[str, dict[str, s
     )
     for device, key, value in labels:
         found[device].setdefault(key, value)
+    return found
+
+
+def chosen(session: Session, selector: Selector) -> frozenset[str]:
+    """Return all devices that match a selector, whatever their state."""
+    return frozenset(session.scalars(select(DeviceRow.id).where(*selected(selector))))
+
+
+def values_by_name(session: Session, names: Collection[str]) -> dict[str, dict[str, str]]:
+    """Return the values of labels, and of what devices have of their own, for all devices.
+
+    Args:
+        session: The transaction.
+        names: Which; others are left out, and so are those that no device has.
+
+    Returns:
+        Name to device to value.
+    """
+    own = {**_OWN, "agent_version": DeviceRow.agent_version}
+    found: dict[str, dict[str, str]] = {}
+    for name in own.keys() & set(names):
+        rows = session.execute(select(DeviceRow.id, own[name]))
+        found[name] = {device: value for device, value in rows}  # noqa: C416 - rows are no pairs
+    labels = select(DeviceLabelRow.key, DeviceLabelRow.device, DeviceLabelRow.value)
+    for key, device, value in session.execute(labels.where(DeviceLabelRow.key.in_(names))):
+        if key not in own:
+            found.setdefault(key, {})[device] = value
     return found
 
 

@@ -7,6 +7,7 @@ Rules:
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping, Sequence
 from itertools import repeat
 from typing import Final, NamedTuple
 
@@ -17,6 +18,8 @@ from telemetry.server.question import DEVICE, MINUTE, QUANTILE, SECONDS_PER_MINU
 from telemetry.server.rows import Grain, MinuteColumns, Series
 
 MAX_ROWS: Final = 100_000
+MAX_NAMED: Final = 2000
+"""Devices that one statement names, beside up to 30,000 series: SQLite takes 32,766 parameters."""
 
 Cell = str | int | float | None
 
@@ -28,6 +31,8 @@ class _GroupKey(NamedTuple):
     minute: int
     device: str
     attributes: tuple[str, ...]
+    of_device: tuple[str, ...]
+    """Its labels, and what else it can be grouped by."""
 
 
 class Groups:
@@ -44,8 +49,16 @@ class Groups:
         self._statistics = statistics
         self._quantiles = [word for word in statistics if QUANTILE.fullmatch(word)]
         self._aggregate = Aggregate(with_histograms=bool(self._quantiles))
-        self._numbers: dict[tuple[int, int, str, tuple[str, ...]], int] = {}
-        self._names = tuple(name for name in query.group_by if name not in (DEVICE, MINUTE))
+        self._numbers: dict[tuple[int, int, str, tuple[str, ...], tuple[str, ...]], int] = {}
+        names = tuple(name for name in query.group_by if name not in (DEVICE, MINUTE))
+        own = {name for one in series for name in one.attributes}
+        self._labels = tuple(
+            name for name in names if name not in own and name in query.device_values
+        )
+        self._names = tuple(name for name in names if name not in self._labels)
+        self._named = _named(query)
+        self._only = None if self._named is not None else query.devices
+        self._of_devices = _of_devices([query.device_values[name] for name in self._labels])
         self._attributes = {
             one.id: tuple(one.attributes.get(name, "") for name in self._names) for one in series
         }
@@ -56,6 +69,11 @@ class Groups:
     def series_ids(self) -> tuple[int, ...]:
         """The series to read from the store."""
         return tuple(self._attributes)
+
+    @property
+    def devices(self) -> tuple[str, ...] | None:
+        """The devices to read; None for all, of which those that were asked for are taken."""
+        return None if self._named is None else tuple(sorted(self._named))
 
     @property
     def need_rows(self) -> bool:
@@ -69,7 +87,7 @@ class Groups:
         return Grain(
             step=(self._query.step_s or 0) // SECONDS_PER_MINUTE,
             by_minute=MINUTE in asked,
-            by_device=DEVICE in asked,
+            by_device=DEVICE in asked or bool(self._labels) or self._only is not None,
         )
 
     def add(self, rows: MinuteColumns) -> None:
@@ -81,12 +99,18 @@ class Groups:
         Raises:
             QueryError: There are now too many groups.
         """
-        step, by_minute, by_device = self.grain
+        if self._only is not None:
+            rows = rows.only(self._only)
+            if not rows.series_id:
+                return
+        step, by_minute, _ = self.grain
+        none = ("",) * len(self._labels)
         keys = zip(
             [minute // step for minute in rows.minute] if step else repeat(0),
             rows.minute if by_minute else repeat(0),
-            rows.device if by_device else repeat(""),
+            rows.device if DEVICE in self._query.group_by else repeat(""),
             map(self._attributes.__getitem__, rows.series_id),
+            (self._of_devices.get(device, none) for device in rows.device) if none else repeat(()),
             strict=False,
         )
         numbers = self._numbers
@@ -132,7 +156,7 @@ class Groups:
         first_s = self._first * SECONDS_PER_MINUTE
         last_s = min((self._last + 1) * SECONDS_PER_MINUTE, self._query.until_s)
         durations = self._aggregate.counts.copy()
-        for (step, minute, _, _), number in self._numbers.items():
+        for (step, minute, *_), number in self._numbers.items():
             begin_s, end_s = first_s, last_s
             if self._query.step_s is not None:
                 begin_s = max(begin_s, step * self._query.step_s)
@@ -145,10 +169,26 @@ class Groups:
 
     def _cells(self, key: _GroupKey) -> tuple[Cell, ...]:
         named: dict[str, Cell] = dict(zip(self._names, key.attributes, strict=True))
+        named |= zip(self._labels, key.of_device, strict=True)
         named |= {DEVICE: key.device, MINUTE: key.minute}
         step_s = self._query.step_s
         start: tuple[Cell, ...] = () if step_s is None else (key.step * step_s,)
         return (*start, *(named[name] for name in self._query.group_by))
+
+
+def _named(query: Query) -> frozenset[str] | None:
+    """Return the devices that a statement names; None if they are all, or too many for that."""
+    asked = frozenset(value for name, value in query.where if name == DEVICE)
+    if query.devices is None:
+        return asked or None
+    wanted = query.devices & asked if asked else query.devices
+    return wanted if len(wanted) <= MAX_NAMED else None
+
+
+def _of_devices(values: Sequence[Mapping[str, str]]) -> dict[str, tuple[str, ...]]:
+    """Return the values of each device that has any, in the order of their names."""
+    devices = {device for each in values for device in each}
+    return {device: tuple(each.get(device, "") for each in values) for device in devices}
 
 
 def _cell(value: float) -> Cell:

@@ -119,7 +119,7 @@ def run(store: TelemetryStore, query: Query) -> Table:
         groups.series_ids,
         max(0, math.floor(query.since_s / SECONDS_PER_MINUTE)),
         min(math.ceil(min(query.until_s, 1e12) / SECONDS_PER_MINUTE), MAX_MINUTE),
-        tuple(value for name, value in query.where if name == DEVICE),
+        groups.devices,
     )
     parts = store.read(*where) if groups.need_rows else store.sums(*where, grain=groups.grain)
     for part in parts:

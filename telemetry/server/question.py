@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
 from typing import Final
 
 from telemetry.errors import QueryError
@@ -44,6 +44,13 @@ class Query:
 
     where: tuple[tuple[str, str], ...] = ()
     """Attribute or `device`, and its value; several values of one attribute are alternatives."""
+
+    devices: frozenset[str] | None = None
+    """Only these; None for all."""
+
+    device_values: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
+    """What devices can be grouped by beside the attributes of the metric, such as labels: by name,
+    the value of each device that has one."""
 
     since_s: float = 0.0
     until_s: float = math.inf
@@ -109,10 +116,15 @@ def check_attributes(query: Query, attributes: Iterable[str]) -> None:
         QueryError: The text says which attributes it has.
     """
     known = {DEVICE, MODEL, "release", "variant"}.union(attributes)
-    asked = [name for name in query.group_by if name != MINUTE]
-    for name in (*asked, *(name for name, _ in query.where)):
+    for name in query.group_by:
+        if name not in known | query.device_values.keys() | {MINUTE}:
+            raise QueryError(
+                f"{query.metric} has no attribute {name!r}, and no device has it as a label",
+                remedy=f"it has {', '.join(sorted(known))}",
+            )
+    for name, _ in query.where:
         if name not in known:
             raise QueryError(
                 f"{query.metric} has no attribute {name!r}",
-                remedy=f"it has {', '.join(sorted(known))}",
+                remedy=f"it has {', '.join(sorted(known))}; labels of devices are for --selector",
             )

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Collection
+from itertools import compress
 from typing import Any, NamedTuple
 
 from telemetry.metrics import Kind
@@ -72,6 +74,11 @@ class MinuteColumns(NamedTuple):
     least: tuple[float, ...]
     greatest: tuple[float, ...]
     sketch: tuple[bytes | None, ...]
+
+    def only(self, devices: Collection[str]) -> MinuteColumns:
+        """Return the rows of some devices."""
+        kept = [device in devices for device in self.device]
+        return MinuteColumns._make(tuple(compress(column, kept)) for column in self)
 
 
 class StoredEvent(NamedTuple):

@@ -232,7 +232,7 @@ class TelemetryStore:
         series: Sequence[int],
         since_minute: int,
         until_minute: int,
-        devices: Sequence[str] = (),
+        devices: Sequence[str] | None = None,
     ) -> Iterator[MinuteColumns]:
         """Read measurements, a bounded number of rows at once.
 
@@ -240,7 +240,7 @@ class TelemetryStore:
             series: Which series.
             since_minute: The first minute, inclusive.
             until_minute: The last minute, exclusive.
-            devices: Only these; empty for all.
+            devices: Only these; None for all.
 
         Yields:
             One or more rows, as columns.
@@ -260,7 +260,7 @@ class TelemetryStore:
         series: Sequence[int],
         since_minute: int,
         until_minute: int,
-        devices: Sequence[str] = (),
+        devices: Sequence[str] | None = None,
         *,
         grain: Grain,
     ) -> Iterator[MinuteColumns]:
@@ -270,7 +270,7 @@ class TelemetryStore:
             series: Which series.
             since_minute: The first minute, inclusive.
             until_minute: The last minute, exclusive.
-            devices: Only these; empty for all.
+            devices: Only these; None for all.
             grain: Which rows stay apart.
 
         Yields:
@@ -352,13 +352,13 @@ class TelemetryStore:
 
 
 def _within(
-    series: Sequence[int], since_minute: int, until_minute: int, devices: Sequence[str]
+    series: Sequence[int], since_minute: int, until_minute: int, devices: Sequence[str] | None
 ) -> sa.ColumnElement[bool]:
     table = tables.minute.c
     found = (
         table.series_id.in_(series) & (table.minute >= since_minute) & (table.minute < until_minute)
     )
-    return found & table.device.in_(devices) if devices else found
+    return found if devices is None else found & table.device.in_(devices)
 
 
 def _check_identity(batch: TelemetryBatch) -> None:

@@ -215,6 +215,14 @@ def test_why_and_telemetry(stack: Stack, puppets: dict[str, Puppet]) -> None:
     assert row["p95"] == pytest.approx(95, rel=0.03)
     assert stack.ok(*query, "--csv").out.splitlines()[0] == ",".join(table["columns"])
     assert "best" in stack.ok(*query).out
+    by_site = ("telemetry", "query", "inference_latency_ms", "--stat", "count", "--json", "--by")
+    found = stack.ok(*by_site, "arch,agent_version", "--selector", "id=cam-1").json
+    assert (found["columns"], len(found["rows"])) == (["arch", "agent_version", "count"], 1)
+    assert found["rows"][0][2] == 100
+    assert stack.ok(*by_site, "arch", "--selector", "id!=cam-1").json["rows"] == []
+    assert stack.ok(*by_site, "arch", "--until", "1h", "--since", "2h").json["rows"] == []
+    wrong = stack.fleet(*by_site, "sight")
+    assert (wrong.code, "no device has it as a label" in wrong.err) == (2, True)
     listed = {each["name"]: each for each in stack.ok("telemetry", "metrics", "--json").json}
     latency = listed["inference_latency_ms"]
     assert (latency["kind"], latency["unit"], latency["series"]) == ("histogram", "ms", 1)
