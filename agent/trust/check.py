@@ -38,6 +38,7 @@ from tuf.ngclient import FetcherInterface, Updater, UpdaterConfig
 
 from agent.trust.floors import Floors, RoleFloor, below, raised, time_floor_s
 from agent.trust.job import Job, Outcome
+from agent.trust.roots import fleet_of
 from agent.trust.trusted import Release, Trusted
 from wire.codec import sha256_hex
 from wire.errors import WireFormatError
@@ -98,12 +99,14 @@ class FolderFetcher(FetcherInterface):
     Args:
         incoming: What has come, each role's newest file under the name of its role.
         trusted: What is there already: its timestamp is offered again if no newer one has come.
+        root: The device's own, whose fleet each later one must be of.
     """
 
-    def __init__(self, incoming: Path, trusted: Path) -> None:
+    def __init__(self, incoming: Path, trusted: Path, root: bytes) -> None:
         super().__init__()
         self._incoming = incoming
         self._trusted = trusted
+        self._fleet = fleet_of(root)
         self.missing: list[str] = []
         """Roles whose files have not come."""
 
@@ -122,7 +125,7 @@ class FolderFetcher(FetcherInterface):
             with contextlib.suppress(OSError):
                 data = place.read_bytes()
                 if role == ROOT:
-                    _check_root(data)
+                    _check_root(data, self._fleet)
                 yield data
                 return
         if role != ROOT:
@@ -130,8 +133,8 @@ class FolderFetcher(FetcherInterface):
         raise DownloadHTTPError(f"{role} has not come", MISSING)
 
 
-def _check_root(data: bytes) -> None:
-    """Refuse a root that cannot be, before the next one can follow it.
+def _check_root(data: bytes, fleet: str | None) -> None:
+    """Refuse a root that cannot be, before the next one can follow it: no root leads back.
 
     Raises:
         RepositoryError: It cannot be.
@@ -140,6 +143,10 @@ def _check_root(data: bytes) -> None:
         found: Document = Metadata.from_bytes(data)
         if isinstance(found.signed, Root):
             _check_names(found)
+            if found.signed.consistent_snapshot is not True:
+                raise RepositoryError("the root has no consistent snapshots")
+            if fleet_of(data) != fleet:
+                raise RepositoryError("the root is another fleet's")
 
 
 def _check_names(document: Document) -> None:
@@ -165,8 +172,8 @@ def check(job: Job, *, now_s: float, grace_s: float) -> Outcome:
     trusted = Path(job.trusted)
     for left in trusted.glob("tmp*"):  # what a kill left of a file that was being written
         left.unlink(missing_ok=True)
-    fetcher = FolderFetcher(Path(job.incoming), trusted)
     faults: dict[str, str] = {}
+    fetcher = FolderFetcher(Path(job.incoming), trusted, Path(job.root).read_bytes())
     try:
         updater = _updater(job, trusted, fetcher)
         # The set has no other door for the time.

@@ -34,7 +34,7 @@ from agent.trust.roots import fleet_of
 from agent.trust.trusted import Trusted
 from wire.codec import sha256_hex
 from wire.errors import IntegrityError, WireFormatError
-from wire.files import PRIVATE, make_directory, write_atomic
+from wire.files import PRIVATE, make_directory, sync_directory, write_atomic
 from wire.messages import MetadataFile
 from wire.metadata import MAX_FILE_BYTES, MAX_ROOTS, parse_file_name
 from wire.trust.roles import ROOT, TIMESTAMP, TOP_LEVEL
@@ -204,6 +204,8 @@ class KeptFiles:
                 self._metadata.mkdir(mode=0o700)
                 for path in (self._trusted_file.path, *(f.path for f in self._floor_files)):
                     path.unlink(missing_ok=True)
+                # Else a power cut may bring them back, beside the note that they are gone.
+                sync_directory(self.directory)
         self._origin_file.write(Origin(root_sha256=digest))
 
 

@@ -263,8 +263,7 @@ def check(metadata: Authored) -> None:
     Raises:
         MetadataError: One is not.
     """
-    _check_delegations(metadata)
-    check_roles(metadata)
+    check_content(metadata)
     for role in (TARGETS, *metadata.lists):
         found = metadata.signatures(role)
         if not found.are_enough:
@@ -272,7 +271,19 @@ def check(metadata: Authored) -> None:
                 f"{role} has {found.valid} of {found.needed} needed signatures",
                 remedy=f"sign it with a key of the role {role}: fleet key sign DRAFT --key KEY",
             )
+
+
+def check_content(metadata: Authored) -> None:
+    """Insist that the files together say what can be, whoever has signed them.
+
+    Raises:
+        MetadataError: They do not.
+    """
+    _check_root(metadata)
+    _check_delegations(metadata)
     for role, listed in metadata.lists.items():
+        if role == DIRECTOR or role not in metadata.roles():
+            raise MetadataError(f"{role[:64]!a} lists no releases")
         if listed.signed.delegations is not None:
             raise MetadataError(f"the list {role} delegates, which devices do not follow")
         for path in listed.signed.targets:
@@ -281,17 +292,6 @@ def check(metadata: Authored) -> None:
                     f"{role} lists {path}, which is for another role to list",
                     remedy="sign the list without it",
                 )
-
-
-def check_roles(metadata: Authored) -> None:
-    """Insist that each list is of a role that there is.
-
-    Raises:
-        MetadataError: One is not.
-    """
-    for role in metadata.lists:
-        if role == DIRECTOR or role not in metadata.roles():
-            raise MetadataError(f"{role[:64]!a} lists no releases")
 
 
 def check_ends(before: Authored, after: Authored, now_s: float) -> None:
@@ -323,6 +323,29 @@ def check_ends(before: Authored, after: Authored, now_s: float) -> None:
                 f"{role} would end on {document.signed.expires:%Y-%m-%d}",
                 remedy="sign it with an end within the next two years",
             )
+
+
+def check_follows(before: Authored, version: int) -> None:
+    """Insist that a root has the version after the newest one.
+
+    Raises:
+        MetadataError: It has another.
+    """
+    newest = before.root.signed.version
+    if version != newest + 1 or version > MAX_ROOTS:
+        raise MetadataError(
+            f"version {version} of the root does not follow version {newest}", remedy=AGAIN
+        )
+
+
+def check_same_fleet(before: Authored, after: Authored) -> None:
+    """Insist that a root is of the fleet of the one before.
+
+    Raises:
+        MetadataError: It is not.
+    """
+    if after.fleet != before.fleet:
+        raise MetadataError("the root belongs to another fleet")
 
 
 def with_former(now: Authored, snapshot: Metadata[Snapshot]) -> Authored:
@@ -361,11 +384,7 @@ def _with_root(now: Authored, data: bytes, version: int) -> Authored:
             raise MetadataError(f"version {version} of the root is another one", remedy=AGAIN)
         return now
     root = read(data, Root)
-    if version != newest + 1 or root.signed.version != version or version > MAX_ROOTS:
-        raise MetadataError(
-            f"version {root.signed.version} of the root does not follow version {newest}",
-            remedy=AGAIN,
-        )
+    check_follows(now, root.signed.version)
     found = root.signed.get_root_verification_result(
         now.root.signed, root.signed_bytes, root.signatures
     )
@@ -378,8 +397,7 @@ def _with_root(now: Authored, data: bytes, version: int) -> Authored:
             "needs those of the root before it and its own",
         )
     made = replace(now, root=root, roots=(*now.roots, data))
-    if made.fleet != now.fleet:
-        raise MetadataError("the root belongs to another fleet")
+    check_same_fleet(now, made)
     _check_root(made)
     return made
 

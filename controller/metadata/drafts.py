@@ -14,7 +14,13 @@ from dataclasses import replace
 import msgspec
 from tuf.api.metadata import Root, Targets
 
-from controller.metadata.documents import Authored, check_roles, read
+from controller.metadata.documents import (
+    Authored,
+    check_content,
+    check_follows,
+    check_same_fleet,
+    read,
+)
 from controller.metadata.edit import put
 from controller.metadata.errors import MetadataError
 from controller.metadata.signing import changed_files
@@ -72,10 +78,14 @@ def read_draft(data: bytes) -> tuple[Authored, Authored]:
         role, _ = parse_file_name(file.name)
         content = file.content.encode()
         if role == ROOT:
-            after = replace(after, roots=(*before.roots, content), root=read(content, Root))
+            root = read(content, Root)
+            check_follows(before, root.signed.version)
+            after = replace(after, roots=(*before.roots, content), root=root)
         else:
             after = put(after, role, read(content, Targets))
-    check_roles(after)
+    # What the controller would refuse is not signed either: a device may not look at it so closely.
+    check_same_fleet(before, after)
+    check_content(after)
     return before, after
 
 

@@ -30,6 +30,7 @@ from tests.crash_states.recorder import RecordingError
 from tests.crash_states.recording import Recording, lacking, record, tree_of
 from tests.crash_states.replay import materialise
 from tests.crash_states.states import CrashState, crash_states
+from tests.simulators.repository import Repository
 from wire.codec import from_json
 
 WHY = lacking()
@@ -128,6 +129,35 @@ def test_trusted_metadata_never_goes_back_after_a_crash(folder: Path, number: in
         believer.hear(sent.sets[number])
         why = believer.trust.later("digits", f"{number + 1}.0.0", trust_story.DIGESTS[number])
         assert why is None, f"{why}, {believer.trust.refused}, {state}"
+
+
+BEGIN_ANEW = """
+import sys
+from pathlib import Path
+from agent.trust.kept import KeptFiles
+root = Path(sys.argv[1])
+kept = KeptFiles(root / "root.json", root / "trust")
+assert kept.trusted is None and not kept.floors.root
+"""
+
+
+def test_a_device_that_begins_anew_keeps_nothing_of_the_root_before_after_a_crash(
+    folder: Path,
+) -> None:
+    trust_story.prepare(folder)
+    sent, root, out = trust_story.sent_to(folder), folder / "state", folder / "out"
+    for number in (0, 1):
+        trust_story.take(sent, number, root, lambda _text: None)
+    other = Repository(now_s=trust_story.NOW_S + 3600.0, fleet=sent.fleet)
+    other.write_root(root / "root.json")
+    recording = record([sys.executable, "-P", "-c", BEGIN_ANEW, str(root)], root)
+    faults = []
+    for state in crash_states(recording.before, recording.operations, is_strict=True):
+        materialise(state.tree, out)
+        kept = KeptFiles(out / "root.json", out / "trust")
+        if kept.trusted is not None or kept.floors != Floors():
+            faults.append(f"what the root before vouched for is believed, {state}")
+    assert faults == []
 
 
 def kept_fault(root: Path, said: tuple[str, ...]) -> str:

@@ -14,11 +14,13 @@ from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 
 import pytest
-from tuf.api.metadata import DelegatedRole, Delegations
+from tuf.api.metadata import DelegatedRole, Delegations, Metadata, Root
 
 from agent.trust.keeper import CHECK_EVERY_S, MetadataTrust
 from agent.trust.kept import MAX_LISTS
 from controller.metadata.behind import behind
+from controller.metadata.edit import with_keys
+from controller.metadata.online import signer_of
 from tests.simulators.agent_process import null_package
 from tests.simulators.clock import FakeClock
 from tests.simulators.packages import SignedPackage
@@ -180,6 +182,23 @@ def test_arbitrary_installation_of_another_file_as_a_root(
     text = json.dumps({"signed": junk, "signatures": []})
     assert not device.hear([MetadataFile(name="2.root", content=text)])
     _goes_on(device, fleet)
+
+
+@pytest.mark.parametrize(
+    "change", [{"consistent_snapshot": False}, {"x-edgefleet-fleet": "f" * 32}], ids=str
+)
+def test_a_root_that_would_lock_the_device_is_refused_whoever_signed_it(
+    device: Device, fleet: Repository, change: dict[str, object]
+) -> None:
+    document = with_keys(fleet.authored, ROOT, fleet.now_s, add=[signer_of(b"n" * 32).public_key])
+    signed = document.to_dict()["signed"] | change
+    wrong: Metadata[Root] = Metadata(Root.from_dict(signed))
+    fleet.sign(wrong, ROOT, seeds=[b"n" * 32])
+    assert not device.hear([file_of(ROOT, wrong)])
+    assert device.trust.versions.root == 1
+    fleet.rotate(ROOT)
+    _goes_on(device, fleet)
+    assert device.trust.versions.root == 2
 
 
 def _goes_on(device: Device, fleet: Repository) -> None:

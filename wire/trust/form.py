@@ -29,8 +29,8 @@ from wire.trust.roles import FLEET_FIELD, RELEASES, role_paths
 
 Signed = Mapping[str, Any]
 
-MAX_VERSION: Final = 10**16 - 1
-"""A version stands in the name of its file."""
+MAX_VERSION: Final = 10**11 - 1
+"""A version may be seconds since 1970, which people read as a date."""
 
 
 class _Form(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

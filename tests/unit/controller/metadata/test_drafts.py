@@ -24,7 +24,8 @@ from wire.trust.roles import ROOT
 
 Place = tuple[Any, ...]
 VALUES: list[Any] = [
-    None, True, 0, -1, 2**70, 1.5, "", "x", "\ud800", "director", "digits", "2030-01-01T00:00:00Z",
+    None, True, False, 0, -1, 10**11, 253402300800, 2**53, 2**70, 1.5, "", "x", "\ud800",
+    "director", "digits", "2030-01-01T00:00:00Z",
     [], {}, [None], ["a" * 64], {"a": 1}, {"\ud800": 1}, {"keyids": [], "threshold": 1},
 ]  # fmt: skip
 
@@ -122,7 +123,20 @@ def test_what_somebody_wrote_into_a_draft_is_read_or_refused(
 
 def test_a_list_of_no_role_is_refused() -> None:
     draft = copy.deepcopy(DRAFTS[0])
-    for file in draft["changes"]:
-        file["name"] = file["name"].replace(".digits", ".other")
+    (listed,) = (file for file in draft["changes"] if file["name"].endswith(".digits"))
+    draft["changes"].append(listed | {"name": listed["name"].replace(".digits", ".other")})
     with pytest.raises(MetadataError, match="'other' lists no releases"):
+        read_draft(packed(draft))
+
+
+@pytest.mark.parametrize(
+    "change",
+    [{"consistent_snapshot": False}, {"x-edgefleet-fleet": "f" * 32}, {"version": 3}],
+    ids=str,
+)
+def test_a_root_that_the_controller_would_refuse_is_not_signed(change: dict[str, Any]) -> None:
+    """Its carrier might hand it to devices all the same."""
+    draft = copy.deepcopy(DRAFTS[2])
+    draft["changes"][0]["content"]["signed"] |= change
+    with pytest.raises(MetadataError, match="the root"):
         read_draft(packed(draft))
