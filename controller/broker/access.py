@@ -51,7 +51,8 @@ CONTROLLER_USER = "_controller"
 
 TIMEOUT_S = 5.0
 MAX_WAITING_ANSWERS = 64
-CLIENTS_AT_ONCE = 1000
+CLIENTS_AT_ONCE = 200
+"""With the longest names an answer has 80 KiB: far below what the controller takes at once."""
 
 ENROL_USER = re.compile(r"enrol-[0-9a-f]{8}")
 """What `wire.enrolment.enrol_username` returns."""

@@ -2,23 +2,32 @@
 
 The broker keeps that in the file of its accounts. If the file was lost or is older, the certificate
 of a device that was decommissioned would open the broker again; so the controller looks on each
-connection, and says what is missing.
+connection and then each hour, and says what is missing.
 
 Rules:
 - Only devices count whose certificate has not ended: an account that is missing opens nothing. An
-  account of one that has ended is removed: the broker writes all of them at each change.
+  account of one that ended long ago is removed, because the broker writes all of them at each
+  change; so is that of a device that was let in again meanwhile.
+- Whether a device is shut out is read anew before each change: saying it may take long.
 """
 
 from __future__ import annotations
 
 import threading
+from collections.abc import Collection
+from typing import Final
 
 from controller.ports import BrokerAccess
 from controller.store import certificates
 from controller.store.database import Database
 from wire.clock import Clock
 
-TRY_AGAIN_S = 30.0
+TRY_AGAIN_S: Final = 30.0
+LOOK_AGAIN_S: Final = 3600.0
+"""A clock that is wrong for a while leaves nothing wrong for longer."""
+
+KEPT_S: Final = 30 * 86_400.0
+"""How long an account is kept after the certificate has ended: clocks differ."""
 
 
 class ShutOut:
@@ -42,7 +51,7 @@ class ShutOut:
         self._came.set()
 
     def tell(self) -> None:
-        """Bring the broker's accounts up to date, once for each connection with the broker.
+        """Bring the broker's accounts up to date, after each connection and each hour.
 
         Raises:
             FleetError: The database or the broker does not answer; a later call tries again.
@@ -52,11 +61,24 @@ class ShutOut:
             return
         self._came.clear()  # before the calls: the broker may lose its accounts while it answers
         self._due_s = now_s + TRY_AGAIN_S
-        with self._database.reading() as transaction:
-            wanted, ended = certificates.shut_out(transaction, now_s=self._clock.now_s())
         there = self._access.refused_devices()
+        with self._database.reading() as transaction:
+            wanted = certificates.shut_out(transaction, now_s=self._clock.now_s())
         for device in sorted(wanted - there):
-            self._access.refuse_device(device)
-        for device in sorted(ended & there):
-            self._access.allow_certificate(device)  # which opens nothing any more
-        self._due_s = float("inf")
+            if self._is_shut_out(device):
+                self._access.refuse_device(device)
+        for device in sorted(self._unneeded(there)):
+            if self._unneeded({device}):
+                self._access.allow_certificate(device)
+        self._due_s = self._clock.monotonic_s() + LOOK_AGAIN_S
+
+    def _is_shut_out(self, device: str) -> bool:
+        with self._database.reading() as transaction:
+            return bool(
+                certificates.shut_out(transaction, now_s=self._clock.now_s(), device=device)
+            )
+
+    def _unneeded(self, devices: Collection[str]) -> set[str]:
+        before_s = self._clock.now_s() - KEPT_S
+        with self._database.reading() as transaction:
+            return certificates.without_need(transaction, devices, before_s=before_s)

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
-from sqlalchemy import select
+from collections.abc import Collection
+from typing import Final
+
+from sqlalchemy import or_, select
 from sqlalchemy.orm import Session
 
 from controller.domain.states import DeviceState
 from controller.store import devices
 from controller.store.tables import DeviceRow
+
+NAMED_AT_ONCE: Final = 1000
 
 
 def note_issued(session: Session, device: str, *, ends_at_s: float) -> bool:
@@ -36,19 +41,39 @@ def is_held(row: DeviceRow, *, now_s: float) -> bool:
     return row.certificate_ends_at_s is not None and row.certificate_ends_at_s > now_s
 
 
-def shut_out(session: Session, *, now_s: float) -> tuple[set[str], set[str]]:
-    """Return the devices that had a certificate and are not enrolled.
+def shut_out(session: Session, *, now_s: float, device: str | None = None) -> set[str]:
+    """Return the devices that are not enrolled, and hold a certificate that is still valid.
 
     Args:
         session: The transaction.
         now_s: Wall time.
+        device: Only this one; None for all.
+    """
+    statement = select(DeviceRow.id).where(
+        DeviceRow.state != DeviceState.ENROLLED, DeviceRow.certificate_ends_at_s > now_s
+    )
+    if device is not None:
+        statement = statement.where(DeviceRow.id == device)
+    return set(session.scalars(statement))
+
+
+def without_need(session: Session, names: Collection[str], *, before_s: float) -> set[str]:
+    """Return the devices that need no account at the broker.
+
+    Args:
+        session: The transaction.
+        names: Which are asked for.
+        before_s: When a certificate must have ended, so that an account no longer keeps it out.
 
     Returns:
-        Those whose certificate is still valid, and those whose certificate has ended.
+        Those that are enrolled and have had a certificate, and those whose certificate has ended.
     """
-    statement = select(DeviceRow.id, DeviceRow.certificate_ends_at_s).where(
-        DeviceRow.state != DeviceState.ENROLLED, DeviceRow.certificate_ends_at_s.is_not(None)
+    unneeded = or_(
+        DeviceRow.state == DeviceState.ENROLLED, DeviceRow.certificate_ends_at_s < before_s
     )
-    ends_at_s = {name: end_s or 0.0 for name, end_s in session.execute(statement)}
-    held = {name for name, end_s in ends_at_s.items() if end_s > now_s}
-    return held, ends_at_s.keys() - held
+    statement = select(DeviceRow.id).where(DeviceRow.certificate_ends_at_s.is_not(None), unneeded)
+    every, found = sorted(names), set[str]()
+    for start in range(0, len(every), NAMED_AT_ONCE):
+        some = every[start : start + NAMED_AT_ONCE]
+        found.update(session.scalars(statement.where(DeviceRow.id.in_(some))))
+    return found

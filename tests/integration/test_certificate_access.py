@@ -345,7 +345,7 @@ def test_the_broker_tells_who_is_shut_out_however_many_accounts_it_has(fleet: Fl
     path = fleet.home / "broker" / ACCOUNTS_FILE
     fleet.broker.kill()
     document = json.loads(path.read_bytes())
-    many = {f"dev-{number:04}" for number in range(CLIENTS_AT_ONCE + 7)}
+    many = {f"device-{number:056}" for number in range(2 * CLIENTS_AT_ONCE + 7)}  # the longest
     document["roles"].append({"rolename": SHUT_OUT_ROLE, "acls": shut_out_acls()})
     roles = [{"rolename": SHUT_OUT_ROLE}]
     document["clients"] += [{"username": name, "roles": roles} for name in many]

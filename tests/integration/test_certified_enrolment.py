@@ -16,7 +16,7 @@ from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 from controller.broker.certificates import make_authority
 from controller.certificate_settings import SECONDS_PER_DAY, DeviceCertificatesConfig
-from controller.services.shut_out import TRY_AGAIN_S
+from controller.services.shut_out import KEPT_S, LOOK_AGAIN_S, TRY_AGAIN_S
 from tests.simulators.controller_fleet import Fleet, FleetDevice
 from tests.simulators.packages import STRANGER_KEY, TRUST
 from wire import topics
@@ -351,9 +351,27 @@ def test_a_broker_that_lost_its_accounts_is_told_again_who_is_shut_out(fleet: Fl
     fleet.clock.advance(TRY_AGAIN_S)
     fleet.controller.tick()
     assert fleet.access.refused == {"cam-1", "cam-2"}
-    fleet.access.refused.add("cam-9")  # of an operator's own making
-    fleet.clock.advance(LIFE_S)
-    fleet.transport.set_up(False)
-    fleet.transport.set_up(True)
+    fleet.access.refused = {"cam-2", "cam-3", "cam-9"}  # one of an operator's own making
+    fleet.clock.advance(LOOK_AGAIN_S)
     fleet.controller.tick()
-    assert fleet.access.refused == {"cam-9"}, "their certificates have ended"
+    assert fleet.access.refused == {"cam-1", "cam-2", "cam-9"}, "without a new connection"
+    fleet.clock.advance(LIFE_S)
+    fleet.controller.tick()
+    assert fleet.access.refused == {"cam-1", "cam-2", "cam-9"}, "clocks differ"
+    fleet.clock.advance(KEPT_S)
+    fleet.controller.tick()
+    assert fleet.access.refused == {"cam-9"}, "their certificates ended long ago"
+
+
+def test_a_clock_that_is_ahead_for_a_while_lets_nobody_in_for_long(fleet: Fleet) -> None:
+    given(ask(fleet.device("cam-1"), token(fleet)))
+    fleet.api.patch("/v1/devices/cam-1", json={"state": "decommissioned"}).raise_for_status()
+    fleet.controller.tick()
+    fleet.clock.correct(LIFE_S + KEPT_S + 1.0)
+    fleet.clock.advance(LOOK_AGAIN_S)
+    fleet.controller.tick()
+    assert fleet.access.refused == set()
+    fleet.clock.correct(-LIFE_S - KEPT_S - 1.0)
+    fleet.clock.advance(LOOK_AGAIN_S)
+    fleet.controller.tick()
+    assert fleet.access.refused == {"cam-1"}
