@@ -157,7 +157,7 @@ class Controller:
         self._enrolment = Enrolment(
             database, access, certificates, self._transport, key, clock, metadata=metadata
         )
-        self._shut_out = ShutOut(database, access, clock)
+        self._shut_out = ShutOut(database, access, config.device_certificates, clock)
         self._measurements = Measurements(database, preflight, self._transport, key, clock)
         self._ingest = Ingest(
             database,

@@ -16,7 +16,6 @@ Rules:
 
 from __future__ import annotations
 
-import itertools
 import logging
 import queue
 import re
@@ -51,6 +50,7 @@ CONTROLLER_USER = "_controller"
 
 TIMEOUT_S = 5.0
 MAX_WAITING_ANSWERS = 64
+MAX_CLIENTS = 200_000
 CLIENTS_AT_ONCE = 200
 """With the longest names an answer has 80 KiB: far below what the controller takes at once."""
 
@@ -210,7 +210,7 @@ class MosquittoAccess:
             BrokerAccountError: The broker refused.
         """
         found: set[str] = set()
-        for offset in itertools.count(0, CLIENTS_AT_ONCE):
+        for offset in range(0, MAX_CLIENTS, CLIENTS_AT_ONCE):
             asked = {"verbose": True, "count": CLIENTS_AT_ONCE, "offset": offset}
             (answer,) = self._ask([{"command": "listClients", **asked}])
             found |= {

@@ -13,7 +13,6 @@ import binascii
 import hashlib
 import hmac
 import json
-import os
 import secrets
 from pathlib import Path
 from typing import Any, Final
@@ -112,10 +111,6 @@ def give_password(path: Path, own: OwnAccount) -> None:
     try:
         if clients != document["clients"]:
             write_atomic(path, to_pretty_json({**document, "clients": clients}), mode=PRIVATE)
-        owner = path.parent.stat()
-        if os.geteuid() == 0 and path.lstat().st_uid != owner.st_uid:
-            # The broker runs as the directory's owner, who may have put a link here meanwhile.
-            os.chown(path, owner.st_uid, owner.st_gid, follow_symlinks=False)
     except OSError as exc:
         raise BrokerDirectoryError(
             f"cannot write {path}: {(exc.strerror or str(exc)).lower()}",

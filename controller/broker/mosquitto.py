@@ -18,6 +18,7 @@ Rules:
 
 from __future__ import annotations
 
+import contextlib
 import os
 import pwd
 import signal
@@ -34,6 +35,7 @@ from controller.broker.accounts import (
     read_accounts,
 )
 from controller.broker.certificates import ServerFiles
+from controller.broker.directory_owner import owner_of
 from controller.broker.errors import (
     BrokerDirectoryError,
     BrokerError,
@@ -44,6 +46,7 @@ from controller.broker.install import Mosquitto
 from controller.broker.rights import certificate_patterns
 from controller.config import connectable
 from wire.clock import Clock, SystemClock
+from wire.files import PRIVATE, write_atomic
 
 CONFIG_FILE = "mosquitto.conf"
 PATTERNS_FILE = "certificates.acl"
@@ -159,8 +162,10 @@ class Broker:
                 missing.
             BrokerStartError: The program cannot be started, ends, or accepts no connections.
         """
-        self._prepare()
-        with self._log() as log:
+        with owner_of(self._settings.directory):
+            self._prepare()
+            log = self._log()
+        with log:
             try:
                 self._process = subprocess.Popen(
                     self._command(),
@@ -186,7 +191,8 @@ class Broker:
             BrokerError: As for `start`, as far as this process can check it.
             BrokerStartError: The program cannot be started.
         """
-        self._prepare()
+        with owner_of(self._settings.directory):
+            self._prepare()
         command = self._command()
         try:
             os.execve(command[0], command, self._installation.environment())  # noqa: S606 - no shell is wanted
@@ -210,8 +216,7 @@ class Broker:
         try:
             settings.directory.mkdir(mode=0o700, parents=True, exist_ok=True)
             for name, content in ((PATTERNS_FILE, certificate_patterns()), (CONFIG_FILE, text)):
-                with open(settings.directory / name, "w", opener=_private_opener) as file:
-                    file.write(content)
+                write_atomic(settings.directory / name, content.encode(), mode=PRIVATE)
         except OSError as exc:
             raise self._unwritable(exc) from exc
         if not settings.anonymous:
@@ -225,6 +230,9 @@ class Broker:
         try:
             if path.exists() and path.stat().st_size > MAX_LOG_BYTES:
                 path.unlink()
+            with contextlib.suppress(PermissionError):
+                return open(path, "ab", opener=_private_opener)
+            path.unlink()  # of root, who started an earlier version
             return open(path, "ab", opener=_private_opener)
         except OSError as exc:
             raise self._unwritable(exc) from exc
@@ -354,11 +362,11 @@ def _user_of(directory: Path) -> str:
     """Return the user that Mosquitto changes to when root starts it: the directory's owner."""
     existing = next(path for path in (directory, *directory.absolute().parents) if path.exists())
     try:
-        return pwd.getpwuid(existing.stat().st_uid).pw_name
+        return pwd.getpwuid(existing.lstat().st_uid).pw_name
     except KeyError:  # an owner without a name, as in containers
         return "root"
 
 
 def _private_opener(path: str, flags: int) -> int:
-    # Root may start the broker of somebody else, who must not lead its writes elsewhere.
-    return os.open(path, flags | os.O_NOFOLLOW, 0o600)
+    # A pipe in the place of a file makes nobody wait.
+    return os.open(path, flags | os.O_NOFOLLOW | os.O_NONBLOCK, 0o600)

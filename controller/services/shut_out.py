@@ -17,8 +17,9 @@ import threading
 from collections.abc import Collection
 from typing import Final
 
+from controller.certificate_settings import DeviceCertificatesConfig
 from controller.ports import BrokerAccess
-from controller.store import certificates
+from controller.store import certificates as store
 from controller.store.database import Database
 from wire.clock import Clock
 
@@ -27,7 +28,8 @@ LOOK_AGAIN_S: Final = 3600.0
 """A clock that is wrong for a while leaves nothing wrong for longer."""
 
 KEPT_S: Final = 30 * 86_400.0
-"""How long an account is kept after the certificate has ended: clocks differ."""
+"""How long an account is kept after the certificate has ended, and after the controller began:
+clocks differ, and a restored controller does not know how often a device has renewed."""
 
 
 class ShutOut:
@@ -36,13 +38,22 @@ class ShutOut:
     Args:
         database: The control state.
         access: The broker's accounts.
+        certificates: How devices get certificates; None where they get none.
         clock: Wall time and durations.
     """
 
-    def __init__(self, database: Database, access: BrokerAccess, clock: Clock) -> None:
+    def __init__(
+        self,
+        database: Database,
+        access: BrokerAccess,
+        certificates: DeviceCertificatesConfig | None,
+        clock: Clock,
+    ) -> None:
         self._database = database
         self._access = access
         self._clock = clock
+        self._kept_s = KEPT_S + (certificates.valid_s if certificates is not None else 0.0)
+        self._since_s = clock.monotonic_s()
         self._came = threading.Event()
         self._due_s = float("inf")
 
@@ -63,7 +74,7 @@ class ShutOut:
         self._due_s = now_s + TRY_AGAIN_S
         there = self._access.refused_devices()
         with self._database.reading() as transaction:
-            wanted = certificates.shut_out(transaction, now_s=self._clock.now_s())
+            wanted = store.shut_out(transaction, now_s=self._clock.now_s())
         for device in sorted(wanted - there):
             if self._is_shut_out(device):
                 self._access.refuse_device(device)
@@ -74,11 +85,10 @@ class ShutOut:
 
     def _is_shut_out(self, device: str) -> bool:
         with self._database.reading() as transaction:
-            return bool(
-                certificates.shut_out(transaction, now_s=self._clock.now_s(), device=device)
-            )
+            return bool(store.shut_out(transaction, now_s=self._clock.now_s(), device=device))
 
     def _unneeded(self, devices: Collection[str]) -> set[str]:
-        before_s = self._clock.now_s() - KEPT_S
+        is_known = self._clock.monotonic_s() - self._since_s >= self._kept_s
+        before_s = self._clock.now_s() - self._kept_s if is_known else 0.0
         with self._database.reading() as transaction:
-            return certificates.without_need(transaction, devices, before_s=before_s)
+            return store.without_need(transaction, devices, before_s=before_s)

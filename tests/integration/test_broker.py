@@ -8,7 +8,7 @@ import socket
 import stat
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -122,19 +122,28 @@ def test_directory_that_is_a_file(installed: Mosquitto, tmp_path: Path) -> None:
         Broker(settings, installed).start()
 
 
-@pytest.mark.parametrize("name", [CONFIG_FILE, PATTERNS_FILE, LOG_FILE])
+@pytest.mark.parametrize("name", [CONFIG_FILE, PATTERNS_FILE])
 def test_links_lead_no_write_elsewhere(installed: Mosquitto, tmp_path: Path, name: str) -> None:
-    """Root may start the broker of somebody else, who owns the directory."""
-    victim = tmp_path / "victim"
+    victim, directory = tmp_path / "victim", tmp_path / "broker"
     victim.write_text("of root")
-    directory = tmp_path / "broker"
     directory.mkdir()
     (directory / name).symlink_to(victim)
-    with pytest.raises(BrokerDirectoryError, match="cannot write"):
-        Broker(
-            BrokerSettings(directory=directory, port=free_port(), anonymous=True), installed
-        ).start()
+    broker = Broker(
+        BrokerSettings(directory=directory, port=free_port(), anonymous=True), installed
+    )
+    broker.start()
+    broker.stop()
     assert victim.read_text() == "of root"
+
+
+@pytest.mark.parametrize("make", [lambda path: path.symlink_to("/dev/full"), os.mkfifo])
+def test_what_is_no_file_cannot_be_the_log(
+    installed: Mosquitto, tmp_path: Path, make: Callable[[Path], None]
+) -> None:
+    make(tmp_path / LOG_FILE)
+    broker = Broker(BrokerSettings(directory=tmp_path, port=free_port(), anonymous=True), installed)
+    with pytest.raises(BrokerDirectoryError, match="cannot write"):
+        broker.start()
 
 
 def test_directory_without_accounts(installed: Mosquitto, tmp_path: Path) -> None:

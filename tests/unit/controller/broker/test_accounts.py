@@ -73,21 +73,6 @@ def test_an_account_of_another_form_gets_the_password_too(
     assert "encoded_password" not in clients(path)[0]
 
 
-@pytest.mark.skipif(os.geteuid() != 0, reason="only root gives files away")
-def test_a_link_in_place_of_the_file_gives_nobody_another_file(tmp_path: Path) -> None:
-    """Root gives the file to the owner of the directory, who may put a link there meanwhile."""
-    (tmp_path / "elsewhere").mkdir()
-    victim = written(tmp_path / "elsewhere")
-    give_password(victim, OWN)
-    owned = tmp_path / "owned"
-    owned.mkdir()
-    os.chown(owned, 65534, 65534)
-    path = owned / ACCOUNTS_FILE
-    path.symlink_to(victim)
-    give_password(path, OWN)
-    assert (victim.stat().st_uid, path.lstat().st_uid) == (0, 65534)
-
-
 def test_an_account_that_is_not_there_is_not_made(tmp_path: Path) -> None:
     path = written(tmp_path)
     before = path.read_bytes()
