@@ -20,7 +20,7 @@ from __future__ import annotations
 
 import contextlib
 import shutil
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Final, TypeVar
 
@@ -34,7 +34,7 @@ from agent.trust.roots import fleet_of
 from agent.trust.trusted import Trusted
 from wire.codec import sha256_hex
 from wire.errors import IntegrityError, WireFormatError
-from wire.files import PRIVATE, make_directory, sync_directory, write_atomic
+from wire.files import PRIVATE, make_directory, read_regular, sync_directory, write_atomic
 from wire.messages import MetadataFile
 from wire.metadata import MAX_FILE_BYTES, MAX_ROOTS, parse_file_name
 from wire.trust.roles import ROOT, TIMESTAMP, TOP_LEVEL
@@ -124,7 +124,9 @@ class KeptFiles:
         """
         # Another root counts from the next start on, when what was believed is forgotten.
         with storage_faults("cannot keep the root of the metadata"):
-            if not self._root_copy.exists() or self._root_copy.read_bytes() != self._root:
+            if self._root_copy.is_dir():
+                shutil.rmtree(self._root_copy)
+            if self._root not in _readable(self._root_copy):
                 write_atomic(self._root_copy, self._root, mode=PRIVATE)
         return Job(
             root=str(self._root_copy),
@@ -191,22 +193,35 @@ class KeptFiles:
         lost. What was installed stays believed.
         """
         before, digest = _read(self._origin_file), sha256_hex(self._root)
-        if before is not None and before.root_sha256 == digest:
-            return
-        with storage_faults("cannot forget what another root vouched for"):
-            files = (*(self._metadata / "root_history").glob("*.json"), self._root_copy)
-            history = [file.read_bytes() for file in files if file.exists()]
-            # Of an agent of before, or after damage, only these tell what was believed; and if all
-            # of them are damaged, the floors go on to count.
-            roots = [content for content in history if fleet_of(content) is not None]
-            if self._root not in roots and (roots or before is not None):
+        is_noted = before is not None and before.root_sha256 == digest
+        history = (self._metadata / "root_history").glob("*.json")
+        roots = [
+            content
+            for content in _readable(*history, self._root_copy)
+            if fleet_of(content) is not None
+        ]
+        # Where that was not noted, or the note is damaged, what is left of the roots tells it. A
+        # root that is missing or damaged says nothing, and the floors go on to count.
+        is_other = bool(roots) and fleet_of(self._root) not in map(fleet_of, roots)
+        if before is not None and not is_noted:
+            is_other = is_other or self._root not in roots
+        if is_other:
+            with storage_faults("cannot forget what another root vouched for"):
                 shutil.rmtree(self._metadata)
                 self._metadata.mkdir(mode=0o700)
                 for path in (self._trusted_file.path, *(f.path for f in self._floor_files)):
                     path.unlink(missing_ok=True)
                 # Else a power cut may bring them back, beside the note that they are gone.
                 sync_directory(self.directory)
-        self._origin_file.write(Origin(root_sha256=digest))
+        if not is_noted:
+            self._origin_file.write(Origin(root_sha256=digest))
+
+
+def _readable(*paths: Path) -> Iterator[bytes]:
+    """Yield what files hold; one that cannot be read is as good as damaged."""
+    for path in paths:
+        with contextlib.suppress(OSError):
+            yield read_regular(path, MAX_FILE_BYTES)
 
 
 def _copies(directory: Path, name: str, kind: type[K]) -> tuple[SealedFile[K], ...]:

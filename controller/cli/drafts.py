@@ -52,9 +52,11 @@ def finish(
         ArgumentError: Signatures are missing, and nothing says where to write it.
         FleetError: The controller refuses it.
     """
+    from controller.metadata.documents import check_keys
     from controller.metadata.drafts import difference
     from controller.metadata.signing import lacking, signed
 
+    check_keys(before, after)
     after = signed(after, signers)
     for line in difference(before, after):
         remark(line)

@@ -21,6 +21,9 @@ from controller.schemas import Release
 from wire.clock import SystemClock
 from wire.console.output import remark
 from wire.errors import FleetError
+from wire.trust.roles import RELEASES, target_path
+
+MAX_NAMED = 5
 
 if TYPE_CHECKING:
     from controller.metadata.documents import Authored, Document
@@ -140,16 +143,21 @@ def unlisting(context: typer.Context, api: ApiClient, release: str, signing: Sig
     Raises:
         FleetError: The controller does not answer, or shows what cannot be believed.
     """
-    if not signing.keys and root_of(context, signing) is None:
+    root = root_of(context, signing)
+    if root is None and current(api) is None:
+        return Unlisting()
+    if root is None and not signing.keys:
         # Whoever has no key stops rollouts, from wherever he is.
-        is_bare = current(api) is None
-        return Unlisting(missing="" if is_bare else "a key of its role, and --root FILE")
-    before = needed(api, root_of(context, signing))
+        return Unlisting(missing="a key of its role, and --root FILE")
+    before = needed(api, root)
     from controller.metadata.edit import put, without_release
 
     name, _, version = _named(before, release).partition(":")
-    found = without_release(before, name, version, SystemClock().now_s())
+    now_s = SystemClock().now_s()
+    found = without_release(before, name, version, now_s)
     if found is None:
+        role = before.role_of(target_path(name, version))
+        remark(_not_listed(before, role or RELEASES, release, now_s))
         return Unlisting()
     role, document = found
     signers = open_keys(context, signing)
@@ -181,15 +189,42 @@ def unlist(api: ApiClient, release: str, off: Unlisting, draft: Path | None) -> 
     return off.change is None or finish(api, *off.change, draft) is not None
 
 
+def _not_listed(metadata: Authored, role: str, release: str, now_s: float) -> str:
+    """Return from when the list is that does not have a release: a thief may show an old one.
+
+    Raises:
+        ArgumentError: It has ended.
+    """
+    from controller.metadata.drafts import version_text
+
+    signed = metadata.document(role).signed
+    if signed.expires.timestamp() <= now_s:
+        raise ArgumentError(
+            f"the list {role} that the controller shows ended on {signed.expires:%Y-%m-%d}: it "
+            f"may be an old one, and {release} may be on a newer one",
+            remedy=f"sign it again if it is the newest: fleet key sign {role} --key KEY",
+        )
+    return f"{release} is on no list: {role} is version {version_text(role, signed.version)}"
+
+
 def _named(metadata: Authored, release: str) -> str:
-    """Return the name and version of a release that may be named by its digest."""
-    paths = (
-        path
+    """Return the name and version of a release that may be named by its digest.
+
+    Raises:
+        ArgumentError: Several releases have it.
+    """
+    names = [
+        path.replace("/", ":")
         for listed in metadata.lists.values()
         for path, target in listed.signed.targets.items()
         if target.hashes.get("sha256") == release
-    )
-    return next(paths, release).replace("/", ":")
+    ]
+    if len(names) > 1:
+        raise ArgumentError(
+            f"{release[:16]} is listed as {', '.join(names[:MAX_NAMED])}",
+            remedy="name the release by its name and version, one after the other",
+        )
+    return names[0] if names else release
 
 
 def _known(context: typer.Context, api: ApiClient, signing: Signing) -> Authored | None:

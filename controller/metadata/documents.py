@@ -50,6 +50,8 @@ AHEAD_S: Final = 2 * 86_400.0
 """How far a version may lie ahead, which is a time: nobody can take all that come after."""
 
 LONGEST_S: Final = 2 * 366 * 86_400.0
+FIND_OUT: Final = "sign nothing of it, and find out who wrote it"
+_IMPOSSIBLE: Final = "a file of metadata cannot be: {}"
 AGAIN: Final = "somebody was faster: repeat the command, or make the draft again"
 
 
@@ -183,11 +185,9 @@ def read(data: bytes, kind: type[T]) -> Metadata[T]:
         raise MetadataError(f"a file of metadata is malformed: {_plain(exc)}") from exc
     if not isinstance(found.signed, kind):
         raise MetadataError(f"a file of metadata is not of the type {kind.type}")
-    if (fault := _fault(found.signed)) is not None:
-        raise MetadataError(
-            f"a file of metadata cannot be: {fault}",
-            remedy="sign nothing of it, and find out who wrote it",
-        )
+    is_signed_by_people = kind in {Root, Targets}
+    if is_signed_by_people and (fault := fault_of(found.signed.to_dict())) is not None:
+        raise MetadataError(_IMPOSSIBLE.format(fault), remedy=FIND_OUT)
     return found
 
 
@@ -292,6 +292,24 @@ def check_content(metadata: Authored) -> None:
                     f"{role} lists {path}, which is for another role to list",
                     remedy="sign the list without it",
                 )
+
+
+def check_keys(before: Authored, after: Authored) -> None:
+    """Insist that no role whose keys are new has one key twice.
+
+    What held is not looked at: it must stay readable, so that its keys can be changed.
+
+    Args:
+        before: What held.
+        after: What shall hold.
+
+    Raises:
+        MetadataError: One has.
+    """
+    for role in after.roles():
+        keys = after.keys(role)
+        if keys != before.keys(role) and (fault := twice(keys)) is not None:
+            raise MetadataError(_IMPOSSIBLE.format(fault), remedy=FIND_OUT)
 
 
 def check_ends(before: Authored, after: Authored, now_s: float) -> None:
@@ -416,14 +434,6 @@ def _with_list(now: Authored, role: str, data: bytes, version: int) -> Authored:
     if role == TARGETS:
         return without_strays(replace(now, targets=metadata, content=content))
     return replace(now, lists={**now.lists, role: metadata}, content=content)
-
-
-def _fault(signed: Root | Targets | Snapshot | Timestamp) -> str | None:
-    """Return what people would not sign of what they sign, or None."""
-    if not isinstance(signed, Root | Targets):
-        return None
-    keys = signed if isinstance(signed, Root) else signed.delegations
-    return fault_of(signed.to_dict()) or (twice(keys.keys) if keys is not None else None)
 
 
 def _newest(now: Authored, role: str) -> int:

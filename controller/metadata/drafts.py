@@ -18,6 +18,7 @@ from controller.metadata.documents import (
     Authored,
     check_content,
     check_follows,
+    check_keys,
     check_same_fleet,
     read,
 )
@@ -86,6 +87,7 @@ def read_draft(data: bytes) -> tuple[Authored, Authored]:
     # What the controller would refuse is not signed either: a device may not look at it so closely.
     check_same_fleet(before, after)
     check_content(after)
+    check_keys(before, after)
     return before, after
 
 
@@ -115,12 +117,18 @@ def changed_roles(before: Authored, after: Authored) -> list[str]:
 def _versions(role: str, before: Authored, after: Authored) -> str:
     new = after.document(role).signed
     is_known = role == ROOT or role in before.content
-    old = _version(role, before.document(role).signed.version) if is_known else "none"
-    return f"{role}: version {old} -> {_version(role, new.version)}, expires {new.expires:%Y-%m-%d}"
+    old = version_text(role, before.document(role).signed.version) if is_known else "none"
+    shown = version_text(role, new.version)
+    return f"{role}: version {old} -> {shown}, expires {new.expires:%Y-%m-%d}"
 
 
-def _version(role: str, version: int) -> str:
-    """Return a version, and when it was signed if it is a time."""
+def version_text(role: str, version: int) -> str:
+    """Return a version, and when it was signed if it is a time.
+
+    Args:
+        role: Whose.
+        version: It.
+    """
     if role == ROOT or version < FIRST_TIME:
         return str(version)
     return f"{version} of {dt.datetime.fromtimestamp(version, dt.UTC):%Y-%m-%d %H:%M} UTC"

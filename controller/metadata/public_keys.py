@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from cryptography.exceptions import UnsupportedAlgorithm
+from cryptography.hazmat.primitives.asymmetric.rsa import RSAPublicKey
 from cryptography.hazmat.primitives.serialization import (
     Encoding,
     PublicFormat,
@@ -39,6 +40,8 @@ def twice(keys: Mapping[str, Key]) -> str | None:
 
 
 def _content(pem: str) -> bytes:
-    """Return the key in the one form of RFC 5280 that cryptography writes; raises ValueError."""
+    """Return what makes a key: the modulus of RSA, else its form in RFC 5280; raises ValueError."""
     key = load_pem_public_key(pem.encode())
+    if isinstance(key, RSAPublicKey):  # who knows its factors signs for any exponent
+        return b"rsa %d" % key.public_numbers().n
     return key.public_bytes(Encoding.DER, PublicFormat.SubjectPublicKeyInfo)

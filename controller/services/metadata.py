@@ -21,7 +21,14 @@ from typing import Final
 
 from controller.domain.faults import Faults
 from controller.metadata.behind import behind
-from controller.metadata.documents import Authored, changed, check, check_ends, with_former
+from controller.metadata.documents import (
+    Authored,
+    changed,
+    check,
+    check_ends,
+    check_keys,
+    with_former,
+)
 from controller.metadata.edit import WARN_S
 from controller.metadata.errors import MetadataError
 from controller.metadata.listed import ListedTrust
@@ -161,6 +168,7 @@ class FleetMetadata:
                 before = with_former(before, self._online.snapshot)
             after = changed(before, files)
             check(after)
+            check_keys(before, after)
             check_ends(before, after, self._clock.now_s())
             if after.files() != self._authored.files():
                 self._store.keep_authored(after)

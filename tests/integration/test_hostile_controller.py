@@ -221,6 +221,49 @@ def test_a_release_comes_off_its_list_or_the_command_fails(
     assert [*listed["signed"]["targets"]] == ["digits/2.0.0"]
 
 
+def test_who_revokes_sees_from_when_the_list_is(
+    hostile: Hostile, keys: Path, known: tuple[str, ...]
+) -> None:
+    """A list from before a release may be shown, to somebody who has seen none yet."""
+    hostile.releases = {"digits:1.0.0": release("1.0.0", "1" * 64)}
+    revoke = (*hostile.options, "release", "revoke", "digits:1.0.0", *known)
+    done = fleet_here(*revoke)
+    assert done.code == 0, done.err
+    assert "digits:1.0.0 is on no list: releases is version" in done.err
+    long_ago = Repository(now_s=SystemClock().now_s() - 400 * 86_400.0)
+    hostile.shown, hostile.got = long_ago, []
+    long_ago.write_root(keys / "root.json")
+    (keys / "release.key").write_bytes(long_ago.seeds[RELEASES][0])
+    done = fleet_here(*revoke)
+    assert done.code == 2
+    assert "the list releases that the controller shows ended on" in done.err
+    assert hostile.got == []
+
+
+def test_a_digest_that_is_listed_twice_names_no_release(
+    hostile: Hostile, known: tuple[str, ...]
+) -> None:
+    for name in ("aaa", "digits"):
+        hostile.shown.list(name, "1.0.0", "1" * 64)
+    hostile.releases = {"1" * 64: release("1.0.0", "1" * 64)}
+    done = fleet_here(*hostile.options, "release", "revoke", "1" * 64, *known)
+    assert done.code == 2
+    assert "is listed as aaa:1.0.0, digits:1.0.0" in done.err
+    assert hostile.got == []
+
+
+def test_where_no_root_is_known_rollouts_are_stopped_all_the_same(
+    hostile: Hostile, keys: Path
+) -> None:
+    """A fleet with a trust file has no metadata, whatever keys its operator has at hand."""
+    (keys / "root.json").unlink()
+    hostile.hides, hostile.releases = True, {"digits:1.0.0": release("1.0.0", "1" * 64)}
+    key = ("--key", str(keys / "release.key"))
+    done = fleet_here(*hostile.options, "release", "revoke", "digits:1.0.0", *key)
+    assert done.code == 0, done.err
+    assert len(hostile.got) == 1
+
+
 def test_a_draft_that_goes_by_keys_of_before_is_not_signed(
     hostile: Hostile, keys: Path, known: tuple[str, ...], tmp_path: Path
 ) -> None:

@@ -8,6 +8,7 @@ section 1.5.2 and of the web page "Security" of the project.
 from __future__ import annotations
 
 import json
+import os
 import secrets
 import shutil
 from collections.abc import Callable, Iterable, Mapping
@@ -16,8 +17,10 @@ from pathlib import Path
 import pytest
 from tuf.api.metadata import DelegatedRole, Delegations, Metadata, Root
 
+from agent.sealed import SealedFile
+from agent.trust.job import MAX_BYTES
 from agent.trust.keeper import CHECK_EVERY_S, MetadataTrust
-from agent.trust.kept import MAX_LISTS
+from agent.trust.kept import MAX_LISTS, Origin
 from controller.metadata.behind import behind
 from controller.metadata.edit import with_keys
 from controller.metadata.online import signer_of
@@ -26,6 +29,7 @@ from tests.simulators.clock import FakeClock
 from tests.simulators.packages import SignedPackage
 from tests.simulators.repository import DAY_S, Repository, altered, file_of, in_future
 from wire.clock import SystemClock
+from wire.codec import sha256_hex
 from wire.errors import SignatureError
 from wire.messages import DESIRED_PAYLOAD_TYPE, MetadataFile
 from wire.metadata import MAX_FILE_BYTES, parse_file_name
@@ -723,7 +727,8 @@ def test_another_root_in_the_place_of_a_lost_one_begins_anew(
     assert device.hear(fleet.files())
     made = null_package("1.0.0")
     device.trust.accept(made.digest, {made.digest})
-    other = Repository(fleet=fleet.authored.fleet)
+    # A fleet that begins anew has another name. The device's own agent.toml may say so, or not.
+    other = Repository() if lost else Repository(fleet=fleet.authored.fleet)
     other.list("digits", "2.0.0", DIGESTS["2.0.0"])
     other.write_root(device.root)
     assert not device.hear(other.files())  # it counts from the next start on
@@ -754,6 +759,51 @@ def test_another_root_in_the_place_of_a_lost_one_begins_anew(
     device.start()
     assert device.trust.versions.root == 2
     assert device.may_take("2.0.0")
+
+
+@pytest.mark.parametrize("lost", ["missing", "damaged", "a folder", "a pipe"])
+@pytest.mark.parametrize("kept", [0, 1])
+def test_a_root_that_is_lost_says_nothing_of_another_one(
+    device: Device, fleet: Repository, lost: str, kept: int
+) -> None:
+    """Then floors go on to count: no older set is believed. An older agent noted no first root."""
+    old = fleet.files()
+    fleet.now_s += 60
+    fleet.list("digits", "2.0.0", DIGESTS["2.0.0"])
+    fleet.unlist("digits", "1.0.0")
+    fleet.rotate(ROOT)
+    assert device.hear(fleet.files())
+    trust = device.path / "trust"
+    (trust / "origin.json").unlink()
+    for path in (trust / "first.json", trust / "metadata" / "root_history" / "1.root.json")[kept:]:
+        content = path.read_bytes()
+        path.unlink()
+        if lost == "damaged":
+            path.write_bytes(content.replace(b'"sig":"', b'"sig":"0'))
+        elif lost == "a folder":
+            path.mkdir()
+        elif lost == "a pipe" and path.name == "first.json":
+            os.mkfifo(path)
+    (trust / "trusted.json").unlink()
+    device.start()
+    assert not device.hear(old)
+    assert not device.may_take("1.0.0")
+
+
+def test_a_device_that_missed_that_its_fleet_began_anew_mends_it(
+    device: Device, fleet: Repository
+) -> None:
+    """An earlier version noted the new root, and went on to believe what it had."""
+    other = Repository()
+    other.list("digits", "2.0.0", DIGESTS["2.0.0"])
+    other.write_root(device.root)
+    origin = Origin(root_sha256=sha256_hex(device.root.read_bytes()))
+    place = device.path / "trust" / "origin.json"
+    SealedFile(place, Origin, limit_bytes=MAX_BYTES).write(origin)
+    device.start()
+    assert device.hear(other.files())
+    assert device.may_take("2.0.0")
+    assert not device.hear(fleet.files())
 
 
 def test_a_damaged_floor_is_written_again(device: Device, fleet: Repository) -> None:
