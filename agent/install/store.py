@@ -368,11 +368,15 @@ class FileStateStore:
         settled = Floor(revision=self._floor)
         if floor == Floor(revision=self._floor, replaces=self._state.revision):
             settled = floor  # the newer record has not been saved
+        is_missing = floor is None or floor.revision != settled.revision
         with contextlib.suppress(StorageError):
-            if floor != settled and self._state.revision > 0:
+            if is_missing and self._state.revision > 0:
                 self._floor_file.write(settled)
             if copy is None or lasting(copy) != lasting(self._state) or self._is_named_now:
                 self._copy.write(self._state)
             # Without a copy the record may be of an agent that knew no checksums.
             if copy is None or record != self._state or self._is_named_now:
                 self._record.write(self._state)
+            # It goes on to say what the record may be until that is newer: power may go here, too.
+            if not is_missing and floor != settled:
+                self._floor_file.write(settled)

@@ -21,7 +21,8 @@ from wire.messages import InstallReport
 
 OLDEST: Final = two_variants("0.9.0", best="oldest best", small="oldest small")
 OLD: Final = two_variants("1.0.0", best="old best", small="old small")
-NEW: Final = two_variants("2.0.0", best="new best " * 300, small="new small")
+NEW_BEST: Final = "new best " * 300
+NEW: Final = two_variants("2.0.0", best=NEW_BEST, small="new small")
 BAD: Final = two_variants("2.0.1", best="bad best", small="bad small")
 RELEASES: Final = {each.digest: each for each in (OLDEST, OLD, NEW, BAD)}
 GOOD: Final = {
@@ -48,7 +49,10 @@ class Story:
     """Whether it comes from a file first."""
 
     ends: tuple[str, str] = ("succeeded", "")
-    """How it ends, with the code of the error."""
+    """How it ends, with the code of the error; empty for any."""
+
+    fails_late: bool = False
+    """Whether the best variant answers wrongly from when it serves."""
 
     @property
     def revision(self) -> int:
@@ -60,6 +64,8 @@ STORIES: Final = {
     "first": Story((), OLD),
     "update": Story((OLDEST, OLD), NEW),
     "failing": Story((OLD,), BAD, ends=("failed", "agent.golden")),
+    "failing while it serves": Story((OLDEST, OLD), NEW, ends=("failed", ""), fails_late=True),
+    "failing with nothing before": Story((), NEW, ends=("failed", ""), fails_late=True),
     "by hand": Story((OLD,), NEW, is_handed_over=True),
 }
 
@@ -88,6 +94,8 @@ def go_on(story: Story, root: Path, tell: Callable[[str], None]) -> None:
     def told(report: InstallReport) -> None:
         if report.outcome == "running":
             tell(f"{ACCEPTED}{report.revision}")
+            if story.fails_late and report.phase == "confirming":
+                device.bad_golden.add(NEW_BEST)
         else:
             tell(f"{SERVES}{report.active}")
 
@@ -102,6 +110,8 @@ def go_on(story: Story, root: Path, tell: Callable[[str], None]) -> None:
 def after_crash(story: Story, root: Path, said: tuple[str, ...]) -> str:
     """Boot from a directory, go on as a fleet would, and return what is wrong; empty if nothing."""
     device = device_in(root)
+    if story.fails_late:
+        device.bad_golden.add(NEW_BEST)
     device.boot()
     return at_boot(story, device, said) or later(story, device, is_stored=STORED in said)
 
@@ -110,10 +120,10 @@ def at_boot(story: Story, device: SimulatedDevice, said: tuple[str, ...]) -> str
     """Return what is wrong just after the boot."""
     told = [each.removeprefix(SERVES) for each in said if each.startswith(SERVES)]
     before = story.had[-1].digest if story.had else None
-    may_serve = {told[-1]} if told else {before, story.takes.digest}
+    may_serve = {told[-1]} if told else {str(before), story.takes.digest}
     serves = device.serving.active.digest if device.serving.active is not None else None
-    if serves not in may_serve:
-        return f"{serves} serves, not one of {sorted(map(str, may_serve))}"
+    if str(serves) not in may_serve:
+        return f"{serves} serves, not one of {sorted(may_serve)}"
     accepted = [int(each.removeprefix(ACCEPTED)) for each in said if each.startswith(ACCEPTED)]
     if device.files.floor < max(accepted, default=0) or device.files.lost or device.faults:
         return f"the floor is {device.files.floor} after {accepted}: {device.faults}"
@@ -137,7 +147,7 @@ def later(story: Story, device: SimulatedDevice, *, is_stored: bool) -> str:
     device.accept(story.revision, story.takes)
     device.machine.run()
     outcome = device.heard.outcomes[-1]
-    if (outcome.outcome, outcome.error_code) != story.ends:
+    if outcome.outcome != story.ends[0] or story.ends[1] not in {"", outcome.error_code}:
         return f"it ends with {outcome.outcome}: {outcome.detail}"
     device.install(story.revision + 1, OLDEST)
     outcome = device.heard.outcomes[-1]

@@ -6,9 +6,9 @@ which `fsync` of a new file does not make its name durable. Three planted instal
 show that the explorer finds what is wrong, and a fourth one that it finds nothing where all is
 well.
 
-Of each story of a device `BOOTED` states are booted, chosen with a fixed seed, because a boot with
-two installs takes a tenth of a second. `EDGEFLEET_CRASH_STATES=all` boots all of them, which takes
-minutes. The files of trusted metadata are read in every state, and `BELIEVED` states go on.
+Every state of each story of a device is booted. The files of trusted metadata are read in every
+state; `BELIEVED` states of each story go on, chosen with a fixed seed, because each starts a
+process. `EDGEFLEET_CRASH_STATES=all` lets all of them go on, which takes a quarter of an hour.
 """
 
 from __future__ import annotations
@@ -22,21 +22,23 @@ from pathlib import Path
 
 import pytest
 
-from agent.trust.floors import Floors
+from agent.install.slots import Slots
+from agent.install.store import FileStateStore
+from agent.trust.floors import Floors, versions_of
 from agent.trust.kept import KeptFiles
-from tests.crash_states import device_story, planted, trust_story
+from tests.crash_states import device_story, part_story, planted, trust_story
 from tests.crash_states.device_story import STORIES
 from tests.crash_states.recorder import RecordingError
 from tests.crash_states.recording import Recording, lacking, record, tree_of
 from tests.crash_states.replay import materialise
 from tests.crash_states.states import CrashState, crash_states
+from tests.simulators.clock import FakeClock
 from tests.simulators.repository import Repository
 from wire.codec import from_json
 
 WHY = lacking()
 pytestmark = pytest.mark.skipif(bool(WHY), reason=WHY)
-BOOTED = 40
-BELIEVED = 2
+BELIEVED = 8
 MEMORY = Path("/dev/shm")  # noqa: S108 - a folder of its own is made in it
 
 
@@ -99,7 +101,7 @@ def test_a_device_serves_and_goes_on_after_any_crash_of_an_install(folder: Path,
     assert device_story.after_crash(story, root, states[-1].said) == ""
     expected = device_story.paths_in(root)
     faults = []
-    for state in chosen(states, BOOTED):
+    for state in states:
         materialise(state.tree, out)
         fault = device_story.after_crash(story, out, state.said)
         differing = (device_story.paths_in(out) ^ expected) - device_story.MAY_DIFFER
@@ -160,9 +162,72 @@ def test_a_device_that_begins_anew_keeps_nothing_of_the_root_before_after_a_cras
     assert faults == []
 
 
+def test_what_was_flushed_of_a_blob_is_here_after_any_crash(folder: Path) -> None:
+    root, out = folder / "root", folder / "out"
+    (root / "parts").mkdir(parents=True)
+    faults = []
+    for state in part_states("fetch", root):
+        materialise(state.tree, out)
+        with part_story.part_in(out, FakeClock()) as part:
+            found_bytes = part.recall(lambda: None)
+        if found_bytes < max(map(int, state.said), default=0):
+            faults.append(f"{found_bytes} of {state.said[-1]} bytes, {state}")
+    assert faults == []
+
+
+def test_a_link_names_the_package_of_before_or_the_new_one_after_any_crash(folder: Path) -> None:
+    """Also where the record is lost, so that nothing else tells what serves."""
+    root, out, old, new = folder / "root", folder / "out", part_story.OLD, part_story.NEW
+    slots = Slots(root)
+    for digest in (old, new):
+        (root / "packages" / digest).mkdir()
+    slots.of("digits").switch(old)
+    may_name = {0: {old, new}, 1: {new, part_story.NONE}, 2: {part_story.NONE}}
+    faults = []
+    for state in part_states("switch", root):
+        materialise(state.tree, out)
+        named = str(Slots(out).of("digits").current())
+        if named not in may_name[len(state.said)]:
+            faults.append(f"{named[:8]} after {state.said}, {state}")
+    assert faults == []
+
+
+def test_a_second_power_cut_while_records_are_mended_is_no_fault(folder: Path) -> None:
+    root, out = folder / "root", folder / "out"
+    root.mkdir()
+    part_story.leave_one_old(root)
+    faults = []
+    for state in part_states("mend", root):
+        materialise(state.tree, out)
+        store = FileStateStore(out)
+        if store.faults or store.lost or (store.state.revision, store.floor) != (2, 2):
+            faults.append(f"{store.faults}, revision {store.state.revision}, {state}")
+    assert faults == []
+
+
+def test_half_a_file_of_metadata_goes_with_the_next_check(folder: Path) -> None:
+    trust_story.prepare(folder)
+    sent, state = trust_story.sent_to(folder), folder / "state"
+    trust_story.take(sent, 0, state, lambda _text: None)
+    left = state / "trust" / "metadata" / "tmpabc123"
+    left.write_bytes(b"half of a ")
+    trust_story.take(sent, 1, state, lambda _text: None)
+    assert not left.exists()
+
+
+def part_states(part: str, root: Path) -> list[CrashState]:
+    recording = recorded(root, "part_story", part, str(root))
+    return list(crash_states(recording.before, recording.operations, is_strict=True))
+
+
 def kept_fault(root: Path, said: tuple[str, ...]) -> str:
     """Return what a start finds wrong in the files of trusted metadata; empty if nothing."""
     kept = KeptFiles(root / "root.json", root / "trust")
+    if kept.trusted is not None:
+        known, least = kept.trusted.versions, versions_of(kept.floors)
+        for role in ("root", "timestamp", "snapshot", "targets"):
+            if getattr(known, role) > getattr(least, role):
+                return f"{role} {getattr(known, role)} is believed above its floor"
     told = [s.removeprefix(trust_story.FLOORS) for s in said if s.startswith(trust_story.FLOORS)]
     if told:
         floors = from_json(told[-1].encode(), Floors, limit_bytes=2**20)
