@@ -10,6 +10,7 @@ Rules:
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Annotated
@@ -52,7 +53,9 @@ from controller.services.blobs import UPLOAD, BlobStore
 from controller.services.rollouts import Rollouts
 from telemetry.metrics import KINDS, METRICS
 from telemetry.server import query as telemetry_query
-from telemetry.server.rows import Reported
+from telemetry.server.event_log import EventQuery
+from telemetry.server.query_text import parse_conditions, parse_time_s
+from telemetry.server.rows import Reported, StoredEvent
 
 MAX_LISTED = 100_000
 DEFAULT_LISTED = 10_000
@@ -171,17 +174,21 @@ def device_events(
     services.devices.get(device)
     if model is not None:
         services.models.check_known(model)
-    kinds = tuple(kind or ())
-    return [
-        DeviceEvent(
-            device=found.device,
-            at_s=found.event.at_s,
-            kind=found.event.kind,
-            reason=found.event.reason,
-            data=found.event.data,
-        )
-        for found in services.telemetry.events(device, kinds, since_s, limit, model=model)
-    ]
+    query = EventQuery(
+        devices=frozenset({device}),
+        kinds=tuple(kind or ()),
+        since_s=since_s,
+        limit=limit,
+        model=model,
+    )
+    return [_event(found) for found in services.telemetry.events(query)]
+
+
+def _event(found: StoredEvent) -> DeviceEvent:
+    event = found.event
+    return DeviceEvent(
+        device=found.device, at_s=event.at_s, kind=event.kind, reason=event.reason, data=event.data
+    )
 
 
 @_blobs.put(
@@ -373,6 +380,39 @@ def query_telemetry(  # noqa: PLR0913, PLR0917 - one parameter for each of the q
         named = [value for name, value in query.where if name == telemetry_query.MODEL]
         services.models.check_known(*named)
     return TelemetryTable(columns=list(table.columns), rows=[list(row) for row in table.rows])
+
+
+@_telemetry.get("/events", name="events")
+def list_events(
+    services: Services,
+    kind: Annotated[
+        list[str] | None, Query(description="Only these; may be given more than once.")
+    ] = None,
+    where: Annotated[
+        list[str] | None, Query(description="key=value in the data of an event; repeatable.")
+    ] = None,
+    selector: Annotated[str, Query(description="Only devices that match it.")] = "",
+    since: Annotated[str, Query(description="Such as 1h.")] = "1h",
+    until: Annotated[str, Query(description="Such as 10m; empty for now.")] = "",
+    limit: Annotated[int, Query(ge=1, le=MAX_EVENTS)] = 200,
+    model: Annotated[
+        str | None, Query(description="Only what is about it, or about a device as a whole.")
+    ] = None,
+) -> list[DeviceEvent]:
+    """Return what happened on devices and why, the oldest first."""
+    if model is not None:
+        services.models.check_known(model)
+    now_s = services.clock.now_s()
+    query = EventQuery(
+        devices=services.devices.chosen(selector),
+        kinds=tuple(kind or ()),
+        since_s=parse_time_s(since, now_s),
+        until_s=parse_time_s(until, now_s) if until.strip() else math.inf,
+        model=model,
+        where=parse_conditions(",".join(where or ())),
+        limit=limit,
+    )
+    return [_event(found) for found in services.telemetry.events(query)]
 
 
 @_telemetry.get("/metrics", name="metrics")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Annotated
 
 import typer
@@ -315,7 +316,7 @@ def fetch_events(
         The events, oldest first.
 
     Raises:
-        ArgumentError: There is no event of a kind that this version does not know.
+        ArgumentError: There is no event of such a kind.
     """
     since_s = SystemClock().now_s() - parse_duration(since, option="--since")
     asked: dict[str, str | list[str]] = {
@@ -326,12 +327,25 @@ def fetch_events(
     if model is not None:
         asked["model"] = model
     events = api.get(f"/v1/devices/{segment(device)}/events", list[DeviceEvent], asked)
+    check_kinds(kinds, events)
+    return events
+
+
+def check_kinds(kinds: Iterable[str], events: Iterable[DeviceEvent]) -> None:
+    """Refuse kinds that neither this version nor an answer knows.
+
+    Args:
+        kinds: As they were asked for.
+        events: The answer.
+
+    Raises:
+        ArgumentError: There is no event of such a kind.
+    """
     for kind in sorted({*kinds} - {*KINDS} - {event.kind for event in events}):
         raise ArgumentError(
             f"--kind: there is no kind of events {kind!r}",
             remedy=f"kinds are {', '.join(KINDS)}",
         )
-    return events
 
 
 def _selected(api: ApiClient, selector: str, *, only_drifted: bool) -> list[Device]:

@@ -7,25 +7,31 @@ from typing import Annotated, Final
 import typer
 
 from controller.cli.arguments import JsonOption, parse_duration, parse_labels
-from controller.cli.client import connect
+from controller.cli.client import connect, segment
 from controller.cli.commands import Commands, add_group
 from controller.cli.devices import (
-    DeviceArgument,
     KindOption,
     LimitOption,
     ModelOption,
     SinceOption,
-    fetch_events,
+    check_kinds,
 )
 from controller.cli.errors import ArgumentError
 from controller.cli.output import write_csv, write_json
-from controller.schemas import ReportedMetric, TelemetryTable
+from controller.schemas import Device, DeviceEvent, ReportedMetric, TelemetryTable
 from wire.console.output import write_table
 from wire.console.text import local_time
 from wire.durations import format_duration
 
 StatOption = Annotated[
     str, typer.Option(metavar="NAMES", help="Statistics, such as count,mean,p50,p95,max,rate.")
+]
+
+SelectorOption = Annotated[
+    str, typer.Option(metavar="EXPRESSION", help="Count only devices that match it: site=berlin.")
+]
+UntilOption = Annotated[
+    str, typer.Option(metavar="TIME", help="Count only what is older than this, such as 10m.")
 ]
 
 UNITS_S: Final = {"minute": 60.0, "start_s": 1.0}
@@ -84,14 +90,9 @@ def telemetry_query(  # noqa: PLR0913, PLR0917 - one parameter for each option
         str | None,
         typer.Option(help="Count only this model; the default is all.", metavar="NAME"),
     ] = None,
-    selector: Annotated[
-        str,
-        typer.Option(metavar="EXPRESSION", help="Count only devices that match it: site=berlin."),
-    ] = "",
+    selector: SelectorOption = "",
     since: SinceOption = "1h",
-    until: Annotated[
-        str, typer.Option(metavar="TIME", help="Count only what is older than this, such as 10m.")
-    ] = "",
+    until: UntilOption = "",
     step: Annotated[
         str, typer.Option(help="One row for each time of this length, such as 5m.", metavar="TIME")
     ] = "",
@@ -150,25 +151,54 @@ def _with_times(table: TelemetryTable) -> TelemetryTable:
     return TelemetryTable(columns=table.columns, rows=rows)
 
 
-def telemetry_events(
+def telemetry_events(  # noqa: PLR0913, PLR0917 - one parameter for each option
     context: typer.Context,
-    device: DeviceArgument,
+    device: Annotated[
+        str | None,
+        typer.Argument(metavar="DEVICE", help="Identifier of the device; the default is all."),
+    ] = None,
     model: ModelOption = None,
     since: SinceOption = "1h",
+    until: UntilOption = "",
     kind: KindOption = None,
+    selector: SelectorOption = "",
+    where: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="KEY=VALUE",
+            help="Show only events with this in their data: variant=int8, inputs.headroom=0.91.",
+        ),
+    ] = None,
     limit: LimitOption = 200,
     as_json: JsonOption = False,
     as_csv: Annotated[bool, typer.Option("--csv", help="Print as CSV.")] = False,
 ) -> None:
-    """List the events of a device, the oldest first. `fleet why` explains them.
+    """List what happened on devices, the oldest first. `fleet why` explains it for one.
 
     Examples:
-        fleet telemetry events cam-berlin --since 1d
-        fleet telemetry events cam-berlin --csv > events.csv
+        fleet telemetry events --kind damage --since 7d
+        fleet telemetry events cam-berlin --since 1d --csv > events.csv
+        fleet telemetry events --selector site=berlin --where variant=int8
     """
     _check_format(as_json=as_json, as_csv=as_csv)
+    asked: dict[str, str | list[str]] = {
+        "since": _seconds(since, "--since"),
+        "kind": kind or [],
+        "limit": str(limit),
+        "selector": ",".join(filter(None, (selector, device and f"id={device}"))),
+    }
+    if until:
+        asked["until"] = _seconds(until, "--until")
+    if model is not None:
+        asked["model"] = model
+    if where:
+        parse_labels(where)
+        asked["where"] = where
     with connect(context) as api:
-        events = fetch_events(api, device, since=since, kinds=kind or [], model=model, limit=limit)
+        if device is not None:
+            api.get(f"/v1/devices/{segment(device)}", Device)  # which may be misspelt
+        events = api.get("/v1/telemetry/events", list[DeviceEvent], asked)
+    check_kinds(kind or [], events)
     if as_json:
         write_json(events)
     elif as_csv:
@@ -176,7 +206,8 @@ def telemetry_events(
         write_csv(("device", "at_s", "kind", "reason"), rows)
     else:
         write_table(
-            ("TIME", "KIND", "REASON"), [(local_time(e.at_s), e.kind, e.reason) for e in events]
+            ("TIME", "DEVICE", "KIND", "REASON"),
+            [(local_time(e.at_s), e.device, e.kind, e.reason) for e in events],
         )
 
 

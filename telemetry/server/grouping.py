@@ -14,12 +14,10 @@ from typing import Final, NamedTuple
 from telemetry.errors import QueryError
 from telemetry.metrics import Kind
 from telemetry.server.aggregate import Aggregate, Floats
-from telemetry.server.question import DEVICE, MINUTE, QUANTILE, SECONDS_PER_MINUTE, Query
+from telemetry.server.question import DEVICE, MAX_NAMED, MINUTE, QUANTILE, SECONDS_PER_MINUTE, Query
 from telemetry.server.rows import Grain, MinuteColumns, Series
 
 MAX_ROWS: Final = 100_000
-MAX_NAMED: Final = 2000
-"""Devices that one statement names, beside up to 30,000 series: SQLite takes 32,766 parameters."""
 
 Cell = str | int | float | None
 

@@ -28,6 +28,9 @@ DEFAULT_STATISTICS: Final[dict[Kind, tuple[str, ...]]] = {
     "sum": ("total", "rate"),
     "gauge": ("count", "mean", "min", "max"),
 }
+MAX_NAMED: Final = 2000
+"""Devices that one statement names, beside up to 30,000 series: SQLite takes 32,766 parameters."""
+
 QUANTILE = re.compile(r"p(\d{1,2}(?:\.\d{1,3})?|100)")
 
 

@@ -10,24 +10,22 @@ Rules:
 from __future__ import annotations
 
 import contextlib
-import json
 import logging
 import math
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from itertools import islice
 from typing import Any
 
 import sqlalchemy as sa
 from sqlalchemy.exc import SQLAlchemyError
 
-from telemetry.about import is_about
 from telemetry.errors import TelemetryStoreError
 from telemetry.metrics import Kind
-from telemetry.server import tables
+from telemetry.server import event_log, tables
 from telemetry.server.budget import BURST_BYTES, MIB, REFILL_BYTES_PER_HOUR, Budgets
 from telemetry.server.counting import Counting, SeriesGoneError
+from telemetry.server.event_log import EventQuery
 from telemetry.server.ingest import checked, span_at
 from telemetry.server.rows import (
     DeviceLosses,
@@ -43,14 +41,13 @@ from telemetry.server.statements import IngestStatements
 from telemetry.server.tables import metadata
 from wire.clock import Clock, SystemClock
 from wire.errors import WireFormatError
-from wire.messages import Event, TelemetryBatch
+from wire.messages import TelemetryBatch
 
 __all__ = ["TelemetryStore", "metadata"]
 
 MAX_SEQUENCE = 2**62
-MAX_EVENTS = 10_000
 ROWS_AT_ONCE = 20_000
-EVENTS_AT_ONCE = 500
+EVERYTHING = EventQuery()
 ATTEMPTS = 3
 """How often an ingest begins anew because a prune took one of its series."""
 
@@ -119,58 +116,20 @@ class TelemetryStore:
                 return grown_bytes is not None
         raise TelemetryStoreError("series are being deleted while their points come")
 
-    def events(
-        self,
-        device: str | None = None,
-        kinds: tuple[str, ...] = (),
-        since_s: float = 0,
-        limit: int = 200,
-        *,
-        model: str | None = None,
-    ) -> list[StoredEvent]:
+    def events(self, query: EventQuery = EVERYTHING) -> list[StoredEvent]:
         """Return what happened on devices.
 
         Args:
-            device: Only this one; None for all.
-            kinds: Only these; empty for all.
-            since_s: Only from this wall time on.
-            limit: Only the newest ones, at most this many.
-            model: Only those that are about this model, or about a device as a whole; None for all.
+            query: Which events.
 
         Returns:
-            Events, oldest first.
+            The newest of them, oldest first.
 
         Raises:
             TelemetryStoreError: The database failed.
         """
-        table = tables.event.c
-        query = (
-            sa.select(table.device, table.at_s, table.kind, table.reason, table.data)
-            .where(table.at_s >= since_s)
-            .order_by(table.at_s.desc(), table.id.desc())
-        )
-        if device is not None:
-            query = query.where(table.device == device)
-        if kinds:
-            query = query.where(table.kind.in_(kinds))
-        most = min(max(limit, 0), MAX_EVENTS)
-        if model is None:
-            query = query.limit(most)
-        in_parts = query.execution_options(yield_per=EVENTS_AT_ONCE)
-        with (
-            _own_errors(),
-            self._engine.connect() as connection,
-            connection.execute(in_parts) as rows,
-        ):
-            # Databases differ in how they look into JSON, so what an event is about is found here.
-            stored = (
-                StoredEvent(name, Event(at_s=at_s, kind=kind, reason=reason, data=json.loads(data)))
-                for name, at_s, kind, reason, data in rows
-            )
-            found = list(
-                islice((each for each in stored if is_about(each.event.data, model)), most)
-            )
-        return found[::-1]
+        with _own_errors(), self._engine.connect() as connection:
+            return event_log.read(connection, query)
 
     def devices(self) -> list[DeviceLosses]:
         """Return every device that ever reported, by name.

@@ -215,20 +215,32 @@ def test_why_and_telemetry(stack: Stack, puppets: dict[str, Puppet]) -> None:
     assert row["p95"] == pytest.approx(95, rel=0.03)
     assert stack.ok(*query, "--csv").out.splitlines()[0] == ",".join(table["columns"])
     assert "best" in stack.ok(*query).out
-    by_site = ("telemetry", "query", "inference_latency_ms", "--stat", "count", "--json", "--by")
-    found = stack.ok(*by_site, "arch,agent_version", "--selector", "id=cam-1").json
-    assert (found["columns"], len(found["rows"])) == (["arch", "agent_version", "count"], 1)
-    assert found["rows"][0][2] == 100
-    assert stack.ok(*by_site, "arch", "--selector", "id!=cam-1").json["rows"] == []
-    assert stack.ok(*by_site, "arch", "--until", "1h", "--since", "2h").json["rows"] == []
-    wrong = stack.fleet(*by_site, "sight")
-    assert (wrong.code, "no device has it as a label" in wrong.err) == (2, True)
     listed = {each["name"]: each for each in stack.ok("telemetry", "metrics", "--json").json}
     latency = listed["inference_latency_ms"]
     assert (latency["kind"], latency["unit"], latency["series"]) == ("histogram", "ms", 1)
     assert latency["attributes"] == ["variant"]
     assert "answered" in latency["meaning"]
     assert "inference_latency_ms" in stack.ok("telemetry", "metrics").out
+
+
+def test_telemetry_across_the_fleet(stack: Stack, puppets: dict[str, Puppet]) -> None:
+    puppets["cam-1"].send_telemetry()
+    every = ("telemetry", "events", "--json")
+    until(lambda: bool(stack.ok(*every).json), "no telemetry")
+    assert {event["device"] for event in stack.ok(*every).json} == {"cam-1"}
+    assert stack.ok(*every, "--where", "variant=small").json
+    assert stack.ok(*every, "--where", "variant=large").json == []
+    assert stack.ok(*every, "--selector", "id!=cam-1").json == []
+    assert stack.ok(*every, "--until", "1h", "--since", "2h").json == []
+    assert stack.fleet("telemetry", "events", "cam-one").code == 2
+    by_site = ("telemetry", "query", "inference_latency_ms", "--stat", "count", "--json", "--by")
+    found = stack.ok(*by_site, "arch,agent_version", "--selector", "id=cam-1").json
+    assert (found["columns"], len(found["rows"])) == (["arch", "agent_version", "count"], 1)
+    assert found["rows"][0][2] >= 100
+    assert stack.ok(*by_site, "arch", "--selector", "id!=cam-1").json["rows"] == []
+    assert stack.ok(*by_site, "arch", "--until", "1h", "--since", "2h").json["rows"] == []
+    wrong = stack.fleet(*by_site, "sight")
+    assert (wrong.code, "no device has it as a label" in wrong.err) == (2, True)
 
 
 POLICY = """

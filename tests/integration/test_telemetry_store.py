@@ -7,6 +7,7 @@ import random
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
+from typing import Any
 
 import pytest
 import sqlalchemy as sa
@@ -15,9 +16,10 @@ from telemetry.errors import QueryError, TelemetryStoreError, UnknownMetricError
 from telemetry.histogram import RELATIVE_ERROR, VALUE_MAX, ZERO_MAX, ExponentialHistogram
 from telemetry.metrics import Kind
 from telemetry.server import tables
-from telemetry.server.grouping import MAX_NAMED, Groups
+from telemetry.server.event_log import EventQuery
+from telemetry.server.grouping import Groups
 from telemetry.server.query import Query, parse, run
-from telemetry.server.question import STATISTICS
+from telemetry.server.question import MAX_NAMED, STATISTICS
 from telemetry.server.series import (
     COMMON_SERIES,
     MAX_SERIES,
@@ -47,6 +49,10 @@ def store(engine: sa.Engine) -> TelemetryStore:
     store = TelemetryStore(engine)
     store.create_all()
     return store
+
+
+def of(*devices: str, **asked: Any) -> EventQuery:
+    return EventQuery(devices=frozenset(devices), **asked)
 
 
 def latency(
@@ -287,14 +293,14 @@ def test_events_are_kept_with_their_reasons(store: TelemetryStore) -> None:
     )
     store.ingest(batch(events=events))
     store.ingest(batch(events=events[:1], device="pi-2"))
-    kept = store.events("pi-1")
+    kept = store.events(of("pi-1"))
     assert [found.event.kind for found in kept] == ["switch", "install", "switch"]
     assert (kept[0].event.reason, kept[0].event.data) == ("because", {"n": 0, "x": None})
     assert len(store.events()) == 4
-    assert [found.event.at_s for found in store.events("pi-1", ("switch",), NOW_S + 1)] == [
-        NOW_S + 2
-    ]
-    assert [found.event.at_s for found in store.events("pi-1", limit=1)] == [NOW_S + 2]
+    assert [
+        found.event.at_s for found in store.events(of("pi-1", kinds=("switch",), since_s=NOW_S + 1))
+    ] == [NOW_S + 2]
+    assert [found.event.at_s for found in store.events(of("pi-1", limit=1))] == [NOW_S + 2]
 
 
 def test_events_are_found_by_what_they_are_about(store: TelemetryStore) -> None:
@@ -307,10 +313,31 @@ def test_events_are_found_by_what_they_are_about(store: TelemetryStore) -> None:
         for number, data in enumerate(about)
     ]
     store.ingest(batch(events=tuple(events)))
-    found = store.events("pi-1", model="faces")
+    found = store.events(of("pi-1", model="faces"))
     assert [each.event.data for each in found] == [about[1], about[2], about[3]]
-    newest = store.events("pi-1", model="digits", limit=2)
+    newest = store.events(of("pi-1", model="digits", limit=2))
     assert [each.event.data for each in newest] == [about[3], about[4]], "the bound counts those"
+
+
+def test_events_of_the_fleet_are_found_by_what_their_data_say(store: TelemetryStore) -> None:
+    for number in range(6):
+        data = {"variant": f"v{number % 2}", "inputs": {"headroom": 0.5 * number}, "cold": True}
+        event = Event(at_s=NOW_S + number, kind="switch", reason="", data=data)
+        assert store.ingest(batch(events=(event,), device=f"pi-{number % 3}", sequence=number))
+
+    def at(**asked: Any) -> list[float]:
+        return [found.event.at_s - NOW_S for found in store.events(EventQuery(**asked))]
+
+    assert at(where=(("variant", "v1"),)) == [1, 3, 5]
+    assert at(where=(("variant", "v1"), ("inputs.headroom", "1.5"))) == [3]
+    assert at(where=(("cold", "true"),), limit=2) == [4, 5]
+    assert at(where=(("inputs", "1.5"),)) == at(where=(("variant.x", "v1"),)) == []
+    assert at(until_s=NOW_S + 2) == [0, 1]
+    many = frozenset(f"silent-{number}" for number in range(MAX_NAMED))
+    for others in (frozenset[str](), many):
+        assert at(devices=others | {"pi-1"}) == [1, 4]
+        assert at(devices=others | {"pi-1"}, limit=1) == [4]
+        assert at(devices=others) == []
 
 
 def test_old_telemetry_is_forgotten(store: TelemetryStore) -> None:
