@@ -438,6 +438,23 @@ class ReportedMetric:
 
 
 @dataclass(kw_only=True)
+class ReportingDevice:
+    """How complete the telemetry of an enrolled device is."""
+
+    device: str
+    online: bool
+    newest_at_s: float | None
+    """The end of the newest minute of which something is stored; null if nothing is."""
+
+    batches: int
+    dropped: int
+    """Batches that the device dropped because its spool was full."""
+
+    refused: int
+    """Points and events that the controller could not store."""
+
+
+@dataclass(kw_only=True)
 class DeviceEvent:
     """Something that happened on a device, with its reason."""
 

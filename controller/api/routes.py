@@ -43,6 +43,7 @@ from controller.schemas import (
     Release,
     ReleaseRequest,
     ReportedMetric,
+    ReportingDevice,
     SignedDesired,
     TelemetryTable,
     Token,
@@ -55,7 +56,7 @@ from telemetry.metrics import KINDS, METRICS
 from telemetry.server import query as telemetry_query
 from telemetry.server.event_log import EventQuery
 from telemetry.server.query_text import parse_conditions, parse_time_s
-from telemetry.server.rows import Reported, StoredEvent
+from telemetry.server.rows import DeviceLosses, Reported, StoredEvent
 
 MAX_LISTED = 100_000
 DEFAULT_LISTED = 10_000
@@ -413,6 +414,27 @@ def list_events(
         limit=limit,
     )
     return [_event(found) for found in services.telemetry.events(query)]
+
+
+@_telemetry.get("/devices", name="devices")
+def list_reporting_devices(
+    services: Services,
+    selector: Annotated[str, Query(description="Only devices that match it.")] = "",
+) -> list[ReportingDevice]:
+    """Return how complete the telemetry of each enrolled device is, by name."""
+    known = {found.device: found for found in services.telemetry.devices()}
+    nothing = DeviceLosses("", 0, 0, 0)
+    return [
+        ReportingDevice(
+            device=device,
+            online=online,
+            newest_at_s=known.get(device, nothing).newest_s,
+            batches=known.get(device, nothing).batches,
+            dropped=known.get(device, nothing).dropped,
+            refused=known.get(device, nothing).refused,
+        )
+        for device, online in services.devices.presence(selector).items()
+    ]
 
 
 @_telemetry.get("/metrics", name="metrics")

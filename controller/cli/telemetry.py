@@ -18,7 +18,8 @@ from controller.cli.devices import (
 )
 from controller.cli.errors import ArgumentError
 from controller.cli.output import write_csv, write_json
-from controller.schemas import Device, DeviceEvent, ReportedMetric, TelemetryTable
+from controller.schemas import Device, DeviceEvent, ReportedMetric, ReportingDevice, TelemetryTable
+from wire.clock import SystemClock
 from wire.console.output import write_table
 from wire.console.text import local_time
 from wire.durations import format_duration
@@ -44,6 +45,7 @@ def register(app: typer.Typer) -> None:
         "metrics": telemetry_metrics,
         "query": telemetry_query,
         "events": telemetry_events,
+        "devices": telemetry_devices,
     }
     add_group(app, "telemetry", "Show what the devices measured.", commands)
 
@@ -209,6 +211,48 @@ def telemetry_events(  # noqa: PLR0913, PLR0917 - one parameter for each option
             ("TIME", "DEVICE", "KIND", "REASON"),
             [(local_time(e.at_s), e.device, e.kind, e.reason) for e in events],
         )
+
+
+def telemetry_devices(
+    context: typer.Context,
+    selector: SelectorOption = "",
+    silent: Annotated[
+        str,
+        typer.Option(metavar="TIME", help="Show only devices without telemetry for so long: 10m."),
+    ] = "",
+    losing: Annotated[
+        bool, typer.Option("--losing", help="Show only devices of which something was lost.")
+    ] = False,
+    as_json: JsonOption = False,
+) -> None:
+    """Show how complete the telemetry of each enrolled device is.
+
+    Examples:
+        fleet telemetry devices --silent 10m
+        fleet telemetry devices --losing --selector site=berlin
+    """
+    with connect(context) as api:
+        found = api.get("/v1/telemetry/devices", list[ReportingDevice], {"selector": selector})
+    if silent:
+        before_s = SystemClock().now_s() - parse_duration(silent, option="--silent")
+        found = [each for each in found if (each.newest_at_s or 0.0) < before_s]
+    if losing:
+        found = [each for each in found if each.dropped or each.refused]
+    if as_json:
+        write_json(found)
+        return
+    write_table(
+        ("DEVICE", "ONLINE", "NEWEST", "BATCHES", "DROPPED", "REFUSED"),
+        [
+            (
+                each.device, each.online,
+                "never" if each.newest_at_s is None else local_time(each.newest_at_s),
+                each.batches, each.dropped, each.refused,
+            )
+            for each in found
+        ],
+        minor=("BATCHES",),
+    )  # fmt: skip
 
 
 def _check_format(*, as_json: bool, as_csv: bool) -> None:

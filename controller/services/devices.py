@@ -95,6 +95,19 @@ class Devices:
         with self._database.reading() as transaction:
             return devices.chosen(transaction, parsed)
 
+    def presence(self, selector: str) -> dict[str, bool]:
+        """Return the enrolled devices that match a selector, and whether each is online.
+
+        Args:
+            selector: A label expression.
+
+        Raises:
+            SelectorError: The selector cannot be read.
+        """
+        parsed = parse_selector(selector)
+        with self._database.reading() as transaction:
+            return devices.presence(transaction, parsed)
+
     def values_by_name(self, names: Collection[str]) -> dict[str, dict[str, str]]:
         """Return what devices can be grouped by: labels, `profile`, `arch`, `agent_version`.
 

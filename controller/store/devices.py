@@ -156,6 +156,16 @@ def chosen(session: Session, selector: Selector) -> frozenset[str]:
     return frozenset(session.scalars(select(DeviceRow.id).where(*selected(selector))))
 
 
+def presence(session: Session, selector: Selector) -> dict[str, bool]:
+    """Return the enrolled devices that match a selector, and whether each is online."""
+    statement = (
+        select(DeviceRow.id, DeviceRow.online)
+        .where(DeviceRow.state == DeviceState.ENROLLED, *selected(selector))
+        .order_by(DeviceRow.id)
+    )
+    return {row.id: row.online for row in session.execute(statement)}
+
+
 def values_by_name(session: Session, names: Collection[str]) -> dict[str, dict[str, str]]:
     """Return the values of labels, and of what devices have of their own, for all devices.
 

@@ -100,6 +100,9 @@ class DeviceLosses(NamedTuple):
     """Points and events that were malformed, too old or ahead, of a series beyond the limit, or
     beyond what is stored of one device."""
 
+    newest_s: float | None = None
+    """The end of the newest minute of which something is stored; None if nothing is."""
+
 
 def row_of(series_id: int, minute: int, device: str, measure: Measure) -> dict[str, Any]:
     """Return a measure as the columns of a row."""

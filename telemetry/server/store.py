@@ -137,8 +137,13 @@ class TelemetryStore:
         Raises:
             TelemetryStoreError: The database failed.
         """
-        table = tables.device.c
-        query = sa.select(table.device, table.batches, table.dropped, table.refused)
+        table, batch = tables.device.c, tables.batch.c
+        newest = (
+            sa.select((sa.func.max(batch.minute) + 1) * SECONDS_PER_MINUTE)
+            .where(batch.device == table.device, batch.minute > 0)
+            .scalar_subquery()
+        )
+        query = sa.select(table.device, table.batches, table.dropped, table.refused, newest)
         with _own_errors(), self._engine.connect() as connection:
             return [DeviceLosses(*row) for row in connection.execute(query.order_by(table.device))]
 

@@ -227,6 +227,15 @@ def test_telemetry_across_the_fleet(stack: Stack, puppets: dict[str, Puppet]) ->
     puppets["cam-1"].send_telemetry()
     every = ("telemetry", "events", "--json")
     until(lambda: bool(stack.ok(*every).json), "no telemetry")
+    complete = {each["device"]: each for each in stack.ok("telemetry", "devices", "--json").json}
+    assert complete["cam-1"]["batches"] >= 1
+    assert complete["cam-2"]["newest_at_s"] is None
+    silent = stack.ok("telemetry", "devices", "--silent", "10m").out
+    assert "cam-2" in silent
+    assert "never" in silent
+    assert "cam-1" not in silent
+    assert "cam-2" not in stack.ok("telemetry", "devices", "--selector", "id=cam-1").out
+    assert "cam-2" not in stack.ok("telemetry", "devices", "--losing").out
     assert {event["device"] for event in stack.ok(*every).json} == {"cam-1"}
     assert stack.ok(*every, "--where", "variant=small").json
     assert stack.ok(*every, "--where", "variant=large").json == []
