@@ -25,7 +25,12 @@ from wire.console.text import local_time
 from wire.durations import format_duration
 
 StatOption = Annotated[
-    str, typer.Option(metavar="NAMES", help="Statistics, such as count,mean,p50,p95,max,rate.")
+    str,
+    typer.Option(
+        metavar="NAMES",
+        help="Statistics: count,total,mean,min,max,rate, and p50 or p99.9 of histograms. The "
+        "default depends on the kind of the metric.",
+    ),
 ]
 
 SelectorOption = Annotated[
@@ -33,6 +38,27 @@ SelectorOption = Annotated[
 ]
 UntilOption = Annotated[
     str, typer.Option(metavar="TIME", help="Count only what is older than this, such as 10m.")
+]
+
+MetricArgument = Annotated[
+    str,
+    typer.Argument(
+        metavar="METRIC", help="Such as inference_latency_ms: see `fleet telemetry metrics`."
+    ),
+]
+ByOption = Annotated[
+    str,
+    typer.Option(
+        metavar="NAMES",
+        help="One row for each value of these: device, minute, attributes of the metric as "
+        "variant, labels of devices, profile, arch, agent_version.",
+    ),
+]
+WhereOption = Annotated[
+    list[str] | None, typer.Option(metavar="KEY=VALUE", help="Count only these.")
+]
+OneModelOption = Annotated[
+    str | None, typer.Option(help="Count only this model; the default is all.", metavar="NAME")
 ]
 
 UNITS_S: Final = {"minute": 60.0, "start_s": 1.0}
@@ -44,6 +70,7 @@ def register(app: typer.Typer) -> None:
     commands: Commands = {
         "metrics": telemetry_metrics,
         "query": telemetry_query,
+        "top": telemetry_top,
         "events": telemetry_events,
         "devices": telemetry_devices,
     }
@@ -70,28 +97,11 @@ def telemetry_metrics(context: typer.Context, as_json: JsonOption = False) -> No
 
 def telemetry_query(  # noqa: PLR0913, PLR0917 - one parameter for each option
     context: typer.Context,
-    metric: Annotated[
-        str,
-        typer.Argument(
-            metavar="METRIC", help="Such as inference_latency_ms: see `fleet telemetry metrics`."
-        ),
-    ],
-    stat: StatOption = "count,mean,p50,p95",
-    by: Annotated[
-        str,
-        typer.Option(
-            metavar="NAMES",
-            help="One row for each value of these: device, minute, attributes of the metric as "
-            "variant, labels of devices, profile, arch, agent_version.",
-        ),
-    ] = "",
-    where: Annotated[
-        list[str] | None, typer.Option(metavar="KEY=VALUE", help="Count only these.")
-    ] = None,
-    model: Annotated[
-        str | None,
-        typer.Option(help="Count only this model; the default is all.", metavar="NAME"),
-    ] = None,
+    metric: MetricArgument,
+    stat: StatOption = "",
+    by: ByOption = "",
+    where: WhereOption = None,
+    model: OneModelOption = None,
     selector: SelectorOption = "",
     since: SinceOption = "1h",
     until: UntilOption = "",
@@ -113,24 +123,80 @@ def telemetry_query(  # noqa: PLR0913, PLR0917 - one parameter for each option
         fleet telemetry query install_bytes_total --stat total --by source
     """
     _check_format(as_json=as_json, as_csv=as_csv)
-    params: dict[str, str | list[str]] = {"metric": metric, "stat": stat}
-    params["since"] = _seconds(since, "--since")
-    if by:
-        params["by"] = by
-    if where:
-        parse_labels(where)
-    if model is not None:
-        where = [*(where or ()), f"model={model}"]
-    if where:
-        params["where"] = where
-    if selector:
-        params["selector"] = selector
-    if until:
-        params["until"] = _seconds(until, "--until")
+    params = _params(metric, stat, by, where, model, selector, since, until)
     if step:
         params["step"] = _seconds(step, "--step")
     with connect(context) as api:
         table = api.get("/v1/telemetry/query", TelemetryTable, params)
+    _show(table, as_json=as_json, as_csv=as_csv)
+
+
+def telemetry_top(  # noqa: PLR0913, PLR0917 - one parameter for each option
+    context: typer.Context,
+    metric: MetricArgument,
+    stat: Annotated[
+        str, typer.Option(metavar="NAME", help="The statistic to sort by: p95, mean, max, total.")
+    ] = "max",
+    by: ByOption = "device",
+    where: WhereOption = None,
+    model: OneModelOption = None,
+    selector: SelectorOption = "",
+    since: SinceOption = "1h",
+    until: UntilOption = "",
+    limit: Annotated[
+        int, typer.Option(metavar="N", min=1, max=1000, help="Show at most so many rows.")
+    ] = 10,
+    least: Annotated[
+        bool, typer.Option("--least", help="Show the rows with the least values, not the greatest.")
+    ] = False,
+    as_json: JsonOption = False,
+    as_csv: Annotated[bool, typer.Option("--csv", help="Print as CSV.")] = False,
+) -> None:
+    """Show the devices, or groups, with the greatest values of a metric.
+
+    Examples:
+        fleet telemetry top temperature_c
+        fleet telemetry top inference_latency_ms --stat p99 --by device,variant --since 1d
+        fleet telemetry top battery_ratio --stat mean --least --limit 20
+    """  # noqa: DOC501 - is the help text
+    _check_format(as_json=as_json, as_csv=as_csv)
+    if "," in stat:
+        raise ArgumentError(f"--stat: {stat!r} are several", remedy="name one to sort by")
+    params = _params(metric, stat, by, where, model, selector, since, until)
+    with connect(context) as api:
+        table = api.get("/v1/telemetry/query", TelemetryTable, params)
+    rows = [row for row in table.rows if row[-1] is not None]
+    rows.sort(key=lambda row: float(row[-1]), reverse=not least)
+    shown = TelemetryTable(columns=table.columns, rows=rows[:limit])
+    _show(shown, as_json=as_json, as_csv=as_csv)
+
+
+def _params(
+    metric: str,
+    stat: str,
+    by: str,
+    where: list[str] | None,
+    model: str | None,
+    selector: str,
+    since: str,
+    until: str,
+) -> dict[str, str | list[str]]:
+    """Return what the API is asked, of what commands have in common.
+
+    Raises:
+        ArgumentError: A value makes no sense.
+    """
+    for pair in where or ():
+        parse_labels([pair])  # several values of one attribute are alternatives
+    named = [*(where or ()), *([f"model={model}"] if model is not None else ())]
+    asked: dict[str, str | list[str]] = {
+        "metric": metric, "stat": stat, "by": by, "where": named, "selector": selector,
+        "since": _seconds(since, "--since"), "until": until and _seconds(until, "--until"),
+    }  # fmt: skip
+    return {name: value for name, value in asked.items() if value}
+
+
+def _show(table: TelemetryTable, *, as_json: bool, as_csv: bool) -> None:
     if as_json:
         write_json(table)
     elif as_csv:
@@ -193,9 +259,9 @@ def telemetry_events(  # noqa: PLR0913, PLR0917 - one parameter for each option
         asked["until"] = _seconds(until, "--until")
     if model is not None:
         asked["model"] = model
-    if where:
-        parse_labels(where)
-        asked["where"] = where
+    for pair in where or ():
+        parse_labels([pair])
+        asked["where"] = where or []
     with connect(context) as api:
         if device is not None:
             api.get(f"/v1/devices/{segment(device)}", Device)  # which may be misspelt

@@ -248,6 +248,15 @@ def test_telemetry_across_the_fleet(stack: Stack, puppets: dict[str, Puppet]) ->
     assert found["rows"][0][2] >= 100
     assert stack.ok(*by_site, "arch", "--selector", "id!=cam-1").json["rows"] == []
     assert stack.ok(*by_site, "arch", "--until", "1h", "--since", "2h").json["rows"] == []
+    both = ("--where", "variant=best", "--where", "variant=small")
+    assert stack.ok(*by_site, "variant", *both).json["rows"] == [["best", found["rows"][0][2]]]
+    assert stack.ok("telemetry", "query", "inference_latency_ms", "--json").json["columns"] == [
+        "count", "mean", "p50", "p95", "max",
+    ]  # fmt: skip
+    top = ("telemetry", "top", "inference_latency_ms", "--json", "--stat")
+    (first,) = stack.ok(*top, "p95", "--by", "device,variant").json["rows"]
+    assert first[:2] == ["cam-1", "best"]
+    assert stack.fleet(*top, "p95,p50").code == 2
     wrong = stack.fleet(*by_site, "sight")
     assert (wrong.code, "no device has it as a label" in wrong.err) == (2, True)
 
