@@ -19,9 +19,11 @@ from controller.app.home import (
     TARGETS_KEY_FILE,
     TIMESTAMP_KEY_FILE,
 )
-from controller.metadata.documents import Document, assembled, check, write
+from controller.metadata.checks import check
+from controller.metadata.documents import Document, write
 from controller.metadata.edit import RoleKeys, new_list, new_root, new_targets
 from controller.metadata.online import signer_of
+from controller.metadata.sets import assembled
 from controller.metadata.store import AUTHORED_FILE, FOLDER
 from wire.codec import to_json
 from wire.metadata import MetadataFiles

@@ -52,7 +52,7 @@ def finish(
         ArgumentError: Signatures are missing, and nothing says where to write it.
         FleetError: The controller refuses it.
     """
-    from controller.metadata.documents import check_keys
+    from controller.metadata.checks import check_keys
     from controller.metadata.drafts import difference
     from controller.metadata.signing import lacking, signed
 

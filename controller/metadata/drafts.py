@@ -14,14 +14,8 @@ from dataclasses import replace
 import msgspec
 from tuf.api.metadata import Root, Targets
 
-from controller.metadata.documents import (
-    Authored,
-    check_content,
-    check_follows,
-    check_keys,
-    check_same_fleet,
-    read,
-)
+from controller.metadata.checks import check_content, check_follows, check_keys, check_same_fleet
+from controller.metadata.documents import Authored, read
 from controller.metadata.edit import put
 from controller.metadata.errors import MetadataError
 from controller.metadata.signing import changed_files

@@ -19,16 +19,11 @@ from typing import Final
 from tuf.api.metadata import Snapshot, Timestamp
 
 from controller.errors import StorageError
-from controller.metadata.documents import (
-    Authored,
-    assembled,
-    changed,
-    check,
-    read,
-    with_former,
-)
+from controller.metadata.checks import check
+from controller.metadata.documents import Authored, read, with_former
 from controller.metadata.errors import MetadataError
 from controller.metadata.online import Online, online_of
+from controller.metadata.sets import assembled, changed
 from wire.codec import from_json, to_json
 from wire.errors import FleetError
 from wire.files import PRIVATE, write_atomic

@@ -21,18 +21,13 @@ from typing import Final
 
 from controller.domain.faults import Faults
 from controller.metadata.behind import behind
-from controller.metadata.documents import (
-    Authored,
-    changed,
-    check,
-    check_ends,
-    check_keys,
-    with_former,
-)
+from controller.metadata.checks import check, check_ends, check_keys
+from controller.metadata.documents import Authored, with_former
 from controller.metadata.edit import WARN_S
 from controller.metadata.errors import MetadataError
 from controller.metadata.listed import ListedTrust
 from controller.metadata.online import Online, OnlineSigner, sign_online
+from controller.metadata.sets import changed
 from controller.metadata.store import MetadataStore
 from controller.schemas import MetadataState, RoleState
 from controller.services.director import Publisher

@@ -17,7 +17,7 @@ import onnx
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
-from controller.metadata.documents import check
+from controller.metadata.checks import check
 from controller.metadata.edit import put, renewed, with_keys
 from controller.metadata.signing import signed
 from packager.package.signers import generate_pem, open_signer

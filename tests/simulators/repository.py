@@ -12,7 +12,8 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-from controller.metadata.documents import Authored, Document, assembled, check, write
+from controller.metadata.checks import check
+from controller.metadata.documents import Authored, Document, write
 from controller.metadata.edit import (
     RoleKeys,
     moved,
@@ -25,6 +26,7 @@ from controller.metadata.edit import (
     without_release,
 )
 from controller.metadata.online import Online, OnlineSigner, sign_online, signer_of
+from controller.metadata.sets import assembled
 from controller.metadata.signing import signed, with_stale
 from tests.simulators.packages import SignedPackage
 from wire.clock import SystemClock

@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 from tuf.api.metadata import MetaFile
 
-from controller.metadata.documents import changed, check, check_ends, with_former
+from controller.metadata.checks import check, check_ends
+from controller.metadata.documents import with_former
 from controller.metadata.drafts import difference, read_draft, write_draft
 from controller.metadata.edit import (
     RoleKeys,
@@ -22,6 +23,7 @@ from controller.metadata.edit import (
 )
 from controller.metadata.errors import MetadataError
 from controller.metadata.online import online_of, signer_of
+from controller.metadata.sets import changed
 from controller.metadata.signing import changed_files, lacking, signed, with_stale
 from controller.metadata.store import MetadataStore, authored_of
 from packager.package.signers import generate_pem

@@ -9,11 +9,12 @@ from cryptography.hazmat.primitives.asymmetric import ec, rsa
 from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 from securesystemslib.signer import Key, SSlibKey
 
-from controller.metadata.documents import changed, check_keys
+from controller.metadata.checks import check_keys
 from controller.metadata.drafts import read_draft, write_draft
 from controller.metadata.edit import put, with_keys
 from controller.metadata.errors import MetadataError
 from controller.metadata.public_keys import twice
+from controller.metadata.sets import changed
 from controller.metadata.store import authored_of
 from tests.simulators.repository import Repository, file_of
 from wire.trust.key_names import key_names
