@@ -418,6 +418,37 @@ class TelemetryTable:
 
 
 @dataclass(kw_only=True)
+class ComparedGroup:
+    """One of two groups that are compared."""
+
+    name: str
+    value: float
+    devices: int
+    values: float
+    """How many values its devices have."""
+
+
+@dataclass(kw_only=True)
+class TelemetryComparison:
+    """How two groups of a metric differ."""
+
+    metric: str
+    statistic: str
+    by: str
+    first: ComparedGroup
+    second: ComparedGroup
+    difference: float
+    """The second less the first."""
+
+    low: float | None
+    """Of the difference, with 95 % confidence; null where too few devices have values."""
+
+    high: float | None
+    told: bool
+    """Whether the interval leaves 0 out."""
+
+
+@dataclass(kw_only=True)
 class ReportedMetric:
     """A metric that devices have reported."""
 

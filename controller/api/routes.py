@@ -36,6 +36,7 @@ from controller.rollout_schemas import (
 )
 from controller.schemas import (
     BlobRef,
+    ComparedGroup,
     Device,
     DeviceEvent,
     DeviceUpdate,
@@ -45,6 +46,7 @@ from controller.schemas import (
     ReportedMetric,
     ReportingDevice,
     SignedDesired,
+    TelemetryComparison,
     TelemetryTable,
     Token,
     TokenRequest,
@@ -53,6 +55,7 @@ from controller.schemas import (
 from controller.services.blobs import UPLOAD, BlobStore
 from controller.services.rollouts import Rollouts
 from telemetry.metrics import KINDS, METRICS
+from telemetry.server import compare
 from telemetry.server import query as telemetry_query
 from telemetry.server.event_log import EventQuery
 from telemetry.server.query_text import parse_conditions, parse_time_s
@@ -381,6 +384,52 @@ def query_telemetry(  # noqa: PLR0913, PLR0917 - one parameter for each of the q
         named = [value for name, value in query.where if name == telemetry_query.MODEL]
         services.models.check_known(*named)
     return TelemetryTable(columns=list(table.columns), rows=[list(row) for row in table.rows])
+
+
+@_telemetry.get("/compare", name="compare")
+def compare_telemetry(  # noqa: PLR0913, PLR0917 - one parameter for each of the query
+    services: Services,
+    metric: Annotated[str, Query(description="Such as inference_latency_ms.")],
+    first: Annotated[str, Query(description="The first group, such as digits:1.0.0.")],
+    second: Annotated[str, Query(description="The second group.")],
+    by: Annotated[str, Query(description="What parts them: an attribute or a label.")] = "release",
+    stat: Annotated[str, Query(description="mean, p95 or so.")] = "mean",
+    where: Annotated[list[str] | None, Query(description="key=value; repeatable.")] = None,
+    since: Annotated[str, Query(description="Such as 1h.")] = "1h",
+    until: Annotated[str, Query(description="Such as 10m; empty for now.")] = "",
+    selector: Annotated[str, Query(description="Only devices that match it.")] = "",
+) -> TelemetryComparison:
+    """Compare two groups; the interval of the difference takes devices as the unit of chance."""
+    query = telemetry_query.parse(
+        metric,
+        statistics=stat,
+        where=",".join(where or ()),
+        since=since,
+        until=until,
+        now_s=services.clock.now_s(),
+    )
+    query = replace(
+        query,
+        devices=services.devices.chosen(selector),
+        device_values=services.devices.values_by_name((by,)),
+    )
+    found = compare.run(services.telemetry, query, by, first, second)
+    result = found.result
+    return TelemetryComparison(
+        metric=metric,
+        statistic=stat,
+        by=by,
+        first=_group(found.first, result.first),
+        second=_group(found.second, result.second),
+        difference=result.difference,
+        low=result.low if result.has_interval else None,
+        high=result.high if result.has_interval else None,
+        told=result.is_told,
+    )
+
+
+def _group(side: compare.Side, value: float) -> ComparedGroup:
+    return ComparedGroup(name=side.name, value=value, devices=side.devices, values=side.values)
 
 
 @_telemetry.get("/events", name="events")

@@ -18,9 +18,16 @@ from controller.cli.devices import (
 )
 from controller.cli.errors import ArgumentError
 from controller.cli.output import write_csv, write_json
-from controller.schemas import Device, DeviceEvent, ReportedMetric, ReportingDevice, TelemetryTable
+from controller.schemas import (
+    Device,
+    DeviceEvent,
+    ReportedMetric,
+    ReportingDevice,
+    TelemetryComparison,
+    TelemetryTable,
+)
 from wire.clock import SystemClock
-from wire.console.output import write_table
+from wire.console.output import write, write_table
 from wire.console.text import local_time
 from wire.durations import format_duration
 
@@ -71,6 +78,7 @@ def register(app: typer.Typer) -> None:
         "metrics": telemetry_metrics,
         "query": telemetry_query,
         "top": telemetry_top,
+        "compare": telemetry_compare,
         "events": telemetry_events,
         "devices": telemetry_devices,
     }
@@ -169,6 +177,70 @@ def telemetry_top(  # noqa: PLR0913, PLR0917 - one parameter for each option
     rows.sort(key=lambda row: float(row[-1]), reverse=not least)
     shown = TelemetryTable(columns=table.columns, rows=rows[:limit])
     _show(shown, as_json=as_json, as_csv=as_csv)
+
+
+def telemetry_compare(  # noqa: PLR0913, PLR0917 - one parameter for each option
+    context: typer.Context,
+    metric: MetricArgument,
+    first: Annotated[
+        str, typer.Argument(metavar="FIRST", help="The first group, such as digits:1.0.0.")
+    ],
+    second: Annotated[str, typer.Argument(metavar="SECOND", help="The second group.")],
+    stat: Annotated[
+        str, typer.Option(metavar="NAME", help="mean, or a quantile of a histogram such as p95.")
+    ] = "mean",
+    by: Annotated[
+        str,
+        typer.Option(
+            metavar="NAME",
+            help="What parts the groups: release, variant, model, a label, profile, arch or "
+            "agent_version.",
+        ),
+    ] = "release",
+    where: WhereOption = None,
+    model: OneModelOption = None,
+    selector: SelectorOption = "",
+    since: SinceOption = "1h",
+    until: UntilOption = "",
+    as_json: JsonOption = False,
+) -> None:
+    """Compare two releases, variants or groups of devices, and tell whether they differ.
+
+    A device is one observation, however many requests it answered. With few devices nothing can be
+    told, and that is said.
+
+    Examples:
+        fleet telemetry compare inference_latency_ms digits:1.0.0 digits:1.1.0 --stat p95
+        fleet telemetry compare temperature_c berlin hamburg --by site --since 1d
+    """
+    params = _params(metric, stat, by, where, model, selector, since, until)
+    params |= {"first": first, "second": second}
+    with connect(context) as api:
+        found = api.get("/v1/telemetry/compare", TelemetryComparison, params)
+    if as_json:
+        write_json(found)
+        return
+    rows = [
+        (group.name, group.value, group.devices, round(group.values))
+        for group in (found.first, found.second)
+    ]
+    write_table((found.by.upper(), found.statistic.upper(), "DEVICES", "VALUES"), rows)
+    write()
+    write(_told(found))
+
+
+def _told(found: TelemetryComparison) -> str:
+    """Return what a comparison says, in one sentence."""
+    if found.low is None or found.high is None:
+        return "too few devices have values to tell whether they differ"
+    change = f"{found.difference:+.4g}"
+    if found.first.value:
+        change += f" ({100 * found.difference / abs(found.first.value):+.1f} %)"
+    between = f"between {found.low:+.4g} and {found.high:+.4g} with 95 % confidence"
+    if not found.told:
+        return f"no difference can be told: {change}, {between}"
+    word = "higher" if found.difference > 0 else "lower"
+    return f"{found.second.name} is {word}: {change}, {between}"
 
 
 def _params(

@@ -71,6 +71,16 @@ class Aggregate:
         is_last = np.outer(self.counts, quantiles) - RANK_SLACK > self.counts[:, None] - 1
         return np.where(is_last, greatest, np.clip(raw, self.least[:, None], greatest))
 
+    def buckets(self) -> tuple[Floats, Floats]:
+        """Return what stands for each bucket in which there is anything, and how much is there.
+
+        Returns:
+            Shapes (buckets,), rising, and (groups, buckets).
+        """
+        if self._histograms is None:
+            return np.zeros(0), np.zeros((len(self.counts), 0))
+        return self._histograms.table(len(self.counts))
+
     def _grow(self, group_count: int) -> None:
         missing = group_count - len(self.counts)
         if missing > 0:

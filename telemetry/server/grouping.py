@@ -44,9 +44,13 @@ class Groups:
 
     def __init__(self, query: Query, series: list[Series], statistics: tuple[str, ...]) -> None:
         self._query = query
-        self._statistics = statistics
+        self.statistics = statistics
+        """The columns of the answer."""
+
         self._quantiles = [word for word in statistics if QUANTILE.fullmatch(word)]
-        self._aggregate = Aggregate(with_histograms=bool(self._quantiles))
+        self.aggregate = Aggregate(with_histograms=bool(self._quantiles))
+        """What the groups have, by their numbers."""
+
         self._numbers: dict[tuple[int, int, str, tuple[str, ...], tuple[str, ...]], int] = {}
         names = tuple(name for name in query.group_by if name not in (DEVICE, MINUTE))
         own = {name for one in series for name in one.attributes}
@@ -120,7 +124,19 @@ class Groups:
             )
         self._first = min(self._first, *rows.minute)
         self._last = max(self._last, *rows.last_minute)
-        self._aggregate.add(rows, found, len(numbers))
+        self.aggregate.add(rows, found, len(numbers))
+
+    @property
+    def metric(self) -> str:
+        """The name of the metric."""
+        return self._query.metric
+
+    def named(self) -> list[dict[str, object]]:
+        """Return what each group stands for, by their numbers: the words of the query."""
+        words = self._query.group_by
+        keys = map(_GroupKey._make, self._numbers)
+        skipped = 0 if self._query.step_s is None else 1
+        return [dict(zip(words, self._cells(key)[skipped:], strict=True)) for key in keys]
 
     def rows(self, kind: Kind) -> tuple[tuple[Cell, ...], ...]:
         """Return the answer's rows."""
@@ -128,14 +144,14 @@ class Groups:
         return tuple(
             (
                 *self._cells(_GroupKey._make(key)),
-                *(_cell(columns[word][number]) for word in self._statistics),
+                *(_cell(columns[word][number]) for word in self.statistics),
             )
             for key, number in sorted(self._numbers.items())
         )
 
     def _columns(self, kind: Kind) -> dict[str, Floats]:
         """Return every statistic of every group."""
-        aggregate = self._aggregate
+        aggregate = self.aggregate
         amounts = aggregate.totals if kind == "sum" else aggregate.counts
         columns = {
             "count": amounts,
@@ -153,7 +169,7 @@ class Groups:
         """Return for every group the length of the time that its rate refers to."""
         first_s = self._first * SECONDS_PER_MINUTE
         last_s = min((self._last + 1) * SECONDS_PER_MINUTE, self._query.until_s)
-        durations = self._aggregate.counts.copy()
+        durations = self.aggregate.counts.copy()
         for (step, minute, *_), number in self._numbers.items():
             begin_s, end_s = first_s, last_s
             if self._query.step_s is not None:

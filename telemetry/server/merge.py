@@ -103,6 +103,22 @@ class MergedHistograms:
             result[filled, column] = _representatives(self._keys[at] % SLOTS)
         return result
 
+    def table(self, group_count: int) -> tuple[Floats, Floats]:
+        """Return the histograms as a table of the buckets in which there is anything.
+
+        Args:
+            group_count: How many groups there are.
+
+        Returns:
+            What stands for each bucket, rising, shape (buckets,); and the counts, shape
+            (group_count, buckets).
+        """
+        groups, slots = np.divmod(self._keys, SLOTS)
+        filled, at = np.unique(slots, return_inverse=True)
+        counts = np.zeros((group_count, len(filled)))
+        counts[groups, at] = self._counts
+        return _representatives(filled), counts
+
 
 def _exploded(blobs: Sequence[bytes], groups: Integers) -> tuple[Integers, Floats]:
     """Return a key and a count for every bucket that is not empty.

@@ -110,6 +110,23 @@ def run(store: TelemetryStore, query: Query) -> Table:
         TelemetryStoreError: The database failed.
     """
     check_query(query)
+    groups, kind = filled(store, query)
+    start = () if query.step_s is None else (START,)
+    return Table(start + query.group_by + groups.statistics, groups.rows(kind))
+
+
+def filled(store: TelemetryStore, query: Query) -> tuple[Groups, Kind]:
+    """Return the groups of a query with what the store has for them, and the kind of its metric.
+
+    Args:
+        store: The telemetry.
+        query: The query, checked.
+
+    Raises:
+        UnknownMetricError: No device has reported that metric.
+        QueryError: The metric lacks a statistic or attribute, or there are too many rows.
+        TelemetryStoreError: The database failed.
+    """
     series, kind = _series(store, query.metric)
     statistics = query.statistics or DEFAULT_STATISTICS[kind]
     check_statistics(query.metric, kind, statistics)
@@ -124,8 +141,7 @@ def run(store: TelemetryStore, query: Query) -> Table:
     parts = store.read(*where) if groups.need_rows else store.sums(*where, grain=groups.grain)
     for part in parts:
         groups.add(part)
-    start = () if query.step_s is None else (START,)
-    return Table(start + query.group_by + statistics, groups.rows(kind))
+    return groups, kind
 
 
 def _series(store: TelemetryStore, metric: str) -> tuple[list[Series], Kind]:

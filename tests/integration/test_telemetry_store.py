@@ -15,7 +15,7 @@ import sqlalchemy as sa
 from telemetry.errors import QueryError, TelemetryStoreError, UnknownMetricError
 from telemetry.histogram import RELATIVE_ERROR, VALUE_MAX, ZERO_MAX, ExponentialHistogram
 from telemetry.metrics import Kind
-from telemetry.server import tables
+from telemetry.server import compare, tables
 from telemetry.server.event_log import EventQuery
 from telemetry.server.grouping import Groups
 from telemetry.server.query import Query, parse, run
@@ -499,6 +499,31 @@ def test_what_is_neither_an_attribute_nor_a_label_is_refused(sites: TelemetrySto
     with pytest.raises(QueryError, match="no attribute 'site'") as caught:
         run(sites, replace(asked, where=(("site", "site-1"),), device_values=SITES))
     assert "--selector" in caught.value.remedy
+
+
+@pytest.mark.parametrize("statistic", ["mean", "p50"])
+def test_two_releases_are_compared_over_devices(store: TelemetryStore, statistic: str) -> None:
+    for number in range(12):
+        for release, factor in (("digits:1", 1.0), ("digits:2", 1.5)):
+            values = [factor * (10 + number % 4)] * (5 + number % 3)
+            assert store.ingest(
+                batch(latency(values, release=release), device=f"pi-{number}",
+                      sequence=int(factor * 2)),
+            )  # fmt: skip
+    query = parse(LATENCY, statistics=statistic, since="0", now_s=NOW_S)
+    found = compare.run(store, query, "release", "digits:1", "digits:2")
+    assert (found.first.devices, found.second.devices) == (12, 12)
+    assert found.first.values == found.second.values == 72
+    assert found.result.is_told
+    assert found.result.difference == pytest.approx(0.5 * found.result.first, rel=0.05)
+    by_site = replace(query, device_values={"site": {f"pi-{n}": "ab"[n % 2] for n in range(12)}})
+    assert compare.run(store, by_site, "site", "a", "b").first.devices == 6
+    with pytest.raises(QueryError, match="no values with release=digits:3"):
+        compare.run(store, query, "release", "digits:1", "digits:3")
+    with pytest.raises(QueryError, match="'max' of two groups cannot be compared"):
+        compare.run(store, replace(query, statistics=("max",)), "release", "digits:1", "digits:2")
+    with pytest.raises(QueryError, match="one statistic"):
+        compare.run(store, query, "device", "pi-1", "pi-2")
 
 
 def test_counts_that_devices_made_up_do_not_overflow(store: TelemetryStore) -> None:

@@ -1,0 +1,190 @@
+"""Compares two groups of a metric, with an interval that says how sure the difference is. Pure.
+
+The device is the unit of chance: its values resemble each other, so a million values of three
+devices are three observations. Devices are drawn anew, with all their values; those that are in
+both groups are drawn for both, so a release before and after an update is compared on each.
+
+Rules:
+- With fewer than `LEAST_DEVICES` devices in a group there is no interval: nobody could tell. Where
+  some devices bring most of the values, they count as fewer.
+- The draws begin with a fixed seed: the same data give the same answer.
+
+Source:
+    Efron and Tibshirani, An Introduction to the Bootstrap (1993), chapters 8 and 13; for the levels
+    of few devices: Hesterberg, What Teachers Should Know About the Bootstrap (The American
+    Statistician 69, 2015), "expanded percentile interval".
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from statistics import NormalDist
+from typing import Final
+
+import numpy as np
+import numpy.typing as npt
+from numpy.random import PCG64
+
+Floats = npt.NDArray[np.float64]
+Booleans = npt.NDArray[np.bool_]
+
+DRAWS: Final = 2000
+SEED: Final = 1
+LEAST_DEVICES: Final = 5
+CONFIDENCE: Final = 0.95
+
+Statistic = Callable[[Floats], Floats]
+"""Returns the value of a group for each draw, NaN where it has none; takes how often each device is
+drawn, shape (draws, devices)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Group:
+    """One of the two groups."""
+
+    statistic: Statistic
+    counts: Floats
+    """Shape (devices,): how many values each device has; 0 for one that is not in the group."""
+
+    @property
+    def effective_devices(self) -> float:
+        """How many devices with equally many values would tell as much.
+
+        Source:
+            Kish, Survey Sampling (1965), section 8.2.
+        """
+        squares = float((self.counts**2).sum())
+        return float(self.counts.sum()) ** 2 / squares if squares else 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Comparison:
+    """How the second group differs from the first."""
+
+    first: float
+    second: float
+    low: float
+    """Of the difference, second less first; NaN where there are too few devices."""
+
+    high: float
+
+    @property
+    def difference(self) -> float:
+        """The second less the first."""
+        return self.second - self.first
+
+    @property
+    def has_interval(self) -> bool:
+        """Whether there were enough devices."""
+        return math.isfinite(self.low) and math.isfinite(self.high)
+
+    @property
+    def is_told(self) -> bool:
+        """Whether the interval leaves 0 out."""
+        return self.has_interval and (self.low > 0 or self.high < 0)
+
+
+def compared(first: Group, second: Group) -> Comparison:
+    """Compare two groups.
+
+    Args:
+        first: The first group.
+        second: The second, of the same devices in the same order.
+
+    Returns:
+        Both values, and the interval of their difference at `CONFIDENCE`.
+    """
+    once = np.ones((1, len(first.counts)))
+    values = float(first.statistic(once)[0]), float(second.statistic(once)[0])
+    fewest = min(first.effective_devices, second.effective_devices)
+    if fewest < LEAST_DEVICES:
+        return Comparison(*values, math.nan, math.nan)
+    weights = _drawn(first.counts > 0, second.counts > 0)
+    differences = second.statistic(weights) - first.statistic(weights)
+    differences = differences[np.isfinite(differences)]
+    level = expanded_level(fewest)
+    low, high = np.quantile(differences, (level, 1 - level))
+    return Comparison(*values, float(low), float(high))
+
+
+def mean_of(totals: Floats, counts: Floats) -> Statistic:
+    """Return the mean as a statistic.
+
+    Args:
+        totals: Shape (devices,): the sum of the values of each.
+        counts: How many there are.
+    """
+
+    def mean(weights: Floats) -> Floats:
+        with np.errstate(invalid="ignore", divide="ignore"):
+            return np.asarray((weights @ totals) / (weights @ counts))
+
+    return mean
+
+
+def quantile_of(q: float, counts: Floats, values: Floats) -> Statistic:
+    """Return a quantile by nearest rank as a statistic.
+
+    Args:
+        q: Within 0 to 1.
+        counts: Shape (devices, buckets): how many values of each device are in each bucket.
+        values: Shape (buckets,), rising: what stands for each bucket.
+    """
+
+    def quantile(weights: Floats) -> Floats:
+        running = np.cumsum(weights @ counts, axis=1)
+        every = running[:, -1]
+        rank = np.maximum(1.0, np.ceil(q * every - 1e-9))
+        at = (running < rank[:, None]).sum(axis=1)
+        return np.where(every > 0, values[np.minimum(at, len(values) - 1)], np.nan)
+
+    return quantile
+
+
+def expanded_level(devices: float) -> float:
+    """Return the share to leave out at each end, less than 2.5 % where there are few devices.
+
+    Args:
+        devices: How many the smaller group has.
+    """
+    normal = NormalDist()
+    beyond = (1 - CONFIDENCE) / 2
+    stretched = math.sqrt(devices / (devices - 1)) * student_t(1 - beyond, devices - 1)
+    return normal.cdf(-stretched)
+
+
+def student_t(level: float, degrees: float) -> float:
+    """Return a quantile of Student's t distribution.
+
+    Args:
+        level: Above 0.5.
+        degrees: Degrees of freedom, at least 4.
+
+    Source:
+        Abramowitz and Stegun, Handbook of Mathematical Functions, 26.7.5; off by less than 0.3 % of
+        the 97.5 % quantile from 4 degrees on.
+    """
+    x = NormalDist().inv_cdf(level)
+    terms = (
+        (x**3 + x) / 4,
+        (5 * x**5 + 16 * x**3 + 3 * x) / 96,
+        (3 * x**7 + 19 * x**5 + 17 * x**3 - 15 * x) / 384,
+        (79 * x**9 + 776 * x**7 + 1482 * x**5 - 1920 * x**3 - 945 * x) / 92_160,
+    )
+    return x + sum(term / degrees**power for power, term in enumerate(terms, 1))
+
+
+def _drawn(in_first: Booleans, in_second: Booleans) -> Floats:
+    """Return how often each device is drawn, apart for those in one group and in both."""
+    generator = PCG64(SEED)
+    weights = np.zeros((DRAWS, len(in_first)))
+    for stratum in (in_first & ~in_second, in_second & ~in_first, in_first & in_second):
+        at = np.flatnonzero(stratum)
+        size = len(at)
+        if size:
+            shares = (generator.random_raw(DRAWS * size) >> 11) * 2.0**-53
+            cells = np.repeat(np.arange(DRAWS), size) * size + (shares * size).astype(np.int64)
+            weights[:, at] = np.bincount(cells, minlength=DRAWS * size).reshape(DRAWS, size)
+    return weights
