@@ -252,9 +252,10 @@ class Broker:
         while self._clock.monotonic_s() < deadline_s:
             if self.pid is None:
                 raise BrokerStartError(f"the broker ended at once: {self._last_log_line()}")
+            ports = [settings.port, *([settings.devices.port] if settings.devices else ())]
             try:
-                address = (connectable(settings.host), settings.port)
-                socket.create_connection(address, timeout=1).close()
+                for port in ports:
+                    socket.create_connection((connectable(settings.host), port), timeout=1).close()
             except OSError:
                 self._clock.sleep(POLL_S)
             else:

@@ -127,7 +127,7 @@ def telemetry_query(  # noqa: PLR0913, PLR0917 - one parameter for each option
         fleet telemetry query inference_latency_ms --by variant
         fleet telemetry query inference_latency_ms --model detector
         fleet telemetry query inference_latency_ms --stat p95 --by site,agent_version
-        fleet telemetry query temperature_c --stat max --step 5m --selector site=berlin
+        fleet telemetry query temperature_c --step 5m --selector site=berlin
         fleet telemetry query install_bytes_total --stat total --by source
     """
     _check_format(as_json=as_json, as_csv=as_csv)
@@ -164,7 +164,7 @@ def telemetry_top(  # noqa: PLR0913, PLR0917 - one parameter for each option
 
     Examples:
         fleet telemetry top temperature_c
-        fleet telemetry top inference_latency_ms --stat p99 --by device,variant --since 1d
+        fleet telemetry top inference_latency_ms --stat p99 --by device,variant
         fleet telemetry top battery_ratio --stat mean --least --limit 20
     """  # noqa: DOC501 - is the help text
     _check_format(as_json=as_json, as_csv=as_csv)
@@ -210,7 +210,7 @@ def telemetry_compare(  # noqa: PLR0913, PLR0917 - one parameter for each option
     told, and that is said.
 
     Examples:
-        fleet telemetry compare inference_latency_ms digits:1.0.0 digits:1.1.0 --stat p95
+        fleet telemetry compare inference_latency_ms digits:1 digits:2 --stat p95
         fleet telemetry compare temperature_c berlin hamburg --by site --since 1d
     """
     params = _params(metric, stat, by, where, model, selector, since, until)
