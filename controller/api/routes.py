@@ -10,9 +10,7 @@ Rules:
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
-from dataclasses import replace
 from typing import Annotated
 
 from fastapi import APIRouter, Query, Request
@@ -25,6 +23,7 @@ from controller.api.measure_routes import measurement_routes
 from controller.api.metadata_routes import metadata_routes
 from controller.api.model_routes import model_routes
 from controller.api.services import Services, router
+from controller.api.telemetry_routes import MAX_EVENTS, shown_event, telemetry_routes
 from controller.errors import UnknownBlobError
 from controller.policy_schemas import Policy, PolicyRequest
 from controller.rollout_schemas import (
@@ -36,36 +35,25 @@ from controller.rollout_schemas import (
 )
 from controller.schemas import (
     BlobRef,
-    ComparedGroup,
     Device,
     DeviceEvent,
     DeviceUpdate,
     Health,
     Release,
     ReleaseRequest,
-    ReportedMetric,
-    ReportingDevice,
     SignedDesired,
-    TelemetryComparison,
-    TelemetryTable,
     Token,
     TokenRequest,
     TokenSummary,
 )
 from controller.services.blobs import UPLOAD, BlobStore
 from controller.services.rollouts import Rollouts
-from telemetry.metrics import KINDS, METRICS
-from telemetry.server import compare
-from telemetry.server import query as telemetry_query
 from telemetry.server.event_log import EventQuery
-from telemetry.server.query_text import parse_conditions, parse_time_s
-from telemetry.server.rows import DeviceLosses, Reported, StoredEvent
 
 MAX_LISTED = 100_000
 DEFAULT_LISTED = 10_000
 DEFAULT_ROLLOUTS = 100
 MAX_ROLLOUTS = 1000
-MAX_EVENTS = 1000
 DEFAULT_NAMED = 20
 
 LimitParameter = Annotated[int, Query(ge=1, le=MAX_LISTED, description="The greatest number.")]
@@ -78,7 +66,6 @@ _blobs = router("/v1/blobs", "blobs")
 _releases = router("/v1/releases", "releases")
 _rollouts = router("/v1/rollouts", "rollouts")
 _policies = router("/v1/policies", "policies")
-_telemetry = router("/v1/telemetry", "telemetry")
 
 
 def fleet_routes() -> list[BaseRoute]:
@@ -91,7 +78,7 @@ def fleet_routes() -> list[BaseRoute]:
         _releases,
         _rollouts,
         _policies,
-        _telemetry,
+        telemetry_routes,
         measurement_routes,
         metadata_routes,
         model_routes,
@@ -185,14 +172,7 @@ def device_events(
         limit=limit,
         model=model,
     )
-    return [_event(found) for found in services.telemetry.events(query)]
-
-
-def _event(found: StoredEvent) -> DeviceEvent:
-    event = found.event
-    return DeviceEvent(
-        device=found.device, at_s=event.at_s, kind=event.kind, reason=event.reason, data=event.data
-    )
+    return [shown_event(found) for found in services.telemetry.events(query)]
 
 
 @_blobs.put(
@@ -347,162 +327,6 @@ def put_policy(services: Services, policy: str, request: PolicyRequest) -> Polic
 def remove_policy(services: Services, policy: str) -> Policy:
     """Remove a policy; its devices get the one that then holds for them."""
     return services.policies.remove(policy)
-
-
-@_telemetry.get("/query", name="query")
-def query_telemetry(  # noqa: PLR0913, PLR0917 - one parameter for each of the query
-    services: Services,
-    metric: Annotated[str, Query(description="Such as inference_latency_ms.")],
-    stat: Annotated[str, Query(description="Such as count,p50,p95.")] = "",
-    by: Annotated[str, Query(description="Such as variant,device,minute.")] = "",
-    where: Annotated[list[str] | None, Query(description="key=value; repeatable.")] = None,
-    since: Annotated[str, Query(description="Such as 1h.")] = "1h",
-    until: Annotated[str, Query(description="Such as 10m; empty for now.")] = "",
-    step: Annotated[
-        str, Query(description="One row for each time of this length, such as 5m.")
-    ] = "",
-    selector: Annotated[str, Query(description="Only devices that match it.")] = "",
-) -> TelemetryTable:
-    """Ask for statistics of a metric; percentiles are true over all devices."""
-    query = telemetry_query.parse(
-        metric,
-        statistics=stat,
-        group_by=by,
-        where=",".join(where or ()),
-        since=since,
-        until=until,
-        step=step,
-        now_s=services.clock.now_s(),
-    )
-    query = replace(
-        query,
-        devices=services.devices.chosen(selector),
-        device_values=services.devices.values_by_name(query.group_by),
-    )
-    table = telemetry_query.run(services.telemetry, query)
-    if not table.rows:  # perhaps because a name is misspelt
-        named = [value for name, value in query.where if name == telemetry_query.MODEL]
-        services.models.check_known(*named)
-    return TelemetryTable(columns=list(table.columns), rows=[list(row) for row in table.rows])
-
-
-@_telemetry.get("/compare", name="compare")
-def compare_telemetry(  # noqa: PLR0913, PLR0917 - one parameter for each of the query
-    services: Services,
-    metric: Annotated[str, Query(description="Such as inference_latency_ms.")],
-    first: Annotated[str, Query(description="The first group, such as digits:1.0.0.")],
-    second: Annotated[str, Query(description="The second group.")],
-    by: Annotated[str, Query(description="What parts them: an attribute or a label.")] = "release",
-    stat: Annotated[str, Query(description="mean, p95 or so.")] = "mean",
-    where: Annotated[list[str] | None, Query(description="key=value; repeatable.")] = None,
-    since: Annotated[str, Query(description="Such as 1h.")] = "1h",
-    until: Annotated[str, Query(description="Such as 10m; empty for now.")] = "",
-    selector: Annotated[str, Query(description="Only devices that match it.")] = "",
-) -> TelemetryComparison:
-    """Compare two groups; the interval of the difference takes devices as the unit of chance."""
-    query = telemetry_query.parse(
-        metric,
-        statistics=stat,
-        where=",".join(where or ()),
-        since=since,
-        until=until,
-        now_s=services.clock.now_s(),
-    )
-    query = replace(
-        query,
-        devices=services.devices.chosen(selector),
-        device_values=services.devices.values_by_name((by,)),
-    )
-    found = compare.run(services.telemetry, query, by, first, second)
-    result = found.result
-    return TelemetryComparison(
-        metric=metric,
-        statistic=stat,
-        by=by,
-        first=_group(found.first, result.first),
-        second=_group(found.second, result.second),
-        difference=result.difference,
-        low=result.low if result.has_interval else None,
-        high=result.high if result.has_interval else None,
-        told=result.is_told,
-    )
-
-
-def _group(side: compare.Side, value: float) -> ComparedGroup:
-    return ComparedGroup(name=side.name, value=value, devices=side.devices, values=side.values)
-
-
-@_telemetry.get("/events", name="events")
-def list_events(
-    services: Services,
-    kind: Annotated[
-        list[str] | None, Query(description="Only these; may be given more than once.")
-    ] = None,
-    where: Annotated[
-        list[str] | None, Query(description="key=value in the data of an event; repeatable.")
-    ] = None,
-    selector: Annotated[str, Query(description="Only devices that match it.")] = "",
-    since: Annotated[str, Query(description="Such as 1h.")] = "1h",
-    until: Annotated[str, Query(description="Such as 10m; empty for now.")] = "",
-    limit: Annotated[int, Query(ge=1, le=MAX_EVENTS)] = 200,
-    model: Annotated[
-        str | None, Query(description="Only what is about it, or about a device as a whole.")
-    ] = None,
-) -> list[DeviceEvent]:
-    """Return what happened on devices and why, the oldest first."""
-    if model is not None:
-        services.models.check_known(model)
-    now_s = services.clock.now_s()
-    query = EventQuery(
-        devices=services.devices.chosen(selector),
-        kinds=tuple(kind or ()),
-        since_s=parse_time_s(since, now_s),
-        until_s=parse_time_s(until, now_s) if until.strip() else math.inf,
-        model=model,
-        where=parse_conditions(",".join(where or ())),
-        limit=limit,
-    )
-    return [_event(found) for found in services.telemetry.events(query)]
-
-
-@_telemetry.get("/devices", name="devices")
-def list_reporting_devices(
-    services: Services,
-    selector: Annotated[str, Query(description="Only devices that match it.")] = "",
-) -> list[ReportingDevice]:
-    """Return how complete the telemetry of each enrolled device is, by name."""
-    known = {found.device: found for found in services.telemetry.devices()}
-    nothing = DeviceLosses("", 0, 0, 0)
-    return [
-        ReportingDevice(
-            device=device,
-            online=online,
-            newest_at_s=known.get(device, nothing).newest_s,
-            batches=known.get(device, nothing).batches,
-            dropped=known.get(device, nothing).dropped,
-            refused=known.get(device, nothing).refused,
-        )
-        for device, online in services.devices.presence(selector).items()
-    ]
-
-
-@_telemetry.get("/metrics", name="metrics")
-def list_metrics(services: Services) -> list[ReportedMetric]:
-    """Return which metrics devices have reported, by name."""
-    return [_metric(found) for found in services.telemetry.metrics()]
-
-
-def _metric(found: Reported) -> ReportedMetric:
-    known = METRICS.get(found.name)
-    known = known if known is not None and known.kind == found.kind else None
-    return ReportedMetric(
-        name=found.name,
-        kind=KINDS[found.kind],
-        unit=known.unit if known else "",
-        attributes=list(found.attributes),
-        series=found.series,
-        meaning=known.meaning if known else "",
-    )
 
 
 def _size(blobs: BlobStore, sha256: str) -> int:
