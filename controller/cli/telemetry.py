@@ -258,12 +258,22 @@ def _params(
     Raises:
         ArgumentError: A value makes no sense.
     """
-    for pair in where or ():
-        parse_labels([pair])  # several values of one attribute are alternatives
     named = [*(where or ()), *([f"model={model}"] if model is not None else ())]
+    words = {name: text for name, text in (("stat", stat), ("by", by)) if text}
+    return {"metric": metric, **words, **_asked(named, selector, since, until)}
+
+
+def _asked(where: list[str], selector: str, since: str, until: str) -> dict[str, str | list[str]]:
+    """Return which part of the telemetry the API is asked for.
+
+    Raises:
+        ArgumentError: A value makes no sense.
+    """
+    for pair in where:
+        parse_labels([pair])  # several values of one attribute are alternatives
     asked: dict[str, str | list[str]] = {
-        "metric": metric, "stat": stat, "by": by, "where": named, "selector": selector,
-        "since": _seconds(since, "--since"), "until": until and _seconds(until, "--until"),
+        "where": where, "selector": selector, "since": _seconds(since, "--since"),
+        "until": until and _seconds(until, "--until"),
     }  # fmt: skip
     return {name: value for name, value in asked.items() if value}
 
@@ -321,19 +331,10 @@ def telemetry_events(  # noqa: PLR0913, PLR0917 - one parameter for each option
         fleet telemetry events --selector site=berlin --where variant=int8
     """
     _check_format(as_json=as_json, as_csv=as_csv)
-    asked: dict[str, str | list[str]] = {
-        "since": _seconds(since, "--since"),
-        "kind": kind or [],
-        "limit": str(limit),
-        "selector": ",".join(filter(None, (selector, device and f"id={device}"))),
-    }
-    if until:
-        asked["until"] = _seconds(until, "--until")
+    only = ",".join(filter(None, (selector, device and f"id={device}")))
+    asked = _asked(where or [], only, since, until) | {"kind": kind or [], "limit": str(limit)}
     if model is not None:
         asked["model"] = model
-    for pair in where or ():
-        parse_labels([pair])
-        asked["where"] = where or []
     with connect(context) as api:
         if device is not None:
             api.get(f"/v1/devices/{segment(device)}", Device)  # which may be misspelt
