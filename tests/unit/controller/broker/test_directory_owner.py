@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import os
+import shutil
+import subprocess
+import sys
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -14,6 +17,7 @@ from controller.broker.directory_owner import owner_of
 from controller.broker.errors import BrokerDirectoryError
 
 NOBODY = 65534
+ROOT = Path(__file__).parents[4]
 pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="only root gives up rights")
 
 
@@ -79,3 +83,25 @@ def test_rights_come_back_after_a_fault(theirs: Path) -> None:
     with pytest.raises(ValueError, match="fault"), owner_of(theirs):
         raise ValueError("fault")
     assert os.geteuid() == 0
+
+
+def test_a_root_that_may_not_change_users_is_told_what_to_do(theirs: Path) -> None:
+    """As in a container: the program gives up those rights for itself before it tries."""
+    setpriv = shutil.which("setpriv")
+    if setpriv is None:
+        pytest.skip("needs setpriv of util-linux")
+    program = (
+        "import sys; from pathlib import Path\n"
+        "from controller.broker.directory_owner import owner_of\n"
+        "from controller.broker.errors import BrokerDirectoryError\n"
+        "try:\n"
+        "    with owner_of(Path(sys.argv[1])): print('went on')\n"
+        "except BrokerDirectoryError as exc: print(exc.message, exc.remedy)\n"
+    )
+    done = subprocess.run(
+        [setpriv, "--bounding-set", "-setuid,-setgid", "--inh-caps", "-all",
+         sys.executable, "-P", "-c", program, str(theirs)],
+        capture_output=True, text=True, check=False, env={"PYTHONPATH": str(ROOT)},
+    )  # fmt: skip
+    assert "cannot act as the owner of" in done.stdout, done.stderr
+    assert "run as its owner" in done.stdout
