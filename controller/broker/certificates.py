@@ -34,6 +34,7 @@ machine."""
 WARN_DAYS: Final = 60.0
 SECONDS_PER_DAY: Final = 86_400.0
 TIMEOUT_S: Final = 60.0
+NEEDED_BYTES = 16 * 1024
 HANDSHAKE_ROUNDS: Final = 10
 WILDCARDS: Final = frozenset({"0.0.0.0", "::"})  # noqa: S104 - compared, not bound
 NAME: Final = re.compile(r"[A-Za-z0-9_-]{1,63}(\.[A-Za-z0-9_-]{1,63})*")
@@ -260,6 +261,12 @@ def _openssl(*arguments: str | Path) -> None:
     except (OSError, subprocess.TimeoutExpired) as exc:
         raise CertificateError(f"openssl cannot be run: {exc}", remedy=INSTALL) from exc
     if done.returncode != 0:
+        # On a full disk it writes files that it cannot read, and says only that.
+        for folder in {each.parent for each in arguments if isinstance(each, Path)}:
+            if folder.is_dir() and shutil.disk_usage(folder).free < NEEDED_BYTES:
+                raise CertificateError(
+                    f"no space is left for certificates in {folder}", remedy="make room, and repeat"
+                )
         # Its own words come last, before those of the library, which name its source files.
         said = [line for line in done.stderr.splitlines() if line and ":error:" not in line]
         raise CertificateError(f"openssl made no certificate: {said[-1] if said else 'no reason'}")
