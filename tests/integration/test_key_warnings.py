@@ -12,6 +12,7 @@ from packager.package.signers import generate_pem
 from tests.integration.test_hostile_controller import Hostile
 from tests.simulators.repository import Repository
 from tests.simulators.stack import Done, fleet_here
+from wire.clock import SystemClock
 from wire.trust.roles import RELEASES, ROOT, TARGETS
 
 WARNING = "warning: a device checks such a key only with the extra `ecdsa`"
@@ -64,9 +65,10 @@ def test_the_first_ecdsa_key_of_a_fleet_is_warned_of(
     given = operator.key(*command, "--to", operator.path("ecdsa"))
     assert given.code == 0, given.err
     assert given.err.count(WARNING) == 1
-    # Once the fleet has such a key, its devices have the extra.
-    targets = with_keys(operator.fleet.authored, RELEASES, operator.fleet.now_s,
-                        add=[operator.ecdsa])  # fmt: skip
+    # Once the fleet has such a key, its devices have the extra. Versions follow the time, and what
+    # is older than what the command signed is refused.
+    now_s = SystemClock().now_s() + 1
+    targets = with_keys(operator.fleet.authored, RELEASES, now_s, add=[operator.ecdsa])
     operator.fleet.change(TARGETS, targets)
     again = operator.key("delegate", "faces", "--to", operator.path("ecdsa"))
     assert again.code == 0, again.err
