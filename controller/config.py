@@ -22,6 +22,8 @@ from controller.download_settings import faults as download_faults
 from controller.errors import SettingsError
 from controller.peer_settings import PeersConfig
 from controller.peer_settings import faults as peer_faults
+from controller.telemetry_settings import TelemetryConfig
+from controller.telemetry_settings import faults as telemetry_faults
 from wire.codec import from_toml
 from wire.errors import SignatureError, WireFormatError
 from wire.files import open_file
@@ -183,8 +185,11 @@ class ControllerConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown
     process sends through a broker on the same machine. Set it below the bandwidth of the network to
     a distant broker, where control messages share it."""
 
-    telemetry_retention_days: float = 30.0
-    """How long the controller keeps telemetry; 1,000 devices fill about 2 GB in 30 days."""
+    telemetry: TelemetryConfig = TelemetryConfig()
+
+    telemetry_retention_days: float | None = None
+    """What `telemetry.keep_minutes` and `telemetry.keep_events` were before they had names of their
+    own; where it is set, it counts."""
 
 
 def load_config(path: Path, *, folder: Path | None = None) -> ControllerConfig:
@@ -396,7 +401,10 @@ def _check(config: ControllerConfig, path: Path) -> None:
         (not 0.01 <= config.tick_interval_s <= 60, "tick_interval_s is not within 0.01 to 60"),  # noqa: PLR2004 - the bounds are in the text
         (config.transfer_bytes_per_s < MIN_TRANSFER_BYTES_PER_S, "transfer_bytes_per_s is too low"),
         (config.deltas.keep_bytes < 0, "deltas.keep_bytes is negative"),
-        (config.telemetry_retention_days <= 0, "telemetry_retention_days is not positive"),
+        (
+            config.telemetry_retention_days is not None and config.telemetry_retention_days <= 0,
+            "telemetry_retention_days is not positive",
+        ),
         (
             (config.broker.user is None) != (config.broker.password_file is None),
             "broker.user and broker.password_file must be set together",
@@ -420,6 +428,7 @@ def _check(config: ControllerConfig, path: Path) -> None:
     ]
     faults += [(True, fault) for fault in download_faults(config.downloads)]
     faults += [(True, fault) for fault in peer_faults(config.peers)]
+    faults += [(True, fault) for fault in telemetry_faults(config.telemetry)]
     faults += [(True, fault) for fault in _certificate_faults(config)]
     for wrong, text in faults:
         if wrong:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import logging
 
-from controller.app.inbox import Inbox
+from controller.app.inbox import Inbox, each
 from controller.delivery.chunks import ChunkServer
 from controller.delivery.sources import SourceServer
 from wire import topics
@@ -32,7 +32,7 @@ class Delivery:
         self._transport = transport
         self._chunks = chunks
         self._sources = sources
-        self._inbox = Inbox(self._handle)
+        self._inbox = Inbox(each(self._handle))
         self._was_up = False
 
     def start(self) -> None:

@@ -8,6 +8,7 @@ Rules:
   which slows the broker down.
 - Each is bounded by itself, far above what a device sends that obeys the protocol. What comes
   beyond is dropped and logged: whoever needs an answer asks again.
+- What waits is handed over together, up to a bound, so that one transaction can store much of it.
 - If a message makes the handler fail, the message is logged and dropped, and the next one follows.
 """
 
@@ -16,7 +17,7 @@ from __future__ import annotations
 import logging
 import threading
 from collections import OrderedDict, deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from wire.topics import sender_of
@@ -26,6 +27,10 @@ MAX_WAITING = 10_000
 MAX_WAITING_BYTES = 64 * 1024 * 1024
 """10,000 greetings or reports take some 20 MiB. Messages may have 256 KiB each: without this bound,
 those of one device could take 2.5 GiB."""
+
+TAKEN_AT_ONCE = 200
+TAKEN_AT_ONCE_BYTES = 4 * 1024 * 1024
+"""What is handed over together; a message that answers something waits for that much at most."""
 
 SHARE = 0.1
 """How much of that one sender may fill. A device has a mebibyte of telemetry on the way at most,
@@ -43,11 +48,28 @@ class _Queue:
     has_dropped: bool = False
 
 
+def each(handle: Callable[[Received], None]) -> Callable[[Sequence[Received]], None]:
+    """Return a handler of several messages that hands them over one by one.
+
+    Args:
+        handle: Takes one message; if it fails, that is logged.
+    """
+
+    def handle_all(received: Sequence[Received]) -> None:
+        for one in received:
+            try:
+                handle(one)
+            except Exception:  # noqa: BLE001 - one message must not stop the others
+                _log.exception("the controller failed to handle a message on %s", one.topic[:200])
+
+    return handle_all
+
+
 class Inbox:
     """Bounded queues and their consumer.
 
     Args:
-        handle: Takes one message.
+        handle: Takes messages in their order.
         max_waiting: How many messages may wait.
         max_waiting_bytes: How large they may be together; one alone may be larger.
         share: Which share of both one sender may fill.
@@ -55,7 +77,7 @@ class Inbox:
 
     def __init__(
         self,
-        handle: Callable[[Received], None],
+        handle: Callable[[Sequence[Received]], None],
         max_waiting: int = MAX_WAITING,
         max_waiting_bytes: int = MAX_WAITING_BYTES,
         share: float = SHARE,
@@ -124,30 +146,34 @@ class Inbox:
         together_bytes = self._waiting_bytes + _size_bytes(received)
         return self._waiting < self._max_waiting and together_bytes <= self._max_waiting_bytes
 
-    def _next(self) -> Received | None:
-        """Wait for the next message; None if the inbox stops."""
+    def _next(self) -> list[Received]:
+        """Wait for messages and take those whose turn it is; none if the inbox stops."""
         with self._changed:
             self._changed.wait_for(lambda: self._stopping or self._queues)
-            if self._stopping:
-                return None
-            sender, queue = self._queues.popitem(last=False)
-            received = queue.messages.popleft()
-            queue.size_bytes -= _size_bytes(received)
-            if queue.messages:
-                self._queues[sender] = queue
-            self._waiting -= 1
-            self._waiting_bytes -= _size_bytes(received)
+            taken: list[Received] = []
+            left_bytes = TAKEN_AT_ONCE_BYTES
+            while not self._stopping and self._queues and len(taken) < TAKEN_AT_ONCE:
+                taken.append(self._pop())
+                left_bytes -= _size_bytes(taken[-1])
+                if left_bytes <= 0:
+                    break
             self._changed.notify_all()
-            return received
+            return taken
+
+    def _pop(self) -> Received:
+        """Take the next message of the sender whose turn it is."""
+        sender, queue = self._queues.popitem(last=False)
+        received = queue.messages.popleft()
+        queue.size_bytes -= _size_bytes(received)
+        if queue.messages:
+            self._queues[sender] = queue
+        self._waiting -= 1
+        self._waiting_bytes -= _size_bytes(received)
+        return received
 
     def _consume(self) -> None:
-        while (received := self._next()) is not None:
-            try:
-                self._handle(received)
-            except Exception:  # noqa: BLE001 - one message must not stop the others
-                _log.exception(
-                    "the controller failed to handle a message on %s", received.topic[:200]
-                )
+        while received := self._next():
+            self._handle(received)
 
 
 def _size_bytes(received: Received) -> int:

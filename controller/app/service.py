@@ -32,6 +32,7 @@ from controller.app.starting import (
     certificates_of,
     check_writable,
     prepared,
+    telemetry_store,
     warn_about_release_key,
 )
 from controller.broker.connection import connection
@@ -69,9 +70,8 @@ from controller.services.rollout_engine import RolloutEngine
 from controller.services.rollouts import Rollouts
 from controller.services.shut_out import ShutOut
 from controller.services.transfers import Transfers
-from controller.services.upkeep import SECONDS_PER_DAY, Upkeep
+from controller.services.upkeep import Upkeep
 from controller.store.database import Database
-from telemetry.server.store import TelemetryStore
 from wire import topics
 from wire.clock import Clock, SystemClock
 from wire.errors import FleetError
@@ -84,6 +84,7 @@ from wire.trust.root import Trust
 from wire.version import VERSION
 
 JOIN_S = 2.0
+TELEMETRY_EVERY_S = 30.0
 LONGEST_TIMESTAMP_S = 30 * 86_400.0
 """Devices believe no timestamp for much longer."""
 
@@ -137,11 +138,10 @@ class Controller:
         self._database = database = Database(config.database_url)
         self.deltas = Deltas(database, blobs, Path(config.blobs_dir), config.deltas, clock)
         self.downloads = DownloadListener(config, self.deltas.readable.open, clock)
-        retention_s = config.telemetry_retention_days * SECONDS_PER_DAY
-        telemetry = TelemetryStore(database.engine, clock, retention_s=retention_s)
+        telemetry = telemetry_store(config, database, clock)
         self._telemetry = telemetry
         self._reception = reception = Reception(clock)
-        self._upkeep = Upkeep(database, telemetry, retention_s, reception, clock)
+        self._upkeep = Upkeep(database, telemetry, reception, clock)
         transfers = Transfers(clock)
         self._metadata = metadata = self._trusted_metadata(database, key, clock)
         trust: Trust = read_trust(config, key) if metadata is None else metadata
@@ -197,8 +197,15 @@ class Controller:
             clock=clock,
         )
         self.app = create_app(services, token=token, version=VERSION)
-        self._inbox = Inbox(self.receive)
-        self._ticker = threading.Thread(target=self._tick_for_ever, name="ticker", daemon=True)
+        self._inbox = Inbox(self._ingest.handle_all)
+        self._tickers = [
+            threading.Thread(target=self._for_ever, args=args, name=args[0], daemon=True)
+            for args in (
+                ("ticker", config.tick_interval_s, self.tick),
+                # Apart, because an hour of a large fleet takes many seconds.
+                ("telemetry", TELEMETRY_EVERY_S, self.keep_telemetry),
+            )
+        ]
         self._server = self._api_server(tls)
 
     @property
@@ -285,7 +292,8 @@ class Controller:
         self._transport.start(self.queue, self.on_connection)
         self.deltas.start()
         self.delivery.start()
-        self._ticker.start()
+        for ticker in self._tickers:
+            ticker.start()
         self._server.start(self.app)
         self.downloads.start()
 
@@ -298,8 +306,9 @@ class Controller:
         self.delivery.stop(JOIN_S)
         self.deltas.stop(JOIN_S)
         self._inbox.stop(JOIN_S)
-        if self._ticker.is_alive():
-            self._ticker.join(JOIN_S)
+        for ticker in self._tickers:
+            if ticker.is_alive():
+                ticker.join(JOIN_S)
         self._transport.close()
         self._database.close()
         _log.info("the controller has stopped")
@@ -327,7 +336,7 @@ class Controller:
 
     def receive(self, received: Received) -> None:
         """Handle one message of a device."""
-        self._ingest.handle(received)
+        self._ingest.handle_all([received])
 
     def tick(self) -> None:
         """Do what time asks for: rollouts, policies, reminders, tokens, upkeep, deltas."""
@@ -340,22 +349,23 @@ class Controller:
             self._enrolment.allow_returns,
             self._shut_out.tell,
             self._upkeep.mark_silent,
-            self._upkeep.prune,
             self._measurements.expire,
             self._encryption.look,
             self.deltas.tick,
         ):
+            _attempt(work)
+
+    def keep_telemetry(self) -> None:
+        """Make hours and days of what came, and delete what is old."""
+        for work in (self._upkeep.roll_up, self._upkeep.prune):
+            _attempt(work)
+
+    def _for_ever(self, name: str, every_s: float, work: Callable[[], None]) -> None:
+        while not self._stopping.wait(every_s):
             try:
                 work()
-            except FleetError as exc:
-                _log.warning("%s is tried again: %s", work.__qualname__, exc)
-
-    def _tick_for_ever(self) -> None:
-        while not self._stopping.wait(self._config.tick_interval_s):
-            try:
-                self.tick()
-            except Exception:  # noqa: BLE001 - the next tick may succeed; a dead ticker cannot
-                _log.exception("a tick failed; the controller tries the next one")
+            except Exception:  # noqa: BLE001 - the next time may succeed; a dead thread cannot
+                _log.exception("%s failed; the controller tries again", name)
 
     def on_connection(self, connection: Connection) -> None:
         """Take a change of the connection with the broker."""
@@ -375,6 +385,13 @@ class Controller:
             _log.warning("lost the broker: %s; trying again", connection.reason)
         else:
             _log.info("cannot reach the broker: %s; trying again", connection.reason)
+
+
+def _attempt(work: Callable[[], object]) -> None:
+    try:
+        work()
+    except FleetError as exc:
+        _log.warning("%s is tried again: %s", getattr(work, "__qualname__", work), exc)
 
 
 def run(config: ControllerConfig, access_factory: AccessFactory) -> int:

@@ -12,6 +12,9 @@ from controller.services.blobs import BlobStore
 from controller.services.device_certificates import DeviceCertificates
 from controller.services.director import Publisher
 from controller.store.database import Database, migrate
+from controller.telemetry_settings import SECONDS_PER_DAY
+from telemetry.server.pruning import Retention
+from telemetry.server.store import TelemetryStore
 from wire.clock import Clock
 from wire.trust.envelope import SigningKey
 
@@ -45,6 +48,28 @@ def certificates_of(
         key,
         clock,
         accept_passwords=settings is None or settings.accept_passwords,
+    )
+
+
+def telemetry_store(config: ControllerConfig, database: Database, clock: Clock) -> TelemetryStore:
+    """Return the store of telemetry.
+
+    Args:
+        config: How long it is kept.
+        database: Where it is.
+        clock: Wall time.
+    """
+    kept, former_days = config.telemetry, config.telemetry_retention_days
+    minutes = kept.keep_minutes if former_days is None else former_days
+    events = kept.keep_events if former_days is None else former_days
+    retention = Retention(
+        minutes_s=minutes * SECONDS_PER_DAY,
+        hours_s=max(kept.keep_hours, minutes) * SECONDS_PER_DAY,
+        days_s=max(kept.keep_days, minutes) * SECONDS_PER_DAY,
+        events_s=events * SECONDS_PER_DAY,
+    )
+    return TelemetryStore(
+        database.engine, clock, retention=retention, reading_engine=database.reading_engine
     )
 
 

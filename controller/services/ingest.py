@@ -1,6 +1,8 @@
 """Decodes the messages of devices and passes each to its handler.
 
 Rules:
+- Batches of telemetry that wait together are stored together, after all other messages, and are
+  acknowledged when they are stored.
 - A device may speak only for itself: the name in a message must be that of its topic.
 - A malformed, unknown or unexpected message is counted and logged; it does not stop the others.
 - The controller does not answer a device that is not enrolled.
@@ -24,13 +26,13 @@ from controller.services.enrolment import MAX_REQUEST_BYTES, Enrolment
 from controller.services.measurements import Measurements
 from controller.services.metadata import FleetMetadata
 from controller.services.own_messages import own_message
+from controller.services.telemetry_batches import TelemetryBatches
 from controller.services.transfers import Transfers
 from controller.store import desired, device_status, hellos, reports
 from controller.store.database import Database
 from telemetry.server.store import TelemetryStore
 from wire import topics
 from wire.clock import Clock
-from wire.codec import to_json
 from wire.errors import FleetError, TopicError
 from wire.messages import (
     Hello,
@@ -38,8 +40,6 @@ from wire.messages import (
     Message,
     Presence,
     Refusal,
-    TelemetryAck,
-    TelemetryBatch,
 )
 from wire.token_bucket import TokenBucket
 from wire.topics import UpKind
@@ -107,9 +107,7 @@ class Ingest:
         self._director = director
         self._measurements = measurements
         self._enrolment = enrolment
-        self._telemetry = telemetry
         self._transfers = transfers
-        self._publisher = publisher
         self._peer_networks = peer_networks
         self._peer_faults = Faults()
         self._clock = clock
@@ -117,30 +115,53 @@ class Ingest:
         self.counts: Counter[str] = Counter()
         """How many messages came, by kind, and how many were refused, by code."""
 
+        self._batches = TelemetryBatches(
+            database, telemetry, publisher, clock, self.counts, self._refuse
+        )
+
         self._handlers: dict[UpKind, Callable[[str, bytes], None]] = {
             "hello": self._hello,
             "presence": self._presence,
             "report": self._report,
             "refusal": self._refusal,
-            "telemetry": self._telemetry_batch,
             "measured": self._measured,
             "certificate_request": certificates.renew,
         }
 
-    def handle(self, received: Received) -> None:
-        """Handle one message; a fault in it is counted and logged."""
-        try:
-            self._route(received)
-        except FleetError as exc:
-            self._refuse(exc.code, received.topic, exc.message)
+    def handle_all(self, received: Sequence[Received]) -> None:
+        """Handle messages in their order; a fault in one of them is counted and logged."""
+        batches: list[tuple[str, bytes]] = []
+        for one in received:
+            try:
+                self._route(one, batches)
+            except FleetError as exc:
+                self._refuse(exc.code, one.topic, exc.message)
+            except Exception:  # noqa: BLE001 - one message must not stop the others
+                _log.exception("the controller failed to handle a message on %s", one.topic[:200])
+        if batches:
+            try:
+                self._batches.take(batches)
+            except FleetError as exc:
+                self._refuse(exc.code, "telemetry", exc.message)
+            except Exception:  # noqa: BLE001 - the devices send them again
+                _log.exception("the controller failed to handle telemetry")
 
-    def _route(self, received: Received) -> None:
+    def _route(self, received: Received, batches: list[tuple[str, bytes]]) -> None:
+        """Handle one message, or add it to the batches of telemetry.
+
+        Raises:
+            TopicError: No message of a device comes on that topic.
+        """
         if received.topic.startswith(topics.ENROL):
             self.counts["enrol"] += 1
             device = topics.parse_enrol_request(received.topic)
             self._enrolment.handle(device, received.payload)
             return
         topic = topics.parse_up(received.topic)
+        if topic.kind == "telemetry":
+            self.counts[topic.kind] += 1
+            batches.append((topic.device, received.payload))
+            return
         handle = self._handlers.get(topic.kind)
         if handle is None:
             raise TopicError(f"a {topic.kind} has another connection")
@@ -219,24 +240,6 @@ class Ingest:
         if not self._measurements.take(device, payload):
             self.counts["ingest.stale"] += 1
             _log.debug("an answer of %s to a measurement is not waited for", device)
-
-    def _telemetry_batch(self, device: str, payload: bytes) -> None:
-        batch = own_message(payload, TelemetryBatch, device, packed=True)
-        now_s = self._clock.now_s()
-        with self._database.reading() as transaction:
-            noted = device_status.is_noted(transaction, device, now_s=now_s)
-        if noted is None:
-            self._refuse("ingest.stranger", device, "not enrolled")
-            return
-        if not noted:
-            with self._database.transaction() as transaction:
-                known = device_status.find(transaction, device)
-                if known is not None:
-                    device_status.note_seen(known.device, now_s=now_s)
-        if not self._telemetry.ingest(batch):
-            self.counts["ingest.duplicate"] += 1
-        ack = TelemetryAck(boot_id=batch.boot_id, sequences=(batch.sequence,))
-        self._publisher.publish(topics.down(device, "telemetry_ack"), to_json(ack))
 
     def _refuse(self, code: str, where: str, why: str) -> None:
         self.counts[code] += 1

@@ -13,7 +13,8 @@ SILENT_AFTER_S = 180.0
 offline, even if its last will was lost. The controller must have heard its devices for as long."""
 
 PRUNE_EVERY_S = 3600.0
-SECONDS_PER_DAY = 86_400.0
+ROLL_UP_LIMIT_S = 60.0
+"""After so long other upkeep has its turn."""
 
 
 class Upkeep:
@@ -22,7 +23,6 @@ class Upkeep:
     Args:
         database: The control state.
         telemetry: What devices sent.
-        retention_s: How long that is kept.
         reception: How long the controller has heard its devices.
         clock: Wall time and durations.
     """
@@ -31,13 +31,11 @@ class Upkeep:
         self,
         database: Database,
         telemetry: TelemetryStore,
-        retention_s: float,
         reception: Reception,
         clock: Clock,
     ) -> None:
         self._database = database
         self._telemetry = telemetry
-        self._retention_s = retention_s
         self._reception = reception
         self._clock = clock
         self._pruned_at_s: float | None = None
@@ -65,5 +63,13 @@ class Upkeep:
         """
         now_s = self._clock.monotonic_s()
         if self._pruned_at_s is None or now_s - self._pruned_at_s >= PRUNE_EVERY_S:
-            self._telemetry.prune(self._clock.now_s() - self._retention_s)
+            self._telemetry.prune()
             self._pruned_at_s = now_s
+
+    def roll_up(self) -> None:
+        """Make hours and days of telemetry.
+
+        Raises:
+            TelemetryStoreError: The database does not answer.
+        """
+        self._telemetry.roll_up(ROLL_UP_LIMIT_S)

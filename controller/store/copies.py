@@ -26,6 +26,7 @@ from controller.database_url import sqlite_path
 from controller.errors import ConflictError, DatabaseError
 from controller.store.all_tables import ALL_TABLES
 from controller.store.database import Database, has_today_schema, migrate
+from telemetry.server import partitions
 from wire.errors import FleetError
 from wire.files import PRIVATE, sync_directory
 
@@ -194,6 +195,7 @@ def _copy_rows(reader: sqlalchemy.Connection, writer: sqlalchemy.Connection) -> 
         writer.execute(table.delete())
     for table in tables:
         own = _references_to_itself(table)
+        _make_partitions(reader, writer, table)
         later: list[dict[str, object]] = []
         result = reader.execution_options(yield_per=ROWS).execute(select(table))
         for part in result.mappings().partitions():
@@ -205,6 +207,16 @@ def _copy_rows(reader: sqlalchemy.Connection, writer: sqlalchemy.Connection) -> 
             same = [column == row[column.name] for column in table.primary_key]
             values = {column.name: row[column.name] for column in own}
             writer.execute(update(table).where(*same).values(values))
+
+
+def _make_partitions(
+    reader: sqlalchemy.Connection, writer: sqlalchemy.Connection, table: Table
+) -> None:
+    if table.name in partitions.WIDTHS:
+        span = select(sqlalchemy.func.min(table.c.minute), sqlalchemy.func.max(table.c.minute))
+        first, last = reader.execute(span).one()
+        if first is not None:
+            partitions.make(writer, table, first, last)
 
 
 def _references_to_itself(table: Table) -> list[Column[object]]:

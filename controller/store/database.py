@@ -66,6 +66,11 @@ class Database:
         self.engine = _engine(url)
         self._reading = self.engine.execution_options(**{_READ_ONLY: True})
 
+    @property
+    def reading_engine(self) -> sqlalchemy.Engine:
+        """The engine of transactions that only read, which wait for no writer."""
+        return self._reading
+
     @contextmanager
     def transaction(self) -> Iterator[Transaction]:
         """Open a transaction: commit at the end, roll back on any error.

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from sqlalchemy import Select, and_, bindparam, or_, select
+from sqlalchemy import Select, and_, bindparam, or_, select, update
 from sqlalchemy.orm import Session
 
 from controller.domain.states import (
@@ -16,6 +16,7 @@ from controller.domain.states import (
     DeviceState,
 )
 from controller.store import devices
+from controller.store.database import in_batches
 from controller.store.model_tables import DesiredModelRow, DesiredStateRow, DeviceModelRow
 from controller.store.tables import (
     DeploymentRow,
@@ -48,8 +49,9 @@ _STATUS: Select[*tuple[Any, ...]] = (
     )
     .where(DeviceRow.id == bindparam("device"), DeviceRow.state == DeviceState.ENROLLED)
 )
-_SEEN = select(DeviceRow.online, DeviceRow.last_seen_at_s).where(
-    DeviceRow.id == bindparam("device"), DeviceRow.state == DeviceState.ENROLLED
+_SEEN = select(DeviceRow.id, DeviceRow.online, DeviceRow.last_seen_at_s).where(
+    DeviceRow.id.in_(bindparam("devices", expanding=True)),
+    DeviceRow.state == DeviceState.ENROLLED,
 )
 
 
@@ -111,12 +113,39 @@ def note_seen(row: DeviceRow, *, now_s: float) -> None:
         row.last_seen_at_s = now_s
 
 
-def is_noted(session: Session, device: str, *, now_s: float) -> bool | None:
-    """Tell whether a recent message of a device is already recorded; None for an unknown device."""
-    found = session.execute(_SEEN, {"device": device}).first()
-    if found is None:
-        return None
-    return not _is_stale(found[0], found[1], now_s)
+def noted(session: Session, names: Collection[str], *, now_s: float) -> dict[str, bool]:
+    """Tell of which devices a recent message is already recorded.
+
+    Args:
+        session: A transaction.
+        names: Any devices.
+        now_s: Wall time.
+
+    Returns:
+        The answer for those that are enrolled.
+    """
+    found: dict[str, bool] = {}
+    for some in in_batches(sorted(names)):
+        for name, online, last_seen_at_s in session.execute(_SEEN, {"devices": some}):
+            found[name] = not _is_stale(online, last_seen_at_s, now_s)
+    return found
+
+
+def note_all_seen(session: Session, names: Collection[str], *, now_s: float) -> None:
+    """Record that devices said something.
+
+    Args:
+        session: A transaction.
+        names: Enrolled devices.
+        now_s: Wall time.
+    """
+    for some in in_batches(sorted(names)):
+        session.execute(
+            update(DeviceRow)
+            .where(DeviceRow.id.in_(some))
+            .values(online=True, last_seen_at_s=now_s)
+            .execution_options(synchronize_session=False)
+        )
 
 
 def _is_stale(online: bool, last_seen_at_s: float | None, now_s: float) -> bool:

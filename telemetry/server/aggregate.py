@@ -12,6 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from telemetry.histogram import RANK_SLACK
+from telemetry.server.measures import MAX_COUNT, MAX_TOTAL, Measure
 from telemetry.server.merge import MergedHistograms
 from telemetry.server.rows import MinuteColumns
 
@@ -70,6 +71,28 @@ class Aggregate:
         # The greatest value is exact, as in `ExponentialHistogram.quantile`.
         is_last = np.outer(self.counts, quantiles) - RANK_SLACK > self.counts[:, None] - 1
         return np.where(is_last, greatest, np.clip(raw, self.least[:, None], greatest))
+
+    def measures(self) -> list[Measure]:
+        """Return what each group has, as the store keeps it."""
+        plain = [
+            Measure(int(count), total, least, greatest)
+            for count, total, least, greatest in zip(
+                np.minimum(self.counts, MAX_COUNT).tolist(),
+                np.clip(self.totals, -MAX_TOTAL, MAX_TOTAL).tolist(),
+                self.least.tolist(),
+                self.greatest.tolist(),
+                strict=True,
+            )
+        ]
+        if self._histograms is None:
+            return plain
+        sketches = self._histograms.encoded([measure[1:4] for measure in plain])
+        return [
+            measure
+            if sketch is None
+            else measure._replace(value_count=min(count, MAX_COUNT), sketch=sketch)
+            for measure, (count, sketch) in zip(plain, sketches, strict=True)
+        ]
 
     def buckets(self) -> tuple[Floats, Floats]:
         """Return what stands for each bucket in which there is anything, and how much is there.

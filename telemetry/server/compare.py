@@ -67,7 +67,7 @@ def run(store: TelemetryStore, query: Query, by: str, first: str, second: str) -
         )
     asked = replace(query, group_by=(by, DEVICE), step_s=None)
     check_query(asked)
-    groups, _ = filled(store, asked)
+    groups = filled(store, asked).groups
     named = groups.named()
     devices = sorted({str(key[DEVICE]) for key in named if key[by] in {first, second}})
     sides = [_side(groups, named, by, name, devices, statistic) for name in (first, second)]

@@ -1,29 +1,61 @@
-"""Counts a batch in the database, once, in one transaction.
+"""Counts batches in the database, each once, several in one transaction.
 
 Rules:
-- The transaction first locks the device's row and then reads its window of sequence numbers: so a
-  batch is counted once, even if it comes again or through another controller.
-- A histogram is merged into the row that exists, never added as a second row.
+- The transaction first locks the rows of the devices and then reads their windows of sequence
+  numbers: so a batch is counted once, even if it comes again or through another controller.
+- Measures are merged into the row that exists, never added as a second row; those of all devices
+  also into the row of the fleet.
+- What comes for an hour that is made already is noted, so that the hour is made anew.
 - A batch that is refused whole is not noted as counted: if it comes again, it may be stored.
 """
 
 from __future__ import annotations
 
+import secrets
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
 import sqlalchemy as sa
 
+from telemetry.server import bulk, tables
 from telemetry.server.budget import BOOT_BYTES, event_bytes, minute_bytes
 from telemetry.server.ingest import WINDOW, Checked, SeriesKey, Window, latest_minute
-from telemetry.server.rows import MinuteRow, measure_of, row_of
+from telemetry.server.levels import HOURS
+from telemetry.server.measures import Measure, folded
 from telemetry.server.series import SeriesIds
 from telemetry.server.statements import IngestStatements
 from wire.messages import TelemetryBatch
 
+NO_DEVICE = ""
 MAX_DROPPED = 2**31
-_UNSEEN = Window(-1, 0)
+MARK_BITS = 62
+
+Parts = dict[tuple[int, int, str], list[Measure]]
+"""What is to be merged into one row: by series, minute and device."""
 
 
 class SeriesGoneError(Exception):
     """A series of a batch was deleted after its identifier was found."""
+
+
+class Arrived(NamedTuple):
+    """A batch and what of it is stored."""
+
+    batch: TelemetryBatch
+    checked: Checked
+    is_refused: bool = False
+    """Nothing of it is stored, because its device has no budget left."""
+
+
+class Counted(NamedTuple):
+    """What became of batches."""
+
+    is_new: list[bool]
+    """Of each whether it was counted now, or refused now; else it was counted before."""
+
+    grown_bytes: Counter[str]
+    """What is taken out of the budget of each device."""
 
 
 class Counting:
@@ -40,103 +72,127 @@ class Counting:
         self._sql = statements
         self._series = series
 
-    def count(
-        self, batch: TelemetryBatch, checked: Checked, ids: dict[SeriesKey, int]
-    ) -> int | None:
-        """Count a batch.
+    def count(self, arrived: Sequence[Arrived], ids: Mapping[SeriesKey, int]) -> Counted:
+        """Count batches: all of them or, if the database fails, none.
 
         Args:
-            batch: From a device.
-            checked: What of it is stored.
-            ids: The identifier of each of its series.
-
-        Returns:
-            How many bytes it takes out of the device's budget; None if it was counted before.
+            arrived: In the order in which they came; of one device or of several.
+            ids: The identifier of each of their series.
 
         Raises:
             SeriesGoneError: A series was deleted meanwhile; nothing was counted.
         """
+        grown: Counter[str] = Counter()
         with self._engine.begin() as connection:
-            connection.execute(self._sql.lock_device, {"device": batch.device})
-            claimed_bytes = self._claim(connection, batch, latest_minute(checked))
-            if claimed_bytes is None:
-                return None
+            devices = _Devices(connection, [each.batch.device for each in arrived])
+            is_new = self._claim(connection, arrived, grown)
+            new = [each for each, claimed in zip(arrived, is_new, strict=True) if claimed]
+            for each in new:
+                devices.count(each)
+            stored = [each for each in new if not each.is_refused]
             if not self._series.are_current(connection, ids):
                 raise SeriesGoneError
-            grown_bytes = self._merge(connection, batch.device, checked, ids)
-            if checked.events:
-                connection.execute(self._sql.insert_events, checked.events)
-            self._count_losses(connection, batch, checked.refused)
-        return claimed_bytes + grown_bytes + sum(map(event_bytes, checked.events))
+            self._merge(connection, stored, ids, grown)
+            events = [row for each in stored for row in each.checked.events]
+            if events:
+                connection.execute(self._sql.insert_events, events)
+            for row in events:
+                grown[row["device"]] += event_bytes(row)
+            devices.write(connection)
+        return Counted(is_new, grown)
 
-    def refuse(self, batch: TelemetryBatch) -> bool:
-        """Count all of a batch as refused; return False if it was counted before."""
-        with self._engine.begin() as connection:
-            connection.execute(self._sql.lock_device, {"device": batch.device})
-            window, _ = self._window(connection, batch)
-            if window.holds(batch.sequence):
-                return False
-            self._count_losses(connection, batch, len(batch.points) + len(batch.events))
-        return True
-
-    def _window(
-        self, connection: sa.Connection, batch: TelemetryBatch
-    ) -> tuple[Window, int | None]:
-        """Return what is counted of the boot of a batch, and its minute if its row exists."""
-        boot = {"of_device": batch.device, "of_boot": batch.boot_id}
-        row = connection.execute(self._sql.read_window, boot).first()
-        if row is None:
-            return _UNSEEN, None
-        return Window(row.newest, int.from_bytes(row.seen, "big")), row.minute
-
-    def _claim(self, connection: sa.Connection, batch: TelemetryBatch, minute: int) -> int | None:
-        """Record that a batch is counted; return the growth, or None if it was counted before."""
-        window, known_minute = self._window(connection, batch)
-        if window.holds(batch.sequence):
-            return None
-        after = window.with_counted(batch.sequence)
-        written = {
-            "device": batch.device,
-            "boot": batch.boot_id,
-            "newest": after.newest,
-            "seen": after.seen.to_bytes(WINDOW // 8, "big"),
-            "minute": minute if known_minute is None else max(minute, known_minute),
+    def _claim(
+        self, connection: sa.Connection, arrived: Sequence[Arrived], grown: Counter[str]
+    ) -> list[bool]:
+        """Note batches as counted, those that are not refused; return which are new."""
+        boots = sorted({(each.batch.device, each.batch.boot_id) for each in arrived})
+        known = {
+            (device, boot): (Window(newest, int.from_bytes(seen, "big")), minute)
+            for device, boot, newest, seen, minute in bulk.matching(connection, tables.batch, boots)
         }
-        connection.execute(self._sql.write_window, written)
-        return BOOT_BYTES if known_minute is None else 0
+        is_new: list[bool] = []
+        written: dict[tuple[str, str], tuple[Window, int]] = {}
+        for batch, checked, is_refused in arrived:
+            at = (batch.device, batch.boot_id)
+            window, minute = written.get(at) or known.get(at) or (Window(-1, 0), 0)
+            is_new.append(not window.holds(batch.sequence))
+            if is_new[-1] and not is_refused:
+                newest = max(minute, latest_minute(checked))
+                written[at] = (window.with_counted(batch.sequence), newest)
+        for device, _ in written.keys() - known.keys():
+            grown[device] += BOOT_BYTES
+        rows = [
+            (*at, window.newest, window.seen.to_bytes(WINDOW // 8, "big"), minute)
+            for at, (window, minute) in sorted(written.items())
+        ]
+        bulk.upsert(connection, tables.batch, rows)
+        return is_new
 
     def _merge(
         self,
         connection: sa.Connection,
-        device: str,
-        checked: Checked,
-        ids: dict[SeriesKey, int],
-    ) -> int:
-        """Add measures to what is stored for the same series and minutes; return the growth."""
-        if not checked.measures:
-            return 0
-        new = {(ids[key], minute): measure for (key, minute), measure in checked.measures.items()}
-        wanted = {
-            "of_device": device,
-            "of_series": sorted({series for series, _ in new}),
-            "of_minutes": sorted({minute for _, minute in new}),
-        }
-        before: dict[tuple[int, int], int] = {}
-        for row in map(MinuteRow._make, connection.execute(self._sql.read_minutes, wanted)):
-            at = (row.series_id, row.minute)
-            if at in new:
-                before[at] = len(row.sketch or b"")
-                new[at].merge(measure_of(row))
-        rows = {at: row_of(*at, device, measure) for at, measure in new.items()}
-        connection.execute(self._sql.write_minutes, list(rows.values()))
-        return sum(
-            minute_bytes(before.get(at), len(row["sketch"] or b"")) for at, row in rows.items()
-        )
+        stored: Sequence[Arrived],
+        ids: Mapping[SeriesKey, int],
+        grown: Counter[str],
+    ) -> None:
+        """Add measures to what is stored for the same series and minutes."""
+        parts: Parts = {}
+        of_fleet: Parts = {}
+        for batch, checked, _ in stored:
+            for (key, minute), measures in checked.measures.items():
+                series = ids[key]
+                parts.setdefault((series, minute, batch.device), []).extend(measures)
+                of_fleet.setdefault((series, minute, NO_DEVICE), []).extend(measures)
+        if not parts:
+            return
+        before, after = _add(connection, tables.minute, parts)
+        for at, measure in after.items():
+            grown[at[-1]] += minute_bytes(before.get(at), len(measure.sketch or b""))
+        self._note_late(connection, parts)
+        # Last, because all ingests wait here for one another.
+        connection.execute(self._sql.lock_fleet).first()
+        _add(connection, tables.fleet_minute, of_fleet)
 
-    def _count_losses(self, connection: sa.Connection, batch: TelemetryBatch, refused: int) -> None:
-        losses = {
-            "of_device": batch.device,
-            "more_dropped": min(max(batch.dropped, 0), MAX_DROPPED),
-            "more_refused": refused,
-        }
-        connection.execute(self._sql.count_losses, losses)
+    def _note_late(self, connection: sa.Connection, parts: Parts) -> None:
+        closed = connection.execute(self._sql.closed_hours).scalar() or 0
+        hours = {(at[1] // HOURS.minutes * HOURS.minutes, at[2]) for at in parts if at[1] < closed}
+        hours |= {(hour, NO_DEVICE) for hour, _ in hours}
+        mark = secrets.randbits(MARK_BITS)
+        rows = [(HOURS.name, hour, device, mark) for hour, device in sorted(hours)]
+        bulk.upsert(connection, tables.late, rows)
+
+
+class _Devices:
+    """The rows of devices, locked, and what is added to them."""
+
+    def __init__(self, connection: sa.Connection, names: Sequence[str]) -> None:
+        keys = [(name,) for name in sorted(set(names))]
+        bulk.insert_missing(connection, tables.device, [(*key, 0, 0, 0) for key in keys])
+        rows = bulk.matching(connection, tables.device, keys, lock=True)
+        self._rows = {device: [*numbers] for device, *numbers in rows}
+
+    def count(self, arrived: Arrived) -> None:
+        """Count a batch and what is lost of it."""
+        batch, checked, is_refused = arrived
+        row = self._rows[batch.device]
+        row[0] += 1
+        row[1] += min(max(batch.dropped, 0), MAX_DROPPED)
+        row[2] += len(batch.points) + len(batch.events) if is_refused else checked.refused
+
+    def write(self, connection: sa.Connection) -> None:
+        rows = [(device, *numbers) for device, numbers in sorted(self._rows.items())]
+        bulk.upsert(connection, tables.device, rows)
+
+
+def _add(
+    connection: sa.Connection, table: sa.Table, parts: Parts
+) -> tuple[dict[tuple[int, int, str], int], dict[tuple[int, int, str], Measure]]:
+    """Merge measures into rows; return the sizes of the sketches before, and the rows after."""
+    before: dict[tuple[int, int, str], int] = {}
+    for series, minute, device, *measured in bulk.matching(connection, table, list(parts)):
+        stored = Measure._make(measured)
+        before[series, minute, device] = len(stored.sketch or b"")
+        parts[series, minute, device].append(stored)
+    after = folded(parts)
+    bulk.upsert(connection, table, [(*at, *measure) for at, measure in sorted(after.items())])
+    return before, after

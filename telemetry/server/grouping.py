@@ -92,6 +92,17 @@ class Groups:
             by_device=DEVICE in asked or bool(self._labels) or self._only is not None,
         )
 
+    @property
+    def step(self) -> int:
+        """How many minutes a row of the answer is about; 0 for all of the time."""
+        grain = self.grain
+        return 1 if grain.by_minute else grain.step
+
+    @property
+    def are_of_fleet(self) -> bool:
+        """Whether the rows of the whole fleet are enough."""
+        return not self.grain.by_device and self._named is None
+
     def add(self, rows: MinuteColumns) -> None:
         """Add rows of the store to the groups.
 

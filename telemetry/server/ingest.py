@@ -14,28 +14,39 @@ Rules:
 
 from __future__ import annotations
 
+import functools
 import math
-from collections.abc import Collection, Mapping
+from collections.abc import Container, Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from telemetry.batches import MAX_EVENT_BYTES, shorten
-from telemetry.histogram import COUNT_MAX, ExponentialHistogram
+from telemetry.histogram import COUNT_MAX
 from telemetry.limits import MAX_ATTRIBUTES, MAX_TEXT, is_name
 from telemetry.metrics import Kind
+from telemetry.server.measures import Measure
+from telemetry.server.sketches import taken
 from telemetry.server.tables import MAX_SERIES_BYTES
 from wire.codec import to_json
 from wire.errors import WireFormatError
-from wire.messages import Event, HistogramPoint, Point, SumPoint, TelemetryBatch
+from wire.messages import Event, GaugePoint, HistogramPoint, Point, SumPoint, TelemetryBatch
 
 MAX_MINUTE = 2**31 - 1
 AHEAD_S = 86_400.0
 """How far ahead the clock of a device may be: more than any time zone set as UTC."""
 
 MAX_MAGNITUDE = 1e30
-MAX_COUNT = 2**62
 WINDOW = 256
 """The store knows for this many sequence numbers, up to the newest, whether they are counted."""
+
+MAX_REMEMBERED = 20_000
+"""How many series are known to be sound: their names take 2 KB each at most."""
+
+_KINDS: dict[type[Point], Kind] = {
+    HistogramPoint: "histogram",
+    SumPoint: "sum",
+    GaugePoint: "gauge",
+}
 
 
 class SeriesKey(NamedTuple):
@@ -49,29 +60,8 @@ class SeriesKey(NamedTuple):
     """All other attributes, as canonical JSON."""
 
 
-@dataclass(slots=True, kw_only=True)
-class Measure:
-    """The values of one series in one minute."""
-
-    count: int
-    total: float
-    least: float
-    greatest: float
-    histogram: ExponentialHistogram | None = None
-
-    def merge(self, other: Measure) -> None:
-        """Add the values of another measure of the same series and minute."""
-        self.total += other.total
-        self.least = min(self.least, other.least)
-        self.greatest = max(self.greatest, other.greatest)
-        if self.histogram is None or other.histogram is None:
-            self.count = min(self.count + other.count, MAX_COUNT)
-        else:
-            self.histogram.merge(other.histogram)
-            self.count = self.histogram.count
-
-
-Measures = dict[tuple[SeriesKey, int], Measure]
+Measures = dict[tuple[SeriesKey, int], list[Measure]]
+"""What came for each series and minute: one measure, seldom more."""
 
 
 class Window(NamedTuple):
@@ -112,9 +102,17 @@ class Checked:
     refused: int
     """How many points and events are not."""
 
-    def without(self, missing: Collection[SeriesKey]) -> Checked:
-        """Return what is left if some series have no room."""
-        left = {at: measure for at, measure in self.measures.items() if at[0] not in missing}
+    @property
+    def keys(self) -> set[SeriesKey]:
+        """The series of the measures."""
+        return {key for key, _ in self.measures}
+
+    def only(self, present: Container[SeriesKey]) -> Checked:
+        """Return what is left if there is room for some series alone."""
+        missing = {key for key in self.keys if key not in present}
+        if not missing:
+            return self
+        left = {at: found for at, found in self.measures.items() if at[0] not in missing}
         refused = self.refused + len(self.measures) - len(left)
         return Checked(measures=left, events=self.events, refused=refused)
 
@@ -140,7 +138,7 @@ def checked(batch: TelemetryBatch, span: Span) -> Checked:
         span: The wall times that are stored.
 
     Returns:
-        One measure for each series and minute, and the events.
+        The measures and the events.
     """
     measures, refused = measures_of(batch, span)
     rows = [event_row(batch.device, event, span.latest_s) for event in batch.events]
@@ -149,28 +147,29 @@ def checked(batch: TelemetryBatch, span: Span) -> Checked:
 
 
 def measures_of(batch: TelemetryBatch, span: Span) -> tuple[Measures, int]:
-    """Return the checked points of a batch.
+    """Check the points of a batch.
 
     Args:
         batch: As decoded.
         span: The wall times that a point may have.
 
     Returns:
-        One measure for each series and minute, and how many points were refused.
+        Those that are sound, and how many points were refused.
     """
     found: Measures = {}
     refused = 0
+    first, last = span.earliest_s // 60, min(span.latest_s // 60, MAX_MINUTE)
     for point in batch.points:
+        if not first <= point.minute <= last:
+            refused += 1
+            continue
         try:
-            key = (_series_key(point), _checked_minute(point.minute, span))
+            key = _series_key(_KINDS[type(point)], point.metric, tuple(point.attributes.items()))
             measure = _measure(point)
         except WireFormatError:
             refused += 1
             continue
-        if key in found:
-            found[key].merge(measure)
-        else:
-            found[key] = measure
+        found.setdefault((key, point.minute), []).append(measure)
     return found, refused
 
 
@@ -210,23 +209,18 @@ def _possible_s(at_s: float, latest_s: float) -> float:
     return 0.0 if math.isnan(at_s) else min(max(at_s, 0.0), latest_s, MAX_MINUTE * 60.0)
 
 
-def _series_key(point: Point) -> SeriesKey:
-    if not is_name(point.metric):
-        raise WireFormatError(f"not a metric's name: {point.metric!r}")
-    attributes = _checked_attributes(point.attributes)
-    release = attributes.pop("release", "")
-    variant = attributes.pop("variant", "")
-    key = SeriesKey(point.metric, _kind(point), release, variant, to_json(attributes).decode())
+@functools.lru_cache(MAX_REMEMBERED)
+def _series_key(kind: Kind, metric: str, attributes: tuple[tuple[str, str], ...]) -> SeriesKey:
+    if not is_name(metric):
+        raise WireFormatError(f"not a metric's name: {metric!r}")
+    others = _checked_attributes(dict(attributes))
+    release = others.pop("release", "")
+    variant = others.pop("variant", "")
+    key = SeriesKey(metric, kind, release, variant, to_json(others).decode())
     size_bytes = sum(len(part.encode()) for part in key)
     if size_bytes > MAX_SERIES_BYTES:
         raise WireFormatError(f"a series with names of {size_bytes} bytes")
     return key
-
-
-def _kind(point: Point) -> Kind:
-    if isinstance(point, HistogramPoint):
-        return "histogram"
-    return "sum" if isinstance(point, SumPoint) else "gauge"
 
 
 def _checked_attributes(attributes: Mapping[str, str]) -> dict[str, str]:
@@ -238,31 +232,17 @@ def _checked_attributes(attributes: Mapping[str, str]) -> dict[str, str]:
     return dict(attributes)
 
 
-def _checked_minute(minute: int, span: Span) -> int:
-    if not span.earliest_s // 60 <= minute <= min(span.latest_s // 60, MAX_MINUTE):
-        raise WireFormatError(f"not a minute: {minute}")
-    return minute
-
-
 def _measure(point: Point) -> Measure:
     if isinstance(point, HistogramPoint):
-        histogram = ExponentialHistogram.from_bytes(point.blob)
-        least, greatest = histogram.least, histogram.greatest
-        if least is None or greatest is None:
-            raise WireFormatError("an empty histogram")
-        return Measure(
-            count=histogram.count,
-            total=histogram.total,
-            least=least,
-            greatest=greatest,
-            histogram=histogram,
-        )
+        return Measure(*taken(point.blob))
     if isinstance(point, SumPoint):
         if not 0.0 <= point.value <= MAX_MAGNITUDE:
             raise WireFormatError(f"a counter cannot grow by {point.value}")
-        return Measure(count=1, total=point.value, least=point.value, greatest=point.value)
+        value = float(point.value)
+        return Measure(1, value, value, value)
     values = (point.least, point.greatest, point.total)
-    sane = all(math.isfinite(value) and abs(value) <= MAX_MAGNITUDE for value in values)
+    # What is not a number is not within any bounds.
+    sane = all(-MAX_MAGNITUDE <= value <= MAX_MAGNITUDE for value in values)
     if not sane or point.least > point.greatest or not 1 <= point.count <= COUNT_MAX:
         raise WireFormatError("the values of a gauge are impossible")
-    return Measure(count=point.count, total=point.total, least=point.least, greatest=point.greatest)
+    return Measure(point.count, float(point.total), float(point.least), float(point.greatest))

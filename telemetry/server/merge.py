@@ -22,6 +22,7 @@ import numpy.typing as npt
 from telemetry.errors import TelemetryStoreError
 from telemetry.histogram import (
     BASE,
+    COUNT_MAX,
     FORMAT_VERSION,
     HEADER,
     INDEX_MAX,
@@ -29,7 +30,7 @@ from telemetry.histogram import (
     RANK_SLACK,
     SCALE,
 )
-from telemetry.server.sketches import COUNTS, DISTANCE, SPARSE_VERSION
+from telemetry.server.sketches import COUNTS, DISTANCE, SPARSE_VERSION, packed
 
 Integers = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.float64]
@@ -102,6 +103,22 @@ class MergedHistograms:
             at = np.searchsorted(running[1:], before[filled] + ranks)
             result[filled, column] = _representatives(self._keys[at] % SLOTS)
         return result
+
+    def encoded(self, measures: Sequence[tuple[float, ...]]) -> list[tuple[int, bytes | None]]:
+        """Return the count and the stored form of each group; 0 and None if it is empty.
+
+        Args:
+            measures: The total, the least and the greatest value of each group.
+        """
+        starts = np.searchsorted(self._keys, np.arange(len(measures) + 1) * SLOTS).tolist()
+        slots = self._keys % SLOTS
+        counts = np.minimum(self._counts, COUNT_MAX).astype(np.int64)
+        return [
+            (int(counts[low:high].sum()), packed(slots[low:high], counts[low:high], measured))
+            if low < high
+            else (0, None)
+            for low, high, measured in zip(starts[:-1], starts[1:], measures, strict=True)
+        ]
 
     def table(self, group_count: int) -> tuple[Floats, Floats]:
         """Return the histograms as a table of the buckets in which there is anything.

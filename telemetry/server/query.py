@@ -13,6 +13,8 @@ Rules:
 - `rate` divides by the time between the first and the last minute of the whole answer, in seconds,
   so the rates of its groups add up.
 - Times are stored by the minute; the minutes that contain `since_s` and `until_s` are included.
+- The coarsest rows that give the exact answer are read (`telemetry.server.levels`), and the answer
+  says which. Where minutes are no longer kept, it begins with the whole hour or day.
 """
 
 from __future__ import annotations
@@ -24,6 +26,7 @@ from telemetry.errors import UnknownMetricError
 from telemetry.metrics import Kind
 from telemetry.server.grouping import Cell, Groups
 from telemetry.server.ingest import MAX_MINUTE
+from telemetry.server.levels import Part, planned
 from telemetry.server.query_text import parse_conditions, parse_list, parse_step_s, parse_time_s
 from telemetry.server.question import (
     DEFAULT_STATISTICS,
@@ -43,6 +46,16 @@ from telemetry.server.store import TelemetryStore
 __all__ = ["MODEL", "Query", "Table", "parse", "run"]
 
 
+class Source(NamedTuple):
+    """Which rows answered a part of the time."""
+
+    level: str
+    """`minute`, `hour` or `day`."""
+
+    since_s: int
+    until_s: int
+
+
 class Table(NamedTuple):
     """An answer."""
 
@@ -50,6 +63,19 @@ class Table(NamedTuple):
     """The start of the step if the query has one, then the groups, then the statistics."""
 
     rows: tuple[tuple[Cell, ...], ...]
+    sources: tuple[Source, ...] = ()
+    """In order of time."""
+
+
+class Filled(NamedTuple):
+    """The groups of a query with what the store has for them."""
+
+    groups: Groups
+    kind: Kind
+    """Of the metric."""
+
+    parts: list[Part]
+    """Which rows were read."""
 
 
 def parse(
@@ -110,13 +136,14 @@ def run(store: TelemetryStore, query: Query) -> Table:
         TelemetryStoreError: The database failed.
     """
     check_query(query)
-    groups, kind = filled(store, query)
+    groups, kind, parts = filled(store, query)
     start = () if query.step_s is None else (START,)
-    return Table(start + query.group_by + groups.statistics, groups.rows(kind))
+    columns = start + query.group_by + groups.statistics
+    return Table(columns, groups.rows(kind), tuple(map(_source, parts)))
 
 
-def filled(store: TelemetryStore, query: Query) -> tuple[Groups, Kind]:
-    """Return the groups of a query with what the store has for them, and the kind of its metric.
+def filled(store: TelemetryStore, query: Query) -> Filled:
+    """Return the groups of a query with what the store has for them.
 
     Args:
         store: The telemetry.
@@ -132,16 +159,26 @@ def filled(store: TelemetryStore, query: Query) -> tuple[Groups, Kind]:
     check_statistics(query.metric, kind, statistics)
     check_attributes(query, (name for one in series for name in one.attributes))
     groups = Groups(query, _matching(query, series), statistics)
-    where = (
-        groups.series_ids,
-        max(0, math.floor(query.since_s / SECONDS_PER_MINUTE)),
-        min(math.ceil(min(query.until_s, 1e12) / SECONDS_PER_MINUTE), MAX_MINUTE),
-        groups.devices,
-    )
-    parts = store.read(*where) if groups.need_rows else store.sums(*where, grain=groups.grain)
-    for part in parts:
-        groups.add(part)
-    return groups, kind
+    first = max(0, math.floor(query.since_s / SECONDS_PER_MINUTE))
+    end = min(math.ceil(min(query.until_s, 1e12) / SECONDS_PER_MINUTE), MAX_MINUTE)
+    with store.snapshot() as snapshot:
+        fleet_first = snapshot.fleet_first() if groups.are_of_fleet else None
+        parts = planned(first, end, snapshot.kept(), step=groups.step, fleet_first=fleet_first)
+        for part in parts:
+            where = (part, groups.series_ids, groups.devices)
+            found = (
+                snapshot.rows(*where)
+                if groups.need_rows
+                else snapshot.sums(*where, grain=groups.grain)
+            )
+            for columns in found:
+                groups.add(columns)
+    return Filled(groups, kind, parts)
+
+
+def _source(part: Part) -> Source:
+    begin_s, end_s = part.first * SECONDS_PER_MINUTE, part.end * SECONDS_PER_MINUTE
+    return Source(part.level.name, begin_s, end_s)
 
 
 def _series(store: TelemetryStore, metric: str) -> tuple[list[Series], Kind]:

@@ -5,11 +5,9 @@ from __future__ import annotations
 import json
 from collections.abc import Collection
 from itertools import compress
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from telemetry.metrics import Kind
-from telemetry.server import sketches
-from telemetry.server.ingest import Measure
 from wire.codec import convert
 from wire.messages import Event
 
@@ -33,19 +31,6 @@ class Reported(NamedTuple):
 
     series: int
     """How many series it has."""
-
-
-class MinuteRow(NamedTuple):
-    """What one device measured for one series in one minute; the columns of the table."""
-
-    series_id: int
-    minute: int
-    device: str
-    value_count: int
-    total: float
-    least: float
-    greatest: float
-    sketch: bytes | None
 
 
 class Grain(NamedTuple):
@@ -102,33 +87,6 @@ class DeviceLosses(NamedTuple):
 
     newest_s: float | None = None
     """The end of the newest minute of which something is stored; None if nothing is."""
-
-
-def row_of(series_id: int, minute: int, device: str, measure: Measure) -> dict[str, Any]:
-    """Return a measure as the columns of a row."""
-    sketch = None if measure.histogram is None else sketches.encode(measure.histogram)
-    row = MinuteRow(
-        series_id=series_id,
-        minute=minute,
-        device=device,
-        value_count=measure.count,
-        total=measure.total,
-        least=measure.least,
-        greatest=measure.greatest,
-        sketch=sketch,
-    )
-    return row._asdict()
-
-
-def measure_of(row: MinuteRow) -> Measure:
-    """Return a row as a measure."""
-    return Measure(
-        count=row.value_count,
-        total=row.total,
-        least=row.least,
-        greatest=row.greatest,
-        histogram=None if row.sketch is None else sketches.decode(row.sketch),
-    )
 
 
 def attributes_of(release: str, variant: str, rest: str) -> dict[str, str]:

@@ -13,6 +13,7 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Iterable, Mapping
+from itertools import groupby
 
 import sqlalchemy as sa
 
@@ -89,39 +90,54 @@ class SeriesIds:
             )
         return self._count
 
-    def of(self, keys: Iterable[SeriesKey], device: str) -> dict[SeriesKey, int]:
+    def of(self, brought: Iterable[tuple[str, Iterable[SeriesKey]]]) -> dict[SeriesKey, int]:
         """Return the identifiers of series; make missing ones, but none beyond the limits.
 
         They have a transaction of their own: an identifier that is known must not be rolled back.
 
         Args:
-            keys: The series.
-            device: The device that brings them.
+            brought: Devices, each with the series that it brings.
 
         Returns:
             Those that there are now.
         """
-        wanted = set(keys)
+        found: dict[SeriesKey, int] = {}
+        missing: dict[SeriesKey, str] = {}
         with self._lock:
-            found = {key: self._known[key] for key in wanted if key in self._known}
-        missing = sorted(wanted - found.keys())
+            for device, keys in brought:
+                for key in keys:
+                    number = self._known.get(key)
+                    if number is None:
+                        missing.setdefault(key, device)
+                    else:
+                        found[key] = number
         if not missing:
             return found
+        by_device = sorted(missing, key=lambda key: (missing[key], key))
         with self._engine.begin() as connection:
-            room = self._room(connection, device)
-            for key in missing:
-                named = key._asdict()
-                number = connection.scalar(self._sql.find_series, named)
-                if number is None and room > 0:
-                    connection.execute(self._sql.make_series, {**named, "brought_by": device})
-                    number = connection.scalar(self._sql.find_series, named)
-                    room -= 1
-                if number is not None:
-                    found[key] = number
+            for device, group in groupby(by_device, missing.__getitem__):
+                found |= self._made(connection, device, group)
         with self._lock:
             if len(self._known) + len(found) > MAX_REMEMBERED:
                 self._known.clear()
             self._known.update(found)
+        return found
+
+    def _made(
+        self, connection: sa.Connection, device: str, keys: Iterable[SeriesKey]
+    ) -> dict[SeriesKey, int]:
+        """Return the identifiers of series; make those for which the device has room."""
+        found: dict[SeriesKey, int] = {}
+        room = self._room(connection, device)
+        for key in keys:
+            named = key._asdict()
+            number = connection.scalar(self._sql.find_series, named)
+            if number is None and room > 0:
+                connection.execute(self._sql.make_series, {**named, "brought_by": device})
+                number = connection.scalar(self._sql.find_series, named)
+                room -= 1
+            if number is not None:
+                found[key] = number
         return found
 
     def are_current(self, connection: sa.Connection, ids: Mapping[SeriesKey, int]) -> bool:
@@ -134,6 +150,8 @@ class SeriesIds:
         Returns:
             Whether rows may refer to all of them.
         """
+        if not ids:
+            return True
         wanted = {"of_ids": sorted(ids.values())}
         rows = connection.execute(self._sql.read_series, wanted)
         present = {SeriesKey._make(row[1:]): row.id for row in rows}

@@ -16,11 +16,22 @@ bytes, and then the count of each.
 
 from __future__ import annotations
 
-from typing import Any, Final
+import struct
+from typing import Any, Final, NamedTuple
 
 import numpy as np
+import numpy.typing as npt
 
-from telemetry.histogram import FORMAT_VERSION, HEADER, INDEX_MAX, INDEX_MIN, ExponentialHistogram
+from telemetry.histogram import (
+    COUNT_MAX,
+    FORMAT_VERSION,
+    HEADER,
+    INDEX_MAX,
+    INDEX_MIN,
+    SCALE,
+    VALUE_MAX,
+    ExponentialHistogram,
+)
 from wire.errors import WireFormatError
 
 SPARSE_VERSION: Final = 2
@@ -30,6 +41,100 @@ COUNTS: Final[dict[int, np.dtype[Any]]] = {width: np.dtype(f"<u{width}") for wid
 
 _VERSION_AT: Final = 0
 _LENGTH_AT: Final = 4
+_CODES: Final = {1: "B", 2: "H", 4: "I", 8: "Q"}
+_MOST: Final = VALUE_MAX * COUNT_MAX * (INDEX_MAX - INDEX_MIN)
+
+
+class Taken(NamedTuple):
+    """A histogram of a message: what stands beside it in a row, and how it is stored."""
+
+    value_count: int
+    total: float
+    least: float
+    greatest: float
+    stored: bytes
+
+
+def taken(data: bytes) -> Taken:
+    """Check a histogram as it came and bring it into the shorter form.
+
+    It is what `encode(ExponentialHistogram.from_bytes(data))` gives, without an object for each
+    bucket: nearly all histograms come in the form in which they are stored.
+
+    Args:
+        data: From a device; every part of it is checked.
+
+    Returns:
+        The histogram.
+
+    Raises:
+        WireFormatError: Not such bytes, values that no histogram has, or none at all.
+    """
+    found = _as_it_came(data)
+    if found is not None:
+        return found
+    histogram = ExponentialHistogram.from_bytes(data)
+    least, greatest = histogram.least, histogram.greatest
+    if least is None or greatest is None:
+        raise WireFormatError("an empty histogram")
+    return Taken(histogram.count, histogram.total, least, greatest, encode(histogram))
+
+
+def _as_it_came(data: bytes) -> Taken | None:
+    """Return a sound histogram that is stored as it is; None for any other."""
+    if len(data) <= HEADER.size:
+        return None
+    version, scale, width, first, length, zeros, total, least, greatest = HEADER.unpack_from(data)
+    code = _CODES.get(width)
+    if (version, scale) != (FORMAT_VERSION, SCALE) or code is None:
+        return None
+    if len(data) != HEADER.size + width * length or not (
+        INDEX_MIN <= first <= INDEX_MAX + 1 - length
+    ):
+        return None
+    counts = struct.unpack_from(f"<{length}{code}", data, HEADER.size)
+    most = max(counts)
+    filled = length - counts.count(0)
+    is_short = filled * (DISTANCE.itemsize + width) >= length * width
+    is_narrow = width == 1 or most >= 1 << (4 * width)
+    if not (is_short and is_narrow and counts[0] and counts[-1]) or max(most, zeros) > COUNT_MAX:
+        return None
+    # A total that is not a number fails here as well.
+    if not (0.0 <= least <= greatest <= VALUE_MAX and 0.0 <= total <= _MOST):
+        return None
+    return Taken(zeros + sum(counts), total, least, greatest, data)
+
+
+def packed(
+    slots: npt.NDArray[np.int64], counts: npt.NDArray[np.int64], measures: tuple[float, ...]
+) -> bytes:
+    """Return a histogram in the shorter form.
+
+    Args:
+        slots: The places of its counts, rising: 0 for zeros, `i` for the bucket
+            `INDEX_MIN + i - 1`; at least one.
+        counts: Those counts, above 0 and at most `COUNT_MAX`.
+        measures: The total, the least and the greatest value.
+    """
+    zeros = 0
+    if slots[0] == 0:
+        zeros, slots, counts = int(counts[0]), slots[1:], counts[1:]
+    if not len(slots):
+        return HEADER.pack(FORMAT_VERSION, SCALE, 1, 0, 0, zeros, *measures)
+    first = int(slots[0])
+    length = int(slots[-1]) - first + 1
+    most = int(counts.max())
+    width = next(width for width in COUNTS if most < 1 << (8 * width))
+    distances, short = slots - first, counts.astype(COUNTS[width])
+    if len(slots) * (DISTANCE.itemsize + width) < length * width:
+        head = (SPARSE_VERSION, SCALE, width, first + INDEX_MIN - 1, len(slots), zeros)
+        return (
+            HEADER.pack(*head, *measures) + distances.astype(DISTANCE).tobytes() + short.tobytes()
+        )
+    dense = np.zeros(length, COUNTS[width])
+    dense[distances] = short
+    head = (FORMAT_VERSION, SCALE, width, first + INDEX_MIN - 1, length, zeros)
+    return HEADER.pack(*head, *measures) + dense.tobytes()
 
 
 def encode(histogram: ExponentialHistogram) -> bytes:

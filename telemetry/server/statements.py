@@ -6,7 +6,7 @@ import sqlalchemy as sa
 from sqlalchemy.dialects import postgresql, sqlite
 
 from telemetry.server import tables
-from telemetry.server.rows import MinuteRow
+from telemetry.server.levels import HOURS
 
 
 class IngestStatements:
@@ -19,34 +19,19 @@ class IngestStatements:
     def __init__(self, dialect: str) -> None:
         insert = sqlite.insert if dialect == "sqlite" else postgresql.insert
 
-        device = insert(tables.device).values(batches=0, dropped=0, refused=0)
-        self.lock_device = device.values(device=sa.bindparam("device")).on_conflict_do_update(
-            index_elements=["device"], set_={"device": device.excluded.device}
+        level = tables.level
+        self.closed_hours = (
+            sa.select(level.c.closed_minute)
+            .where(level.c.name == HOURS.name)
+            .with_for_update(read=True)
         )
-        """Makes a missing row; other ingests of that device wait until the transaction ends."""
+        """Up to which minute hours are made, or are being made; that stays so until the transaction
+        ends."""
 
-        batch = tables.batch.c
-        self.read_window = sa.select(batch.newest, batch.seen, batch.minute).where(
-            batch.device == sa.bindparam("of_device"), batch.boot == sa.bindparam("of_boot")
+        self.lock_fleet = (
+            sa.select(level.c.name).where(level.c.name == tables.FLEET).with_for_update()
         )
-        window = insert(tables.batch)
-        self.write_window = window.on_conflict_do_update(
-            index_elements=["device", "boot"],
-            set_={name: window.excluded[name] for name in ("newest", "seen", "minute")},
-        )
-
-        minute = tables.minute.c
-        self.read_minutes = sa.select(tables.minute).where(
-            minute.series_id.in_(sa.bindparam("of_series", expanding=True)),
-            minute.minute.in_(sa.bindparam("of_minutes", expanding=True)),
-            minute.device == sa.bindparam("of_device"),
-        )
-        measure = insert(tables.minute)
-        values = [name for name in MinuteRow._fields if not tables.minute.c[name].primary_key]
-        self.write_minutes = measure.on_conflict_do_update(
-            index_elements=["series_id", "minute", "device"],
-            set_={name: measure.excluded[name] for name in values},
-        )
+        """Other ingests that come to this wait until the transaction ends."""
 
         series = tables.series.c
         names = ("metric", "kind", "release", "variant", "attributes")
@@ -60,22 +45,16 @@ class IngestStatements:
             .order_by(number.desc(), series.brought_by)
             .limit(sa.bindparam("limit", type_=sa.Integer))
         )
-        self.read_series = sa.select(series.id, *(series[name] for name in names)).where(
-            series.id.in_(sa.bindparam("of_ids", expanding=True))
+        self.read_series = (
+            sa.select(series.id, *(series[name] for name in names))
+            .where(series.id.in_(sa.bindparam("of_ids", expanding=True)))
+            .with_for_update(read=True, key_share=True)
         )
+        """Locked, so that they are not deleted before the transaction ends."""
+
         self.find_series = sa.select(series.id).where(
             *(series[name] == sa.bindparam(name) for name in names)
         )
         self.make_series = insert(tables.series).on_conflict_do_nothing()
 
         self.insert_events = sa.insert(tables.event)
-        losses = tables.device.c
-        self.count_losses = (
-            sa.update(tables.device)
-            .where(losses.device == sa.bindparam("of_device"))
-            .values(
-                batches=losses.batches + 1,
-                dropped=losses.dropped + sa.bindparam("more_dropped", type_=sa.BigInteger),
-                refused=losses.refused + sa.bindparam("more_refused", type_=sa.BigInteger),
-            )
-        )

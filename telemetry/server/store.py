@@ -1,42 +1,45 @@
 """The fleet's telemetry in the controller's database: counted once, read by `query`.
 
 Rules:
-- A batch is counted once, in one transaction (`telemetry.server.counting`). If a part of it fails
-  because of the controller, no part of it is counted.
+- A batch is counted once (`telemetry.server.counting`). If the database fails, no batch of the call
+  is counted; a batch with a value that it cannot store does not keep the others back.
 - What a device may make the database grow by is bounded (`telemetry.server.budget`).
+- Minutes become hours and days (`telemetry.server.rollups`), each kept for its time.
 - Several threads may use the store; every call takes its own connection of the engine.
 """
 
 from __future__ import annotations
 
-import contextlib
 import logging
 import math
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any
+from typing import NamedTuple
 
 import sqlalchemy as sa
-from sqlalchemy.exc import SQLAlchemyError
+from sqlalchemy.exc import DataError, IntegrityError, SQLAlchemyError
 
 from telemetry.errors import TelemetryStoreError
 from telemetry.metrics import Kind
-from telemetry.server import event_log, tables
+from telemetry.server import bulk, dead_letters, event_log, tables
 from telemetry.server.budget import BURST_BYTES, MIB, REFILL_BYTES_PER_HOUR, Budgets
-from telemetry.server.counting import Counting, SeriesGoneError
+from telemetry.server.counting import Arrived, Counting, SeriesGoneError
+from telemetry.server.dead_letters import DeadLetter
 from telemetry.server.event_log import EventQuery
 from telemetry.server.ingest import checked, span_at
+from telemetry.server.partitions import Partitions
+from telemetry.server.pruning import Pruning, Retention
+from telemetry.server.rollups import RollUps
 from telemetry.server.rows import (
     DeviceLosses,
-    Grain,
-    MinuteColumns,
     Reported,
     Series,
     StoredEvent,
     attributes_of,
 )
 from telemetry.server.series import SeriesIds
+from telemetry.server.snapshot import Snapshot
 from telemetry.server.statements import IngestStatements
 from telemetry.server.tables import metadata
 from wire.clock import Clock, SystemClock
@@ -46,13 +49,23 @@ from wire.messages import TelemetryBatch
 __all__ = ["TelemetryStore", "metadata"]
 
 MAX_SEQUENCE = 2**62
-ROWS_AT_ONCE = 20_000
 EVERYTHING = EventQuery()
+FOREVER = Retention(minutes_s=math.inf, hours_s=math.inf, days_s=math.inf, events_s=math.inf)
 ATTEMPTS = 3
 """How often an ingest begins anew because a prune took one of its series."""
 
 SECONDS_PER_MINUTE = 60
 _log = logging.getLogger(__name__)
+
+
+class Outcome(NamedTuple):
+    """What became of a batch."""
+
+    is_new: bool
+    """Whether it was counted now."""
+
+    fault: WireFormatError | None = None
+    """Why nothing of it can ever be stored; it is a dead letter."""
 
 
 class TelemetryStore:
@@ -61,7 +74,8 @@ class TelemetryStore:
     Args:
         engine: SQLite or PostgreSQL.
         clock: Wall time, and the refill of the devices' budgets.
-        retention_s: How long telemetry is kept: what is older is refused.
+        retention: How long telemetry is kept: what is older than minutes are kept is refused.
+        reading_engine: The same for transactions that only read; None for `engine`.
     """
 
     def __init__(
@@ -69,15 +83,20 @@ class TelemetryStore:
         engine: sa.Engine,
         clock: Clock | None = None,
         *,
-        retention_s: float = math.inf,
+        retention: Retention = FOREVER,
+        reading_engine: sa.Engine | None = None,
     ) -> None:
         self._engine = engine
+        self._reading = engine if reading_engine is None else reading_engine
         self._clock = clock or SystemClock()
-        self._retention_s = retention_s
+        self._retention = retention
         statements = IngestStatements(engine.dialect.name)
         self._series = SeriesIds(engine, statements)
         self._counting = Counting(engine, statements, self._series)
         self._budgets = Budgets(self._clock)
+        self._partitions = Partitions(engine)
+        self._roll_ups = RollUps(engine, self._reading, self._partitions, self._clock)
+        self._pruning = Pruning(engine, self._reading, self._series, retention)
 
     def create_all(self) -> None:
         """Make the tables; in production the migrations make them.
@@ -85,13 +104,13 @@ class TelemetryStore:
         Raises:
             TelemetryStoreError: The database refuses.
         """
-        with _own_errors():
-            metadata.create_all(self._engine)
+        with _own_errors(), self._engine.begin() as connection:
+            metadata.create_all(connection)
+            rows = [(name, 0, 0) for name in tables.LEVEL_ROWS]
+            bulk.insert_missing(connection, tables.level, rows)
 
     def ingest(self, batch: TelemetryBatch) -> bool:
         """Count a batch, if it is not counted yet.
-
-        What cannot be stored is counted as refused: the device need not send it again.
 
         Args:
             batch: From the device that it names; the caller has checked that.
@@ -103,18 +122,80 @@ class TelemetryStore:
             WireFormatError: An impossible identifier or sequence number.
             TelemetryStoreError: The database failed; nothing was counted.
         """
-        _check_identity(batch)
-        if not self._budgets.has_room(batch.device):
-            return self._refuse(batch)
-        found = checked(batch, span_at(self._clock.now_s(), self._retention_s))
-        keys = {key for key, _ in found.measures}
-        for _ in range(ATTEMPTS):
-            with _own_errors(), contextlib.suppress(SeriesGoneError):
-                ids = self._series.of(keys, batch.device)
-                grown_bytes = self._counting.count(batch, found.without(keys - ids.keys()), ids)
-                self._budgets.spend(batch.device, grown_bytes or 0)
-                return grown_bytes is not None
-        raise TelemetryStoreError("series are being deleted while their points come")
+        (outcome,) = self.ingest_all([batch])
+        if outcome.fault is not None:
+            raise outcome.fault
+        return outcome.is_new
+
+    def ingest_all(self, batches: Sequence[TelemetryBatch]) -> list[Outcome]:
+        """Count batches, each once.
+
+        What cannot be stored is counted as refused: the device need not send it again. The caller
+        may acknowledge all batches that have no fault.
+
+        Args:
+            batches: In the order in which they came; their devices are known to the caller.
+
+        Returns:
+            What became of each.
+
+        Raises:
+            TelemetryStoreError: The database failed; nothing was counted.
+        """
+        outcomes = [Outcome(is_new=False, fault=_identity_fault(batch)) for batch in batches]
+        sound = [at for at, outcome in enumerate(outcomes) if outcome.fault is None]
+        arrived = [self._arrived(batches[at]) for at in sound]
+        with _own_errors():
+            try:
+                counted = [Outcome(is_new) for is_new in self._count(arrived)]
+            except (DataError, IntegrityError):
+                # One of them has a value that the database cannot store: which?
+                self._partitions.forget()
+                counted = [self._alone(each) for each in arrived]
+        for at, outcome in zip(sound, counted, strict=True):
+            outcomes[at] = outcome
+        return outcomes
+
+    def bury(self, device: str, reason: str, payload: bytes) -> None:
+        """Keep a batch that cannot be stored, for people to look at; only so many are kept.
+
+        Args:
+            device: The device that sent it.
+            reason: What is wrong with it.
+            payload: As it came.
+
+        Raises:
+            TelemetryStoreError: The database failed.
+        """
+        with _own_errors():
+            dead_letters.bury(self._engine, device, reason, payload, self._clock.now_s())
+
+    def dead_letters(self, device: str = "") -> list[DeadLetter]:
+        """Return batches that could not be stored, the newest first.
+
+        Args:
+            device: Only those of this one; empty for all.
+
+        Raises:
+            TelemetryStoreError: The database failed.
+        """
+        with _own_errors():
+            return dead_letters.read(self._reading, device)
+
+    def roll_up(self, limit_s: float) -> bool:
+        """Make hours and days of what has come.
+
+        Args:
+            limit_s: After so long, the rest is left to the next call.
+
+        Returns:
+            Whether there is a rest.
+
+        Raises:
+            TelemetryStoreError: The database failed; the next call goes on.
+        """
+        with _own_errors():
+            return self._roll_ups.make(limit_s)
 
     def events(self, query: EventQuery = EVERYTHING) -> list[StoredEvent]:
         """Return what happened on devices.
@@ -128,7 +209,7 @@ class TelemetryStore:
         Raises:
             TelemetryStoreError: The database failed.
         """
-        with _own_errors(), self._engine.connect() as connection:
+        with _own_errors(), self._reading.connect() as connection:
             return event_log.read(connection, query)
 
     def devices(self) -> list[DeviceLosses]:
@@ -144,7 +225,7 @@ class TelemetryStore:
             .scalar_subquery()
         )
         query = sa.select(table.device, table.batches, table.dropped, table.refused, newest)
-        with _own_errors(), self._engine.connect() as connection:
+        with _own_errors(), self._reading.connect() as connection:
             return [DeviceLosses(*row) for row in connection.execute(query.order_by(table.device))]
 
     def metrics(self) -> list[Reported]:
@@ -157,7 +238,7 @@ class TelemetryStore:
         columns = (table.metric, table.kind, table.release, table.variant, table.attributes)
         found: dict[tuple[str, Kind], set[str]] = {}
         numbers: Counter[tuple[str, Kind]] = Counter()
-        with _own_errors(), self._engine.connect() as connection:
+        with _own_errors(), self._reading.connect() as connection:
             for metric, kind, *named in connection.execute(sa.select(*columns)):
                 found.setdefault((metric, kind), set()).update(attributes_of(*named))
                 numbers[metric, kind] += 1
@@ -184,116 +265,39 @@ class TelemetryStore:
             .where(table.metric == metric)
             .order_by(table.id)
         )
-        with _own_errors(), self._engine.connect() as connection:
+        with _own_errors(), self._reading.connect() as connection:
             rows = connection.execute(query).all()
         return [
             Series(row.id, row.kind, attributes_of(row.release, row.variant, row.attributes))
             for row in rows
         ]
 
-    def read(
-        self,
-        series: Sequence[int],
-        since_minute: int,
-        until_minute: int,
-        devices: Sequence[str] | None = None,
-    ) -> Iterator[MinuteColumns]:
-        """Read measurements, a bounded number of rows at once.
-
-        Args:
-            series: Which series.
-            since_minute: The first minute, inclusive.
-            until_minute: The last minute, exclusive.
-            devices: Only these; None for all.
+    @contextmanager
+    def snapshot(self) -> Iterator[Snapshot]:
+        """Read measurements as they are at one moment.
 
         Yields:
-            One or more rows, as columns.
+            What can be read.
 
         Raises:
             TelemetryStoreError: The database failed.
         """
-        table = tables.minute.c
-        query = sa.select(
-            table.series_id, table.minute, table.minute, table.device, table.value_count,
-            table.total, table.least, table.greatest, table.sketch,
-        ).where(_within(series, since_minute, until_minute, devices))  # fmt: skip
-        yield from self._columns(query)
+        with _own_errors(), self._reading.connect() as connection:
+            if self._engine.dialect.name == "postgresql":
+                connection.execution_options(isolation_level="REPEATABLE READ")
+            yield Snapshot(connection, self._retention, self._clock.now_s())
 
-    def sums(
-        self,
-        series: Sequence[int],
-        since_minute: int,
-        until_minute: int,
-        devices: Sequence[str] | None = None,
-        *,
-        grain: Grain,
-    ) -> Iterator[MinuteColumns]:
-        """Let the database add measurements up; their histograms are not read.
-
-        Args:
-            series: Which series.
-            since_minute: The first minute, inclusive.
-            until_minute: The last minute, exclusive.
-            devices: Only these; None for all.
-            grain: Which rows stay apart.
-
-        Yields:
-            One or more sums, as columns; without sketches.
-
-        Raises:
-            TelemetryStoreError: The database failed.
-        """
-        table = tables.minute.c
-        apart: list[sa.ColumnElement[Any]] = [table.series_id]
-        if grain.step:
-            apart.append(table.minute // grain.step)
-        if grain.by_minute:
-            apart.append(table.minute)
-        if grain.by_device:
-            apart.append(table.device)
-        query = sa.select(
-            table.series_id,
-            sa.func.min(table.minute),
-            sa.func.max(table.minute),
-            table.device if grain.by_device else sa.literal(""),
-            # As floating point: a sum of counts that devices made up must not overflow.
-            sa.func.sum(sa.cast(table.value_count, sa.Double)),
-            sa.func.sum(table.total),
-            sa.func.min(table.least),
-            sa.func.max(table.greatest),
-            sa.null(),
-        ).where(_within(series, since_minute, until_minute, devices))
-        yield from self._columns(query.group_by(*apart))
-
-    def _columns(self, query: sa.Select[Any]) -> Iterator[MinuteColumns]:
-        with _own_errors(), self._engine.connect() as connection:
-            result = connection.execution_options(yield_per=ROWS_AT_ONCE).execute(query)
-            for part in result.partitions():
-                yield MinuteColumns._make(zip(*part, strict=True))
-
-    def prune(self, before_s: float) -> int:
-        """Delete everything older than a wall time, and the series of which nothing is left.
-
-        Args:
-            before_s: Seconds since the epoch.
+    def prune(self) -> int:
+        """Delete everything that is older than it is kept, and the series of which nothing is left.
 
         Returns:
             How many rows of measurements and events were deleted.
 
         Raises:
-            TelemetryStoreError: The database failed; nothing is deleted.
+            TelemetryStoreError: The database failed; the next call goes on.
         """
-        before_minute = int(before_s // SECONDS_PER_MINUTE)
-        statements = (
-            sa.delete(tables.minute).where(tables.minute.c.minute < before_minute),
-            sa.delete(tables.event).where(tables.event.c.at_s < before_s),
-        )
-        with _own_errors(), self._engine.begin() as connection:
-            gone = sum(connection.execute(statement).rowcount for statement in statements)
-            connection.execute(sa.delete(tables.batch).where(tables.batch.c.minute < before_minute))
-            rows = sa.exists().where(tables.minute.c.series_id == tables.series.c.id)
-            connection.execute(sa.delete(tables.series).where(~rows))
-            self._series.look(connection)
+        with _own_errors():
+            gone = self._pruning.prune(self._clock.now_s())
         self._budgets.forget_full()
         return gone
 
@@ -301,8 +305,10 @@ class TelemetryStore:
         """Return what the store needs from people, one line for each; it names no device."""
         return self._series.needs
 
-    def _refuse(self, batch: TelemetryBatch) -> bool:
-        """Count a batch as refused, because its device has no budget left."""
+    def _arrived(self, batch: TelemetryBatch) -> Arrived:
+        found = checked(batch, span_at(self._clock.now_s(), self._retention.minutes_s))
+        if self._budgets.has_room(batch.device):
+            return Arrived(batch, found)
         if self._budgets.tells(batch.device):
             _log.warning(
                 "the telemetry of device %s is refused for some time: it sent more than the %d MiB "
@@ -311,28 +317,52 @@ class TelemetryStore:
                 BURST_BYTES // MIB,
                 REFILL_BYTES_PER_HOUR // MIB,
             )
-        with _own_errors():
-            return self._counting.refuse(batch)
+        return Arrived(batch, found, is_refused=True)
+
+    def _count(self, arrived: Sequence[Arrived]) -> list[bool]:
+        """Count batches together; return which are new.
+
+        Raises:
+            TelemetryStoreError: Series go as fast as they come.
+        """
+        stored = [each for each in arrived if not each.is_refused]
+        minutes = {minute for each in stored for _, minute in each.checked.measures}
+        self._partitions.cover(tables.minute, minutes)
+        for _ in range(ATTEMPTS):
+            ids = self._series.of((each.batch.device, each.checked.keys) for each in stored)
+            fitting = [
+                each if each.is_refused else each._replace(checked=each.checked.only(ids))
+                for each in arrived
+            ]
+            try:
+                counted = self._counting.count(fitting, ids)
+            except SeriesGoneError:
+                continue
+            for device, size_bytes in counted.grown_bytes.items():
+                self._budgets.spend(device, size_bytes)
+            return counted.is_new
+        raise TelemetryStoreError("series are being deleted while their points come")
+
+    def _alone(self, arrived: Arrived) -> Outcome:
+        try:
+            (is_new,) = self._count([arrived])
+        except (DataError, IntegrityError) as exc:
+            return Outcome(
+                is_new=False,
+                fault=WireFormatError(f"the database cannot store it: {_cause(exc)}"),
+            )
+        return Outcome(is_new)
 
 
-def _within(
-    series: Sequence[int], since_minute: int, until_minute: int, devices: Sequence[str] | None
-) -> sa.ColumnElement[bool]:
-    table = tables.minute.c
-    found = (
-        table.series_id.in_(series) & (table.minute >= since_minute) & (table.minute < until_minute)
-    )
-    return found if devices is None else found & table.device.in_(devices)
-
-
-def _check_identity(batch: TelemetryBatch) -> None:
+def _identity_fault(batch: TelemetryBatch) -> WireFormatError | None:
     boot = batch.boot_id
     if not 1 <= len(batch.device) <= tables.MAX_DEVICE or not batch.device.isprintable():
-        raise WireFormatError(f"not a device identifier: {batch.device!r}")
+        return WireFormatError(f"not a device identifier: {batch.device!r}")
     if not 1 <= len(boot) <= tables.MAX_BOOT or not boot.isprintable():
-        raise WireFormatError(f"not a boot identifier: {boot!r}")
+        return WireFormatError(f"not a boot identifier: {boot!r}")
     if not 0 <= batch.sequence <= MAX_SEQUENCE:
-        raise WireFormatError(f"not a sequence number: {batch.sequence}")
+        return WireFormatError(f"not a sequence number: {batch.sequence}")
+    return None
 
 
 @contextmanager
@@ -340,8 +370,12 @@ def _own_errors() -> Iterator[None]:
     try:
         yield
     except SQLAlchemyError as exc:
-        cause = getattr(exc, "orig", None) or exc
         raise TelemetryStoreError(
-            f"the telemetry database failed: {' '.join(str(cause).split())}",
+            f"the telemetry database failed: {_cause(exc)}",
             remedy="check that the database runs and that its migrations are applied",
         ) from exc
+
+
+def _cause(exc: SQLAlchemyError) -> str:
+    cause = getattr(exc, "orig", None) or exc
+    return " ".join(str(cause).split())

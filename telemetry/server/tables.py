@@ -3,18 +3,23 @@
 Rules:
 - Time comes before the device in the key of `telemetry_minute`, so rows that arrive together are
   stored together: inserts append, and a query over the last hour reads neighbouring rows.
+- PostgreSQL keeps the measurements of devices in partitions by time
+  (`telemetry.server.partitions`), so that what is old is dropped and not deleted.
+- No row refers to its series by a foreign key, which would cost a lookup for each: who writes rows
+  locks their series first.
 - Release and variant are columns of the series; every other attribute is in its JSON text.
 - `controller/store/migrations` makes these tables in production; both must be the same.
 """
 
 from __future__ import annotations
 
+from typing import Any
+
 from sqlalchemy import (
     BigInteger,
     CheckConstraint,
     Column,
     Double,
-    ForeignKey,
     Index,
     Integer,
     LargeBinary,
@@ -26,6 +31,10 @@ from sqlalchemy import (
 )
 
 from telemetry.limits import MAX_TEXT
+
+FLEET = "fleet"
+LEVEL_ROWS = ("hour", "day", FLEET)
+"""The rows of `telemetry_level`, which always exist."""
 
 MAX_DEVICE = 63
 MAX_BOOT = 128
@@ -51,26 +60,87 @@ series = Table(
     Index("ix_telemetry_series_brought_by", "brought_by"),
 )
 
-minute = Table(
-    "telemetry_minute",
+
+def _measures(name: str, *further: Column[Any], partitioned: bool) -> Table:
+    """Return a table of what was measured, by series, time and device."""
+    return Table(
+        name,
+        metadata,
+        Column("series_id", Integer, primary_key=True, autoincrement=False),
+        Column("minute", Integer, primary_key=True, autoincrement=False),
+        Column("device", String(MAX_DEVICE), primary_key=True),
+        Column("value_count", BigInteger, nullable=False),
+        Column("total", Double, nullable=False),
+        Column("least", Double, nullable=False),
+        Column("greatest", Double, nullable=False),
+        Column("sketch", LargeBinary, nullable=True),
+        *further,
+        CheckConstraint("value_count > 0", name=f"ck_{name}_count"),
+        sqlite_with_rowid=False,
+        postgresql_partition_by="RANGE (minute)" if partitioned else None,
+    )
+
+
+def _span() -> tuple[Column[Any], Column[Any]]:
+    """Return columns with the first and the last minute of which there are values."""
+    return (
+        Column("first_minute", Integer, nullable=False),
+        Column("last_minute", Integer, nullable=False),
+    )
+
+
+minute = _measures("telemetry_minute", partitioned=True)
+hour = _measures("telemetry_hour", *_span(), partitioned=True)
+day = _measures("telemetry_day", *_span(), partitioned=True)
+"""What one device measured in a minute, an hour or a day; `minute` is the first one of it, counted
+from the epoch."""
+
+fleet_minute = _measures("telemetry_fleet_minute", partitioned=False)
+fleet_hour = _measures("telemetry_fleet_hour", *_span(), partitioned=False)
+fleet_day = _measures("telemetry_fleet_day", *_span(), partitioned=False)
+"""The same of all devices together; the name of the device is empty."""
+
+DEVICES = {"minute": minute, "hour": hour, "day": day}
+"""What each device measured, by the name of the level (`telemetry.server.levels`)."""
+
+FLEETS = {"minute": fleet_minute, "hour": fleet_hour, "day": fleet_day}
+"""What all devices measured together."""
+
+level = Table(
+    "telemetry_level",
     metadata,
-    Column(
-        "series_id",
-        Integer,
-        ForeignKey("telemetry_series.id", name="fk_telemetry_minute_series"),
-        primary_key=True,
-        autoincrement=False,
-    ),
+    Column("name", String(16), primary_key=True),
+    Column("closed_minute", Integer, nullable=False),
+    Column("done_minute", Integer, nullable=False),
+    CheckConstraint("done_minute <= closed_minute", name="ck_telemetry_level_done"),
+)
+"""How far hours and days are made of what is finer: up to `done_minute`. What comes for a time
+before `closed_minute` is late, and is noted in `telemetry_late`. The row `fleet` says since which
+minute the tables of the fleet are complete; ingests of several controllers take turns with it."""
+
+late = Table(
+    "telemetry_late",
+    metadata,
+    Column("level", String(16), primary_key=True),
     Column("minute", Integer, primary_key=True, autoincrement=False),
     Column("device", String(MAX_DEVICE), primary_key=True),
-    Column("value_count", BigInteger, nullable=False),
-    Column("total", Double, nullable=False),
-    Column("least", Double, nullable=False),
-    Column("greatest", Double, nullable=False),
-    Column("sketch", LargeBinary, nullable=True),
-    CheckConstraint("value_count > 0", name="ck_telemetry_minute_count"),
-    sqlite_with_rowid=False,
+    Column("mark", BigInteger, nullable=False),
 )
+"""Which hours and days of a device are to be made anew, because something came late; the mark is
+another one each time."""
+
+dead_letter = Table(
+    "telemetry_dead_letter",
+    metadata,
+    Column("id", BigInteger().with_variant(Integer, "sqlite"), primary_key=True),
+    Column("at_s", Double, nullable=False),
+    Column("device", String(MAX_DEVICE), nullable=False),
+    Column("reason", Text, nullable=False),
+    Column("size_bytes", Integer, nullable=False),
+    Column("payload", LargeBinary, nullable=False),
+    Index("ix_telemetry_dead_letter_device", "device"),
+)
+"""Batches that could not be read or stored, each with the reason and its first bytes."""
 
 device = Table(
     "telemetry_device",

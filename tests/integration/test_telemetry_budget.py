@@ -8,6 +8,7 @@ import pytest
 import sqlalchemy as sa
 
 from telemetry.server.budget import BURST_BYTES, REFILL_BYTES_PER_HOUR
+from telemetry.server.pruning import Retention
 from telemetry.server.store import TelemetryStore, metadata
 from tests.simulators.clock import FakeClock
 from wire.messages import MAX_MESSAGE_BYTES, Event, SumPoint, TelemetryBatch
@@ -23,6 +24,9 @@ def clock() -> FakeClock:
     return FakeClock()
 
 
+KEPT = ("minutes_s", "hours_s", "days_s", "events_s")
+
+
 @pytest.fixture
 def engine(database_url: str) -> Iterator[sa.Engine]:
     engine = sa.create_engine(database_url)
@@ -32,7 +36,7 @@ def engine(database_url: str) -> Iterator[sa.Engine]:
 
 @pytest.fixture
 def store(engine: sa.Engine, clock: FakeClock) -> TelemetryStore:
-    store = TelemetryStore(engine, clock, retention_s=30 * DAY_S)
+    store = TelemetryStore(engine, clock, retention=Retention(**dict.fromkeys(KEPT, 30 * DAY_S)))
     store.create_all()
     return store
 
@@ -106,4 +110,4 @@ def test_what_is_older_than_all_that_is_kept_is_refused(
     assert not store.ingest(batch)
     assert store.devices()[0].refused == 3
     assert store.events() == []
-    assert store.prune(now_s - 30 * DAY_S) == 0
+    assert store.prune() == 0

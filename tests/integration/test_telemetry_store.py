@@ -18,6 +18,8 @@ from telemetry.metrics import Kind
 from telemetry.server import compare, tables
 from telemetry.server.event_log import EventQuery
 from telemetry.server.grouping import Groups
+from telemetry.server.levels import MINUTES, Part
+from telemetry.server.pruning import Retention
 from telemetry.server.query import Query, parse, run
 from telemetry.server.question import MAX_NAMED, STATISTICS
 from telemetry.server.series import (
@@ -49,6 +51,27 @@ def store(engine: sa.Engine) -> TelemetryStore:
     store = TelemetryStore(engine)
     store.create_all()
     return store
+
+
+@pytest.fixture
+def clock() -> FakeClock:
+    return FakeClock(NOW_S)
+
+
+@pytest.fixture
+def aging(engine: sa.Engine, clock: FakeClock) -> TelemetryStore:
+    """Return a store that forgets."""
+    days = {"minutes_s": 7, "hours_s": 90, "days_s": 730, "events_s": 7}
+    kept = {name: number * 86_400.0 for name, number in days.items()}
+    store = TelemetryStore(engine, clock, retention=Retention(**kept))
+    store.create_all()
+    return store
+
+
+def age(store: TelemetryStore, clock: FakeClock, days: float) -> None:
+    clock.advance(days * 86_400.0)
+    assert not store.roll_up(math.inf)
+    store.prune()
 
 
 def of(*devices: str, **asked: Any) -> EventQuery:
@@ -341,14 +364,30 @@ def test_events_of_the_fleet_are_found_by_what_their_data_say(store: TelemetrySt
         assert at(devices=others) == []
 
 
-def test_old_telemetry_is_forgotten(store: TelemetryStore) -> None:
+@pytest.mark.parametrize("statistic", ["max", "p100"], ids=["sums", "rows"])
+def test_old_telemetry_is_forgotten(
+    engine: sa.Engine, aging: TelemetryStore, clock: FakeClock, statistic: str
+) -> None:
     old = Event(at_s=MINUTE * 60.0, kind="switch", reason="")
-    store.ingest(batch(latency([1.0]), events=(old,)))
-    store.ingest(batch(latency([2.0], minute=MINUTE + 5), sequence=1))
-    assert store.prune((MINUTE + 5) * 60.0) == 2
-    assert ask(store, statistics="count,max") == [(1, 2)]
-    assert store.events() == []
-    assert not store.ingest(batch(latency([2.0], minute=MINUTE + 5), sequence=1))
+    aging.ingest(batch(latency([1.0]), events=(old,)))
+    levels = []
+    for days in (0.2, 6, 7, 80, 630):
+        age(aging, clock, days)
+        query = parse(LATENCY, statistics=f"count,{statistic}", since="95d", now_s=clock.now_s())
+        if days < 630:
+            answer = run(aging, query)
+            assert answer.rows == ((1, 1),)
+            levels.append([each.level for each in answer.sources])
+        query = replace(query, since_s=0.0)
+        assert run(aging, query).rows == ((1, 1),)
+    age(aging, clock, 300)
+    assert levels == [["day", "hour", "minute"]] * 4
+    assert aging.metrics() == []
+    assert aging.events() == []
+    with engine.connect() as connection:
+        for table in ("minute", "hour", "day", "fleet_minute", "fleet_hour", "fleet_day", "batch"):
+            name = metadata.tables[f"telemetry_{table}"]
+            assert connection.scalar(sa.select(sa.func.count()).select_from(name)) == 0
 
 
 def test_threads_and_controllers_count_once(engine: sa.Engine, store: TelemetryStore) -> None:
@@ -424,8 +463,9 @@ def test_the_database_adds_up_what_is_the_same_row_by_row(
                   now_s=NOW_S)  # fmt: skip
     found = run(store, query)
     groups = Groups(query, store.series(metric), words)
-    for part in store.read(groups.series_ids, 0, 2**31 - 1):
-        groups.add(part)
+    with store.snapshot() as snapshot:
+        for part in snapshot.rows(Part(MINUTES, 0, 2**31 - 1), groups.series_ids):
+            groups.add(part)
     expected = groups.rows(kind)
     assert len(found.rows) == len(expected)
     names = len(found.columns) - len(words)
@@ -536,8 +576,12 @@ def test_counts_that_devices_made_up_do_not_overflow(store: TelemetryStore) -> N
 
 
 def test_a_handful_of_devices_does_not_keep_new_series_out(
-    engine: sa.Engine, store: TelemetryStore, caplog: pytest.LogCaptureFixture
+    engine: sa.Engine,
+    aging: TelemetryStore,
+    clock: FakeClock,
+    caplog: pytest.LogCaptureFixture,
 ) -> None:
+    store = aging
     first = COMMON_SERIES // MAX_SERIES_OF_DEVICE
     with engine.begin() as connection:  # what these have brought, without the time that it takes
         every = range(COMMON_SERIES)
@@ -559,7 +603,7 @@ def test_a_handful_of_devices_does_not_keep_new_series_out(
     (need,) = store.needs()
     assert "series of telemetry" in need
     assert "evil" not in need
-    store.prune((MINUTE + 1) * 60.0)
+    age(store, clock, 1000)
     assert store.needs() == []
 
 
@@ -580,29 +624,35 @@ def test_one_device_cannot_use_up_the_series_of_the_fleet(store: TelemetryStore)
 
 
 def test_series_of_which_nothing_is_left_are_deleted_and_may_come_again(
-    engine: sa.Engine, store: TelemetryStore
+    engine: sa.Engine, aging: TelemetryStore, clock: FakeClock
 ) -> None:
-    other = TelemetryStore(engine)
+    store, other = aging, TelemetryStore(engine, clock)
     for number, chosen in enumerate((store, other)):
         chosen.ingest(batch(requests(1), temperature(50), sequence=number))
-    store.ingest(batch(latency([2.0], minute=MINUTE + 5), sequence=2))
-    store.prune((MINUTE + 5) * 60.0)
+    age(store, clock, 500)
+    minute = int(clock.now_s() // 60)
+    store.ingest(batch(latency([2.0], minute=minute), sequence=2))
+    age(store, clock, 500)
     assert [found[:2] for found in store.metrics()] == [(LATENCY, "histogram")]
     # SQLite gives the identifier of a deleted series to the next one.
+    minute = int(clock.now_s() // 60) - 1
     later = [
-        SumPoint(metric=f"n{number}", minute=MINUTE + 6, attributes={}, value=5)
-        for number in range(3)
+        SumPoint(metric=f"n{number}", minute=minute, attributes={}, value=5) for number in range(3)
     ]
     assert store.ingest(batch(*later, sequence=3))
-    assert other.ingest(batch(requests(1, minute=MINUTE + 6), sequence=4))
-    assert ask(store, "inference_requests_total", statistics="total") == [(1,)]
-    assert [ask(store, point.metric, statistics="total") for point in later] == [[(5,)]] * 3
+    assert other.ingest(batch(requests(1, minute=minute), sequence=4))
+
+    def total(metric: str) -> tuple[tuple[object, ...], ...]:
+        return run(store, parse(metric, statistics="total", now_s=clock.now_s())).rows
+
+    assert total("inference_requests_total") == ((1,),)
+    assert [total(point.metric) for point in later] == [((5,),)] * 3
 
 
-def test_a_device_whose_clock_is_ahead_leaves_nothing_for_ever(engine: sa.Engine) -> None:
-    clock = FakeClock(NOW_S)
-    store = TelemetryStore(engine, clock)
-    store.create_all()
+def test_a_device_whose_clock_is_ahead_leaves_nothing_for_ever(
+    aging: TelemetryStore, clock: FakeClock
+) -> None:
+    store = aging
     day_s, year = 86_400.0, 365 * 24 * 60
     known = int((NOW_S + day_s) // 60)
     ahead = Event(at_s=NOW_S + year * 60.0, kind="switch", reason="")
@@ -616,7 +666,7 @@ def test_a_device_whose_clock_is_ahead_leaves_nothing_for_ever(engine: sa.Engine
     )
     assert store.devices()[0].refused == 2
     assert [found.event.at_s for found in store.events()] == [NOW_S + day_s]
-    assert store.prune(NOW_S + 2 * day_s) == 2
+    age(store, clock, 1000)
     assert store.events() == []
     assert store.metrics() == []
 

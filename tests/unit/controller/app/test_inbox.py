@@ -6,7 +6,7 @@ import threading
 
 import pytest
 
-from controller.app.inbox import Inbox
+from controller.app.inbox import Inbox, each
 from tests.simulators.patience import PATIENCE_S, finished
 from wire.topics import enrol_request, up
 from wire.transport import Received
@@ -25,7 +25,7 @@ def test_messages_are_taken_in_order_by_one_thread() -> None:
         if len(taken) == 100:
             done.set()
 
-    inbox = Inbox(take, max_waiting=8, share=20)
+    inbox = Inbox(each(take), max_waiting=8, share=20)
     inbox.start()
     for number in range(100):
         inbox.put(message(number))
@@ -45,7 +45,7 @@ def test_a_message_that_breaks_its_handler_does_not_stop_the_next(
             raise ZeroDivisionError
         done.set()
 
-    inbox = Inbox(take)
+    inbox = Inbox(each(take))
     inbox.start()
     inbox.put(message(1))
     inbox.put(message(2))
@@ -63,7 +63,7 @@ def test_senders_take_turns_and_a_message_of_one_keeps_its_place() -> None:
         if len(taken) == 12:
             done.set()
 
-    inbox = Inbox(take)
+    inbox = Inbox(each(take))
     for number in range(10):
         inbox.put(Received(up("loud", "hello") + str(number), b""))
     for device in ("quiet", "calm"):
@@ -89,7 +89,7 @@ def test_one_sender_cannot_fill_the_inbox(
         if received.topic == up("calm", "presence"):
             done.set()
 
-    inbox = Inbox(take, max_waiting=20, max_waiting_bytes=5000, share=0.5)
+    inbox = Inbox(each(take), max_waiting=20, max_waiting_bytes=5000, share=0.5)
     for number in range(100):
         inbox.put(Received(many or enrol_request(f"made-up-{number}"), bytes(payload_bytes)))
     inbox.put(Received(up("calm", "presence"), b""))  # waits for nobody
@@ -111,7 +111,7 @@ def test_an_inbox_that_is_full_of_bytes_makes_the_sender_wait() -> None:
         if len(taken) == 4:
             done.set()
 
-    inbox = Inbox(take, max_waiting_bytes=1000, share=10)
+    inbox = Inbox(each(take), max_waiting_bytes=1000, share=10)
     inbox.put(Received("t", bytes(2000)))  # alone, any message has room
 
     def send() -> None:
@@ -130,7 +130,7 @@ def test_an_inbox_that_is_full_of_bytes_makes_the_sender_wait() -> None:
 
 
 def test_a_full_inbox_makes_the_sender_wait_until_it_stops() -> None:
-    inbox = Inbox(lambda _received: None, max_waiting=1, share=2.0)
+    inbox = Inbox(each(lambda _received: None), max_waiting=1, share=2.0)
     inbox.put(message(1))
     sender = threading.Thread(target=inbox.put, args=(message(2),))
     sender.start()

@@ -17,7 +17,7 @@ from telemetry.server.budget import (
     minute_bytes,
 )
 from telemetry.server.ingest import checked, span_at
-from telemetry.server.rows import row_of
+from telemetry.server.measures import folded
 from tests.simulators.clock import FakeClock
 from wire.codec import to_msgpack
 from wire.messages import Point, TelemetryBatch
@@ -52,8 +52,8 @@ def taken_out(*points: Point, clock: FakeClock) -> int:
     batch = TelemetryBatch(device="d" * 63, boot_id="b", sequence=0, points=points)
     found = checked(batch, span_at(clock.now_s(), math.inf))
     assert found.refused == 0
-    rows = [row_of(1, minute, "d", measure) for (_, minute), measure in found.measures.items()]
-    return sum(minute_bytes(None, len(row["sketch"] or b"")) for row in rows)
+    measures = folded(found.measures).values()
+    return sum(minute_bytes(None, len(measure.sketch or b"")) for measure in measures)
 
 
 def test_the_busiest_agent_refills_more_than_it_takes_out() -> None:

@@ -11,9 +11,11 @@ from telemetry.errors import TelemetryStoreError
 from telemetry.histogram import COUNT_MAX, FORMAT_VERSION, HEADER, VALUE_MAX, ExponentialHistogram
 from telemetry.server import sketches
 from telemetry.server.aggregate import Aggregate
+from telemetry.server.measures import Measure, folded
 from telemetry.server.merge import MAX_CELLS, MergedHistograms
-from telemetry.server.rows import MinuteColumns, MinuteRow
+from telemetry.server.rows import MinuteColumns
 from telemetry.server.sketches import DISTANCE
+from wire.errors import WireFormatError
 
 QUANTILES = (0.0, 0.07, 0.5, 0.95, 1.0)
 values = st.one_of(
@@ -38,12 +40,12 @@ def made(pairs: list[tuple[float, int]]) -> ExponentialHistogram:
     return histogram
 
 
-def row_of(histogram: ExponentialHistogram) -> MinuteRow:
+def measured(histogram: ExponentialHistogram) -> Measure:
     least, greatest = histogram.least, histogram.greatest
     assert least is not None
     assert greatest is not None
     blob = sketches.encode(histogram)
-    return MinuteRow(0, 0, "", histogram.count, histogram.total, least, greatest, blob)
+    return Measure(histogram.count, histogram.total, least, greatest, blob)
 
 
 @given(parts, st.integers(min_value=1, max_value=5))
@@ -51,8 +53,9 @@ def test_quantiles_are_those_of_one_by_one(given_parts: Parts, at_once: int) -> 
     aggregate = Aggregate(with_histograms=True)
     for start in range(0, len(given_parts), at_once):
         some = given_parts[start : start + at_once]
-        series, minute, *rest = zip(*(row_of(made(pairs)) for _, pairs in some), strict=True)
-        rows = MinuteColumns(series, minute, minute, *rest)
+        columns = zip(*(measured(made(pairs)) for _, pairs in some), strict=True)
+        none = (0,) * len(some)
+        rows = MinuteColumns(none, none, none, ("",) * len(some), *columns)
         aggregate.add(rows, [group for group, _ in some], GROUPS)
     found = aggregate.quantiles(QUANTILES)
     for group in {group for group, _ in given_parts}:
@@ -127,3 +130,48 @@ def test_a_sparse_blob_beyond_the_last_bucket_is_refused() -> None:
 def test_a_blob_of_another_size_is_refused(blob: bytes) -> None:
     with pytest.raises(TelemetryStoreError, match="unknown format"):
         MergedHistograms().add([blob], np.zeros(1, np.int64))
+
+
+@given(parts)
+def test_merged_histograms_are_stored_as_one_of_all_values_is(given_parts: Parts) -> None:
+    by_group: dict[int, list[Measure]] = {}
+    whole: dict[int, ExponentialHistogram] = {}
+    for group, pairs in given_parts:
+        by_group.setdefault(group, []).append(measured(made(pairs)))
+        whole.setdefault(group, ExponentialHistogram()).merge(made(pairs))
+    for group, found in folded(by_group).items():
+        expected = measured(whole[group])
+        assert found[:4] == pytest.approx(expected[:4])
+        head = HEADER.size
+        assert found.sketch is not None
+        assert expected.sketch is not None
+        assert found.sketch[:head] == expected.sketch[:head] or found.total != expected.total
+        assert found.sketch[head:] == expected.sketch[head:]
+
+
+@given(
+    st.one_of(
+        st.lists(st.tuples(values, st.integers(1, COUNT_MAX)), max_size=30).map(
+            lambda pairs: made(pairs).to_bytes()
+        ),
+        st.binary(max_size=80),
+    ),
+    st.integers(0, 200),
+    st.integers(0, 255),
+)
+def test_a_histogram_is_taken_as_it_would_be_decoded(blob: bytes, at: int, byte: int) -> None:
+    if at < len(blob):
+        blob = blob[:at] + bytes((byte,)) + blob[at + 1 :]
+    try:
+        decoded = ExponentialHistogram.from_bytes(blob)
+    except WireFormatError:
+        with pytest.raises(WireFormatError):
+            sketches.taken(blob)
+        return
+    if not decoded.count:
+        with pytest.raises(WireFormatError, match="empty"):
+            sketches.taken(blob)
+        return
+    taken = sketches.taken(blob)
+    assert taken[:4] == (decoded.count, decoded.total, decoded.least, decoded.greatest)
+    assert taken.stored == sketches.encode(decoded)

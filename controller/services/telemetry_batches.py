@@ -1,0 +1,117 @@
+"""Stores batches of telemetry, several at once, and acknowledges them.
+
+Rules:
+- What cannot be read or stored is kept as a dead letter and does not keep the others back.
+- A batch is acknowledged when it is stored. If the database fails none is, and the devices send
+  them again.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import Counter, defaultdict
+from collections.abc import Callable, Sequence
+from typing import Final
+
+from controller.services.director import Publisher
+from controller.services.own_messages import own_message
+from controller.store import device_status
+from controller.store.database import Database
+from telemetry.server.store import TelemetryStore
+from wire import topics
+from wire.clock import Clock
+from wire.codec import to_json
+from wire.errors import FleetError, WireFormatError
+from wire.messages import TelemetryAck, TelemetryBatch
+from wire.token_bucket import TokenBucket
+
+BURIED_PER_S: Final = 1.0
+BURIED_AT_ONCE: Final = 20.0
+"""How many dead letters are written; the rest is counted alone. A device that sends nonsense must
+not make the database write."""
+
+_log = logging.getLogger(__name__)
+
+
+class TelemetryBatches:
+    """Takes the telemetry of devices.
+
+    Args:
+        database: Which devices are enrolled.
+        telemetry: Where it goes.
+        publisher: Sends the acknowledgements.
+        clock: Wall time.
+        counts: How many messages were refused or came again, by code.
+        refuse: Counts and logs a fault: its code, where it is, and what it is.
+    """
+
+    def __init__(
+        self,
+        database: Database,
+        telemetry: TelemetryStore,
+        publisher: Publisher,
+        clock: Clock,
+        counts: Counter[str],
+        refuse: Callable[[str, str, str], None],
+    ) -> None:
+        self._database = database
+        self._telemetry = telemetry
+        self._publisher = publisher
+        self._clock = clock
+        self._counts = counts
+        self._refuse = refuse
+        self._turns = TokenBucket(BURIED_PER_S, BURIED_AT_ONCE, clock.monotonic_s())
+
+    def take(self, received: Sequence[tuple[str, bytes]]) -> None:
+        """Store batches and acknowledge them.
+
+        Args:
+            received: Devices, and what they sent, in its order.
+
+        Raises:
+            DatabaseError: The database failed; nothing is acknowledged.
+            TelemetryStoreError: The same.
+        """
+        known = self._note_seen({device for device, _ in received})
+        payloads: list[bytes] = []
+        batches: list[TelemetryBatch] = []
+        for device, payload in received:
+            if device not in known:
+                self._refuse("ingest.stranger", device, "not enrolled")
+                continue
+            try:
+                batches.append(own_message(payload, TelemetryBatch, device, packed=True))
+                payloads.append(payload)
+            except WireFormatError as exc:
+                self._bury(device, exc, payload)
+        stored: defaultdict[tuple[str, str], list[int]] = defaultdict(list)
+        outcomes = self._telemetry.ingest_all(batches) if batches else []
+        for batch, payload, outcome in zip(batches, payloads, outcomes, strict=True):
+            if outcome.fault is not None:
+                self._bury(batch.device, outcome.fault, payload)
+                continue
+            self._counts["ingest.duplicate"] += not outcome.is_new
+            stored[batch.device, batch.boot_id].append(batch.sequence)
+        for (device, boot_id), sequences in stored.items():
+            ack = TelemetryAck(boot_id=boot_id, sequences=tuple(sequences))
+            self._publisher.publish(topics.down(device, "telemetry_ack"), to_json(ack))
+
+    def _note_seen(self, devices: set[str]) -> set[str]:
+        """Record that devices said something; return those that are enrolled."""
+        now_s = self._clock.now_s()
+        with self._database.reading() as transaction:
+            noted = device_status.noted(transaction, devices, now_s=now_s)
+        new = [device for device, is_noted in noted.items() if not is_noted]
+        if new:
+            with self._database.transaction() as transaction:
+                device_status.note_all_seen(transaction, new, now_s=now_s)
+        return set(noted)
+
+    def _bury(self, device: str, fault: WireFormatError, payload: bytes) -> None:
+        self._refuse(fault.code, topics.up(device, "telemetry"), fault.message)
+        if not self._turns.take(self._clock.monotonic_s()):
+            return
+        try:
+            self._telemetry.bury(device, fault.message, payload)
+        except FleetError as exc:
+            _log.warning("a dead letter of device %s is not kept: %s", device, exc)

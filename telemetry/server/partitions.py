@@ -1,0 +1,109 @@
+"""The partitions of PostgreSQL's tables of measurements: made when needed, dropped when old.
+
+A partition holds the rows of some days. Its name has its first minute, so that nobody has to note
+which there are. SQLite has none; there these functions do nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Final
+
+import sqlalchemy as sa
+
+from telemetry.server import tables
+
+DAY: Final = 1440
+WIDTHS: Final = {
+    tables.minute.name: DAY,
+    tables.hour.name: 10 * DAY,
+    tables.day.name: 200 * DAY,
+}
+"""Minutes in a partition of each table: some ten of each at the default retention."""
+
+_LOCK: Final = 0x65666C_02
+
+
+class Partitions:
+    """Makes missing partitions before rows are written.
+
+    Args:
+        engine: SQLite or PostgreSQL.
+    """
+
+    def __init__(self, engine: sa.Engine) -> None:
+        self._engine = engine
+        self._known: set[tuple[str, int]] = set()
+
+    def cover(self, table: sa.Table, minutes: Iterable[int]) -> None:
+        """Make the partitions in which some minutes lie.
+
+        Args:
+            table: One of `WIDTHS`.
+            minutes: Any; few distinct partitions.
+        """
+        if self._engine.dialect.name == "sqlite":
+            return
+        width = WIDTHS[table.name]
+        wanted = {(table.name, minute // width * width) for minute in minutes}
+        for name, first in sorted(wanted - self._known):
+            with self._engine.begin() as connection:
+                # Two at once would both find it missing.
+                connection.execute(sa.select(sa.func.pg_advisory_xact_lock(_LOCK)))
+                connection.exec_driver_sql(partition_text(name, first))
+        self._known |= wanted
+
+    def forget(self) -> None:
+        """Forget which partitions there are: another controller may have dropped some."""
+        self._known.clear()
+
+
+def partition_text(table: str, first: int) -> str:
+    """Return the statement that makes a partition, if it is missing.
+
+    Args:
+        table: The name of one of `WIDTHS`.
+        first: Its first minute, a multiple of the width.
+    """
+    end = first + WIDTHS[table]
+    return (
+        f"CREATE TABLE IF NOT EXISTS {table}_{first} PARTITION OF {table} "
+        f"FOR VALUES FROM ({first}) TO ({end})"
+    )
+
+
+def make(connection: sa.Connection, table: sa.Table, first: int, last: int) -> None:
+    """Make the partitions of a time, where the database has any.
+
+    Args:
+        connection: In a transaction that writes.
+        table: Any; one that is not partitioned needs none.
+        first: A minute.
+        last: A later one, inclusive.
+    """
+    width = WIDTHS.get(table.name)
+    if width is None or connection.dialect.name != "postgresql":
+        return
+    for start in range(first // width * width, last + 1, width):
+        connection.exec_driver_sql(partition_text(table.name, start))
+
+
+def drop(engine: sa.Engine, table: sa.Table, before: int) -> None:
+    """Drop the partitions that hold nothing newer than a minute.
+
+    Args:
+        engine: PostgreSQL.
+        table: One of `WIDTHS`.
+        before: That minute, exclusive.
+    """
+    inherits = (
+        "SELECT c.relname FROM pg_inherits i JOIN pg_class c ON c.oid = i.inhrelid "
+        "WHERE i.inhparent = CAST(:table AS regclass)"
+    )
+    with engine.connect() as connection:
+        names = list(connection.scalars(sa.text(inherits), {"table": table.name}))
+    for name in names:
+        first = int(name.rpartition("_")[2])
+        if first + WIDTHS[table.name] <= before:
+            with engine.begin() as connection:
+                connection.exec_driver_sql(f"DROP TABLE IF EXISTS {table.name}_{first}")

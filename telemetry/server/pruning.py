@@ -1,0 +1,136 @@
+"""Deletes what is older than it is kept.
+
+Rules:
+- Minutes go only when their hours are made, hours when their days are.
+- Each transaction is short: SQLite deletes the rows of one series at a time, which lie together,
+  and PostgreSQL drops partitions.
+- A series of which no row is left goes as well.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any, Final
+
+import sqlalchemy as sa
+
+from telemetry.server import partitions, tables
+from telemetry.server.levels import DAYS, HOURS, LEVELS, MINUTES, Level
+from telemetry.server.series import SeriesIds
+
+SECONDS_PER_MINUTE: Final = 60
+ROWS_AT_ONCE: Final = 100_000
+"""How many are deleted in a transaction, if pruning runs every hour and all devices have rows."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Retention:
+    """How long things are kept, in seconds."""
+
+    minutes_s: float
+    hours_s: float
+    days_s: float
+    events_s: float
+
+    def of(self, level: Level) -> float:
+        """Return how long the rows of a level are kept."""
+        return {MINUTES: self.minutes_s, HOURS: self.hours_s, DAYS: self.days_s}[level]
+
+    def first_minute(self, level: Level, now_s: float) -> int:
+        """Return the first minute of which a level has all rows."""
+        return -(-self.before(self.of(level), now_s) // level.minutes) * level.minutes
+
+    @staticmethod
+    def before(kept_s: float, now_s: float) -> int:
+        """Return the minute before which everything that is kept so long is too old."""
+        return math.ceil(max(now_s - kept_s, 0.0) / SECONDS_PER_MINUTE)
+
+
+class Pruning:
+    """Deletes old rows.
+
+    Args:
+        engine: SQLite or PostgreSQL.
+        reading_engine: The same for transactions that only read.
+        series: Forgets series that are gone.
+        retention: How long things are kept.
+    """
+
+    def __init__(
+        self,
+        engine: sa.Engine,
+        reading_engine: sa.Engine,
+        series: SeriesIds,
+        retention: Retention,
+    ) -> None:
+        self._engine = engine
+        self._reading = reading_engine
+        self._series = series
+        self._retention = retention
+
+    def prune(self, now_s: float) -> int:
+        """Delete what is too old.
+
+        Args:
+            now_s: Wall time.
+
+        Returns:
+            How many rows of measurements and events were deleted; on PostgreSQL, where partitions
+            are dropped, those of events and of the fleet.
+        """
+        gone = sum(self._prune_level(level, now_s) for level in LEVELS)
+        with self._engine.begin() as connection:
+            gone += connection.execute(
+                _older(tables.event, "at_s", now_s - self._retention.events_s)
+            ).rowcount
+            connection.execute(_older(tables.dead_letter, "at_s", now_s - self._retention.events_s))
+            before = Retention.before(self._retention.minutes_s, now_s)
+            connection.execute(_older(tables.batch, "minute", before))
+        with self._engine.begin() as connection:
+            used = [
+                sa.exists().where(table.c.series_id == tables.series.c.id)
+                for level in LEVELS
+                for table in (tables.DEVICES[level.name], tables.FLEETS[level.name])
+            ]
+            connection.execute(sa.delete(tables.series).where(~sa.or_(*used)))
+            self._series.look(connection)
+        return gone
+
+    def _prune_level(self, level: Level, now_s: float) -> int:
+        before = Retention.before(self._retention.of(level), now_s)
+        with self._reading.connect() as connection:
+            row = tables.level.c
+            coarser = {MINUTES: HOURS, HOURS: DAYS}.get(level)
+            if coarser is not None:
+                done = sa.select(row.done_minute).where(row.name == coarser.name)
+                before = min(before, connection.execute(done).scalar_one())
+        if before <= 0:
+            return 0
+        if self._engine.dialect.name == "sqlite":
+            gone = self._delete(tables.DEVICES[level.name], before, each=level.minutes)
+        else:
+            partitions.drop(self._engine, tables.DEVICES[level.name], before)
+            gone = 0
+        return gone + self._delete(tables.FLEETS[level.name], before, each=HOURS.minutes)
+
+    def _delete(self, table: sa.Table, before: int, *, each: int) -> int:
+        """Delete old rows of some series at a time."""
+        old = sa.exists().where(table.c.series_id == tables.series.c.id, table.c.minute < before)
+        with self._reading.connect() as connection:
+            series = list(connection.scalars(sa.select(tables.series.c.id).where(old)))
+            number = connection.scalar(sa.select(sa.func.count()).select_from(tables.device)) or 1
+        at_once = max(1, ROWS_AT_ONCE * each // (number * HOURS.minutes))
+        gone = 0
+        for start in range(0, len(series), at_once):
+            statement = sa.delete(table).where(
+                table.c.series_id.in_(series[start : start + at_once]), table.c.minute < before
+            )
+            with self._engine.begin() as connection:
+                gone += connection.execute(statement).rowcount
+        return gone
+
+
+def _older(table: sa.Table, column: str, before: float) -> sa.Delete:
+    condition: sa.ColumnElement[Any] = table.c[column] < before
+    return sa.delete(table).where(condition)

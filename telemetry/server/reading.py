@@ -1,0 +1,127 @@
+"""Reads measurements, row by row or added up by the database.
+
+Rules:
+- A bounded number of rows is in memory at once.
+- Rows lie in the order of series, time and device. What few devices measured is looked up for each
+  minute, hour or day; else the database would read the rows of all devices to find them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any, Final
+
+import sqlalchemy as sa
+
+from telemetry.server import tables
+from telemetry.server.levels import Part
+from telemetry.server.rows import Grain, MinuteColumns
+
+ROWS_AT_ONCE: Final = 20_000
+MOST_TIMES: Final = 4000
+MOST_LOOKUPS: Final = 400_000
+"""A lookup takes a few microseconds, as long as some ten rows that are read one after another."""
+
+
+def rows(
+    connection: sa.Connection,
+    part: Part,
+    series: Sequence[int],
+    devices: Sequence[str] | None = None,
+) -> Iterator[MinuteColumns]:
+    """Read rows.
+
+    Args:
+        connection: In a transaction that reads.
+        part: Which time, and which rows.
+        series: Which series.
+        devices: Only these; None for all.
+
+    Yields:
+        One or more rows, as columns.
+    """
+    table = _table(part)
+    first, last = _span_of(table)
+    column = table.c
+    query = sa.select(
+        column.series_id, first, last, column.device, column.value_count,
+        column.total, column.least, column.greatest, column.sketch,
+    ).where(_within(table, part, series, devices))  # fmt: skip
+    yield from _columns(connection, query)
+
+
+def sums(
+    connection: sa.Connection,
+    part: Part,
+    series: Sequence[int],
+    devices: Sequence[str] | None = None,
+    *,
+    grain: Grain,
+) -> Iterator[MinuteColumns]:
+    """Let the database add rows up; their histograms are not read.
+
+    Args:
+        connection: In a transaction that reads.
+        part: Which time, and which rows.
+        series: Which series.
+        devices: Only these; None for all.
+        grain: Which rows stay apart.
+
+    Yields:
+        One or more sums, as columns; without sketches.
+    """
+    table = _table(part)
+    first, last = _span_of(table)
+    column = table.c
+    apart: list[sa.ColumnElement[Any]] = [column.series_id]
+    if grain.step:
+        apart.append(column.minute // grain.step)
+    if grain.by_minute:
+        apart.append(column.minute)
+    if grain.by_device:
+        apart.append(column.device)
+    query = sa.select(
+        column.series_id,
+        sa.func.min(first),
+        sa.func.max(last),
+        column.device if grain.by_device else sa.literal(""),
+        # As floating point: a sum of counts that devices made up must not overflow.
+        sa.func.sum(sa.cast(column.value_count, sa.Double)),
+        sa.func.sum(column.total),
+        sa.func.min(column.least),
+        sa.func.max(column.greatest),
+        sa.null(),
+    ).where(_within(table, part, series, devices))
+    yield from _columns(connection, query.group_by(*apart))
+
+
+def _table(part: Part) -> sa.Table:
+    return (tables.FLEETS if part.of_fleet else tables.DEVICES)[part.level.name]
+
+
+def _span_of(table: sa.Table) -> tuple[sa.Column[Any], sa.Column[Any]]:
+    if "first_minute" in table.c:
+        return table.c.first_minute, table.c.last_minute
+    return table.c.minute, table.c.minute
+
+
+def _columns(connection: sa.Connection, query: sa.Select[Any]) -> Iterator[MinuteColumns]:
+    result = connection.execution_options(yield_per=ROWS_AT_ONCE).execute(query)
+    for found in result.partitions():
+        yield MinuteColumns._make(zip(*found, strict=True))
+
+
+def _within(
+    table: sa.Table, part: Part, series: Sequence[int], devices: Sequence[str] | None
+) -> sa.ColumnElement[bool]:
+    column = table.c
+    found: list[sa.ColumnElement[bool]] = [column.series_id.in_(series)]
+    times = range(part.first, part.end, part.level.minutes)
+    lookups = len(times) * len(series) * len(devices or ())
+    if devices is not None:
+        found.append(column.device.in_(devices))
+    if devices is not None and len(times) <= MOST_TIMES and lookups <= MOST_LOOKUPS:
+        found.append(column.minute.in_(times))
+    else:
+        found += [column.minute >= part.first, column.minute < part.end]
+    return sa.and_(*found)

@@ -1,0 +1,71 @@
+"""What there is to read of measurements at one moment."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+import sqlalchemy as sa
+
+from telemetry.server import reading, tables
+from telemetry.server.levels import DAYS, HOURS, LEVELS, MINUTES, Kept, Part
+from telemetry.server.pruning import Retention
+from telemetry.server.rows import Grain, MinuteColumns
+
+
+class Snapshot:
+    """Measurements at one moment.
+
+    Args:
+        connection: In a transaction that reads.
+        retention: How long things are kept.
+        now_s: Wall time.
+    """
+
+    def __init__(self, connection: sa.Connection, retention: Retention, now_s: float) -> None:
+        self._connection = connection
+        self._retention = retention
+        self._now_s = now_s
+
+    def fleet_first(self) -> int:
+        """Return the minute since which there are rows of the whole fleet."""
+        row = tables.level.c
+        query = sa.select(row.done_minute).where(row.name == tables.FLEET)
+        return int(self._connection.execute(query).scalar() or 0)
+
+    def kept(self) -> list[Kept]:
+        """Return what there is of each level, from fine to coarse."""
+        row, late = tables.level.c, tables.late.c
+        query = sa.select(row.name, row.done_minute)
+        done = {row.name: int(row.done_minute) for row in self._connection.execute(query)}
+        stale: dict[str, set[int]] = {level.name: set() for level in LEVELS}
+        noted = sa.select(late.level, late.minute).distinct()
+        for name, minute in self._connection.execute(noted):
+            stale[name].add(minute)
+        # A day whose hours are to be made anew is not right either.
+        stale[DAYS.name] |= {minute // DAYS.minutes * DAYS.minutes for minute in stale[HOURS.name]}
+        return [
+            Kept(
+                level=level,
+                first=self._retention.first_minute(level, self._now_s),
+                end=2**31 if level is MINUTES else done.get(level.name, 0),
+                stale=stale[level.name],
+            )
+            for level in LEVELS
+        ]
+
+    def rows(
+        self, part: Part, series: Sequence[int], devices: Sequence[str] | None = None
+    ) -> Iterator[MinuteColumns]:
+        """Read rows: see `telemetry.server.reading.rows`."""
+        return reading.rows(self._connection, part, series, devices)
+
+    def sums(
+        self,
+        part: Part,
+        series: Sequence[int],
+        devices: Sequence[str] | None = None,
+        *,
+        grain: Grain,
+    ) -> Iterator[MinuteColumns]:
+        """Let the database add rows up: see `telemetry.server.reading.sums`."""
+        return reading.sums(self._connection, part, series, devices, grain=grain)
