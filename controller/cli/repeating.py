@@ -1,7 +1,8 @@
 """Asks again and again, and shows each answer in the place of the one before.
 
 Rules:
-- On a terminal an answer takes the place of the one before; elsewhere it is printed after it.
+- On a terminal that can go back an answer takes the place of the one before; elsewhere it is
+  printed after it.
 - Asking survives a restart of the controller: it waits while the controller does not answer, but
   not for longer than `PATIENCE_S`. The first answer must come at once.
 - Ctrl-C ends it.
@@ -9,6 +10,7 @@ Rules:
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Callable, Iterator
 from typing import Final, NamedTuple, TypeVar
@@ -88,7 +90,7 @@ def draw(pages: Iterator[Page]) -> None:
     Args:
         pages: They may never end.
     """
-    if is_terminal():
+    if is_terminal() and os.environ.get("TERM") != "dumb":
         _redraw(pages)
         return
     for number, page in enumerate(pages):

@@ -11,6 +11,7 @@ from controller.cli.arguments import JsonOption
 from controller.cli.asking import EveryOption, SparkOption, WatchOption, answer, every_s_of
 from controller.cli.client import connect
 from controller.cli.commands import Commands, add_group
+from controller.cli.drawing.quantities import Unit, quantity_text, unit_of
 from controller.cli.errors import ArgumentError
 from controller.cli.formats import (
     RECORDS,
@@ -47,7 +48,7 @@ from controller.cli.telemetry_lists import (
 )
 from controller.query_schemas import TelemetryQuestion
 from controller.schemas import TelemetryComparison, TelemetryTable
-from wire.console.output import write, write_table
+from wire.console.output import is_terminal, table_lines, write, write_exact, write_lines
 
 
 def register(app: typer.Typer) -> None:
@@ -210,23 +211,37 @@ def telemetry_compare(  # noqa: PLR0913, PLR0917 - one parameter for each option
     groups = [(g.name, g.value, g.devices, g.values) for g in (found.first, found.second)]
     if write_records(chosen, found, kinds, groups):
         return
+    unit = unit_of(metric, stat) if is_terminal() else None
     rows = [
-        (group.name, group.value, group.devices, round(group.values))
+        (
+            group.name,
+            group.value if unit is None else quantity_text(group.value, unit),
+            group.devices,
+            round(group.values),
+        )
         for group in (found.first, found.second)
     ]
-    write_table((found.by.upper(), found.statistic.upper(), "DEVICES", "VALUES"), rows)
+    columns = (found.by.upper(), found.statistic.upper(), "DEVICES", "VALUES")
+    for line in table_lines(columns, rows, right=columns[1:2]).lines:
+        write_exact(line)
     write()
-    write(_told(found))
+    write_lines([_told(found, unit)])
 
 
-def _told(found: TelemetryComparison) -> str:
-    """Return what a comparison says, in one sentence."""
+def _told(found: TelemetryComparison, unit: Unit | None) -> str:
+    """Return what a comparison says, in one sentence; with units if there is one."""
+
+    def signed(value: float) -> str:
+        if unit is None:
+            return f"{value:+.4g}"
+        return f"{'+' if value >= 0 else ''}{quantity_text(value, unit)}"
+
     if found.low is None or found.high is None:
         return "too few devices have values to tell whether they differ"
-    change = f"{found.difference:+.4g}"
+    change = signed(found.difference)
     if found.first.value:
         change += f" ({100 * found.difference / abs(found.first.value):+.1f} %)"
-    between = f"between {found.low:+.4g} and {found.high:+.4g} with 95 % confidence"
+    between = f"between {signed(found.low)} and {signed(found.high)} with 95 % confidence"
     if not found.told:
         return f"no difference can be told: {change}, {between}"
     word = "higher" if found.difference > 0 else "lower"

@@ -134,6 +134,20 @@ def test_without_a_step_a_plot_has_bars(served: Served) -> None:
     assert all(bar.endswith(" °C") for bar in bars)
 
 
+def test_a_comparison_has_units_on_a_terminal_alone(served: Served) -> None:
+    asked = ("telemetry", "compare", "inference_latency_ms", *VARIANTS, "--by", "variant")
+    heading, first, *_ = served.ok(*asked).out.splitlines()
+    assert heading.split() == ["VARIANT", "MEAN", "DEVICES", "VALUES"]
+    assert re.fullmatch(r"fp32 +[\d.]+ +3 +1800", first)
+    heading, first, *_ = shown(served.ok(*asked, terminal=True))
+    assert re.fullmatch(r"fp32 +[\d.]+ ms +3 +1800", first)
+    records = served.ok(*asked, "--format", "csv").out.splitlines()
+    assert records[0] == "variant,mean,devices,values"
+    assert [line.split(",")[0] for line in records[1:]] == list(VARIANTS)
+    whole = served.ok(*asked, "--json").json
+    assert {"first", "second", "difference", "low", "high", "told"} <= set(whole)
+
+
 def test_a_picture_is_a_png(served: Served, tmp_path: Path) -> None:
     place = tmp_path / "heat.png"
     for more in (("--step", "5m"), (), ("--since", "2h", "--until", "90m")):
