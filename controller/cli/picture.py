@@ -27,6 +27,7 @@ from controller.cli.drawing.quantities import scale_of
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
+    from matplotlib.lines import Line2D
 
 MAX_LINES: Final = 10
 """As many colours as matplotlib has by default."""
@@ -55,7 +56,11 @@ def png_bytes(chart: Chart, offset_s: float) -> bytes:
     Returns:
         A PNG file.
     """
-    height = 4.8 if not chart.bars else max(2.4, 1.2 + 0.32 * len(chart.bars))
+    names = [_plain(line.name)[:MAX_NAME_CHARS] for line in chart.lines]
+    columns = max(1, min(len(names), 100 // (max(map(len, names), default=0) + 6)))
+    height = 4.4 + 0.25 * math.ceil(len(names) / columns)
+    if chart.bars:
+        height = max(2.4, 1.2 + 0.32 * len(chart.bars))
     fonts = [name for name in FONTS if name in get_font_names()]
     with rc_context({**STYLE, "font.family": fonts}), warnings.catch_warnings():
         warnings.simplefilter("ignore", UserWarning)  # a character that the font does not have
@@ -64,7 +69,11 @@ def png_bytes(chart: Chart, offset_s: float) -> bytes:
         axes = figure.subplots()
         axes.set_title("\n".join(textwrap.wrap(_plain(chart.title), TITLE_CHARS)))
         if chart.lines:
-            _draw_lines(figure, axes, chart, offset_s)
+            handles = _draw_lines(axes, chart, offset_s)
+            if any(names):
+                figure.legend(
+                    handles, names, loc="outside lower left", ncols=columns, frameon=False
+                )
         elif chart.bars:
             _draw_bars(axes, chart)
         else:
@@ -75,11 +84,11 @@ def png_bytes(chart: Chart, offset_s: float) -> bytes:
     return file.getvalue()
 
 
-def _draw_lines(figure: Figure, axes: Axes, chart: Chart, offset_s: float) -> None:
+def _draw_lines(axes: Axes, chart: Chart, offset_s: float) -> list[Line2D]:
     values = [v for line in chart.lines for _, v in line.points if is_finite(v)]
     scale = scale_of(values, chart.unit)
     zone = timezone(timedelta(seconds=offset_s))
-    handles = []
+    handles: list[Line2D] = []
     for line in chart.lines:
         times, shown = _with_gaps(line, chart.step_s)
         moments = date2num([datetime.fromtimestamp(at_s, UTC) for at_s in times])
@@ -97,10 +106,7 @@ def _draw_lines(figure: Figure, axes: Axes, chart: Chart, offset_s: float) -> No
     if 0 <= least <= 0.4 * greatest:
         axes.set_ylim(bottom=0)
     axes.set_ylabel(_named(chart.name, scale.unit))
-    names = [_plain(line.name)[:MAX_NAME_CHARS] for line in chart.lines]
-    if len(names) > 1 or any(names):
-        columns = max(1, min(len(names), 100 // (max(map(len, names)) + 6)))
-        figure.legend(handles, names, loc="outside lower left", ncols=columns, frameon=False)
+    return handles
 
 
 def _draw_bars(axes: Axes, chart: Chart) -> None:
@@ -113,7 +119,7 @@ def _draw_bars(axes: Axes, chart: Chart) -> None:
     names = [_plain(bar.name)[:MAX_NAME_CHARS] for bar in chart.bars]
     axes.set_yticks(places, names)
     axes.invert_yaxis()
-    axes.margins(x=0.12)
+    axes.margins(x=0.12, y=0.02)
     axes.grid(visible=False, axis="y")
     axes.set_xlabel(_named(chart.name, scale.unit))
 
