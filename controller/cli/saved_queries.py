@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import getpass
 from dataclasses import replace
+from shlex import quote
 from typing import Annotated, Any
 
 import typer
@@ -165,7 +166,7 @@ def _with_format(question: TelemetryQuestion, form: str) -> TelemetryQuestion:
 
 
 def _words(question: TelemetryQuestion) -> str:
-    """Return a query as it is typed."""
+    """Return a query as it is typed into a shell."""
     options = [
         ("--stat", question.stat), ("--by", question.by), *(("--where", w) for w in question.where),
         ("--selector", question.selector),
@@ -173,7 +174,7 @@ def _words(question: TelemetryQuestion) -> str:
         ("--until", shown_time(question.until)), ("--step", question.step),
         ("--format", question.format),
     ]  # fmt: skip
-    return " ".join([question.metric, *(f"{name} {text}" for name, text in options if text)])
+    return " ".join([question.metric, *(f"{name} {quote(text)}" for name, text in options if text)])
 
 
 def _user() -> str:

@@ -297,6 +297,9 @@ def test_a_query_is_saved_shared_and_changed(served: Served, tmp_path: Path) -> 
     assert "temperature_c --since 2026-01-31T12:00:00" in served.ok("telemetry", "saved").out
     plotted = served.ok(*run, "--step", "1d", "--format", "plot").out
     assert plotted.startswith("mean of temperature_c, since 2026-01-31T12:00:00, step 1d")
+    served.ok("telemetry", "save", "some", "x_ms", "--selector", "id in (cam-1)")
+    assert "x_ms --selector 'id in (cam-1)'" in served.ok("telemetry", "saved").out
+    served.ok("telemetry", "forget", "some")
     assert served.ok("telemetry", "forget", "slow").out == "slow is no longer saved\n"
     assert served.ok("telemetry", "saved", "--json").json == []
 
