@@ -102,6 +102,12 @@ class UnknownMeasurementError(UnknownError):
     code = "controller.unknown.measurement"
 
 
+class UnknownSavedQueryError(UnknownError):
+    """There is no saved query of that name."""
+
+    code = "controller.unknown.saved_query"
+
+
 class UnknownTokenError(UnknownError):
     """There is no enrolment token of that name."""
 

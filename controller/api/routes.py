@@ -22,6 +22,7 @@ from controller.api.faults import FAULT_RESPONSES
 from controller.api.measure_routes import measurement_routes
 from controller.api.metadata_routes import metadata_routes
 from controller.api.model_routes import model_routes
+from controller.api.saved_query_routes import saved_query_routes
 from controller.api.services import Services, router
 from controller.api.telemetry_routes import MAX_EVENTS, shown_event, telemetry_routes
 from controller.errors import UnknownBlobError
@@ -79,6 +80,7 @@ def fleet_routes() -> list[BaseRoute]:
         _rollouts,
         _policies,
         telemetry_routes,
+        saved_query_routes,
         measurement_routes,
         metadata_routes,
         model_routes,

@@ -22,6 +22,7 @@ from controller.services.policies import Policies
 from controller.services.preflight import Preflight
 from controller.services.releases import Releases
 from controller.services.rollouts import Rollouts
+from controller.services.saved_queries import SavedQueries
 from telemetry.server.store import TelemetryStore
 from wire.clock import Clock
 
@@ -42,6 +43,7 @@ class FleetServices:
     preflight: Preflight
     releases: Releases
     rollouts: Rollouts
+    saved_queries: SavedQueries
     blobs: BlobStore
     telemetry: TelemetryStore
     health: Callable[[], Health]

@@ -68,6 +68,7 @@ from controller.services.reception import Reception
 from controller.services.releases import Releases
 from controller.services.rollout_engine import RolloutEngine
 from controller.services.rollouts import Rollouts
+from controller.services.saved_queries import SavedQueries
 from controller.services.shut_out import ShutOut
 from controller.services.transfers import Transfers
 from controller.services.upkeep import Upkeep
@@ -191,6 +192,7 @@ class Controller:
                 clock,
                 is_listed=metadata.lists if metadata is not None else lambda *_: True,
             ),
+            saved_queries=SavedQueries(database, clock),
             blobs=blobs,
             telemetry=telemetry,
             health=self.health,

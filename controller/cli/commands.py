@@ -216,7 +216,7 @@ def _page(command: Any, ctx: Any, commands: list[Entry] | tuple[()]) -> str:  # 
 
 
 def _option_entry(option: TyperOption) -> Entry:
-    names = ", ".join(sorted(option.opts, key=len))
+    names = ", ".join([*sorted(option.opts, key=len), *option.secondary_opts])
     value = "" if option.is_flag else f" {_value_name(option)}"
     text = HELP_TEXT if "--help" in option.opts else option.help or ""
     return Entry(names + value, text, _notes(option))

@@ -11,22 +11,19 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
 
-from controller.cli.errors import UnreachableError
+from controller.cli.repeating import answers
 from controller.cli.transfers import phase_text, sum_text
 from controller.domain.states import DeploymentState
 from controller.errors import UnfitError
 from controller.rollout_schemas import Deployment, Rollout, RolloutEvent
 from wire.clock import Clock, SystemClock
-from wire.console.output import is_terminal, remark, write
+from wire.console.output import is_terminal, write
 from wire.console.text import local_time, plain_text
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
 POLL_S = 0.5
-PATIENCE_S = 120.0
-"""How long the controller may be unreachable before watching ends."""
-
 TRANSFERS_EVERY_S = 10.0
 FINAL_STATES = frozenset({"halted", "succeeded", "aborted"})
 MAX_LIVE_DEVICES = 20
@@ -122,22 +119,10 @@ def _states(fetch: Fetch, clock: Clock) -> Iterator[Rollout]:
     Raises:
         UnreachableError: The controller was unreachable for too long.
     """
-    away_since_s: float | None = None
-    while True:
-        try:
-            rollout = fetch()
-        except UnreachableError as exc:
-            if away_since_s is None:
-                away_since_s = clock.monotonic_s()
-                remark(f"fleet: {exc.message}; waiting for it")
-            if clock.monotonic_s() - away_since_s > PATIENCE_S:
-                raise
-        else:
-            away_since_s = None
-            yield rollout
-            if rollout.state in FINAL_STATES:
-                return
-        clock.sleep(POLL_S)
+    for rollout in answers(fetch, POLL_S, clock):
+        yield rollout
+        if rollout.state in FINAL_STATES:
+            return
 
 
 def _watch_lines(states: Iterator[Rollout], clock: Clock) -> Rollout:

@@ -6,9 +6,14 @@ from typing import Final
 
 from controller.store.measurement_tables import MeasurementRow
 from controller.store.model_tables import DesiredModelRow
+from controller.store.saved_query_tables import SavedQueryRow
 from telemetry.server.tables import metadata as telemetry_metadata
 
-_EACH: Final = (DesiredModelRow, MeasurementRow)  # one of each module, which declares them all
+_EACH: Final = (
+    DesiredModelRow,
+    MeasurementRow,
+    SavedQueryRow,
+)  # one of each module, which declares them all
 CONTROL_METADATA: Final = _EACH[0].metadata
 ALL_TABLES: Final = (*CONTROL_METADATA.sorted_tables, *telemetry_metadata.sorted_tables)
 """Each after those that it refers to."""

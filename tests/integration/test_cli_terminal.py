@@ -56,7 +56,7 @@ def stack() -> Iterator[Stack]:
 @pytest.fixture(params=[
     "device list", "device show DEVICE", "why DEVICE", "rollout list", "rollout show ROLLOUT",
     "release list", "release show RELEASE", "policy list", "policy show everyone",
-    "telemetry query inference_latency_ms --by variant,device,release",
+    "telemetry query inference_latency_ms --by variant,device,release --stat count",
     "telemetry events DEVICE", "controller status",
 ])  # fmt: skip
 def words(request: pytest.FixtureRequest, rollout: str) -> list[str]:

@@ -264,6 +264,18 @@ def test_controller_runs_a_fleet_and_names_what_builds(
     assert "neither the directory of a package nor a release" in pushed.stderr
 
 
+def test_files_of_telemetry_name_the_extra_that_they_need(
+    environment: Environment, work: Path
+) -> None:
+    (work / "api.token").write_text("token")
+    where = ("--url", "http://127.0.0.1:1", "--token-file", "api.token")
+    for form, extra in (("parquet", "parquet"), ("png", "plots")):
+        asked = ("telemetry", "query", "x_ms", "--format", form, "-o", "x", *where)
+        assert refused(run(work, environment("controller") / "fleet", *asked), extra)
+        done = run(work, environment("controller", "parquet", "plots") / "fleet", *asked)
+        assert "no controller answers" in done.stderr
+
+
 def test_oci_brings_packages_from_registries(environment: Environment, work: Path) -> None:
     fleet = environment("oci") / "fleet"
     reference = "oci://127.0.0.1:1/team/model:1"

@@ -94,21 +94,28 @@ def fleet(*arguments: str, **changes: str) -> Done:
     return Done(done.returncode, done.stdout, done.stderr)
 
 
-def fleet_here(*arguments: str) -> Done:
+class TerminalText(io.StringIO):
+    """Text in memory that says that it is a terminal."""
+
+    def isatty(self) -> bool:
+        return True
+
+
+def fleet_here(*arguments: str, terminal: bool = False) -> Done:
     """Run `fleet` in this process: the same entry, without a second's start for each command."""
-    out, err = io.StringIO(), io.StringIO()
+    out, err = TerminalText() if terminal else io.StringIO(), io.StringIO()
     with redirect_stdout(out), redirect_stderr(err):
         code = main(arguments)
     return Done(code, out.getvalue(), err.getvalue())
 
 
-def fleet_on_terminal(*arguments: str, columns: int = 200) -> Done:
+def fleet_on_terminal(*arguments: str, columns: int = 200, **changes: str) -> Done:
     """Run `fleet` in a process of its own whose output is a terminal of that width."""
     parent, child = pty.openpty()
     termios.tcsetwinsize(child, (50, columns))
     with subprocess.Popen(
         [sys.executable, "-P", "-m", "controller.cli", *arguments],
-        env=environment(TERM="xterm-256color", COLUMNS=str(columns)), cwd=ROOT,
+        env=environment(TERM="xterm-256color", COLUMNS=str(columns), **changes), cwd=ROOT,
         stdin=subprocess.DEVNULL, stdout=child, stderr=subprocess.PIPE,
     ) as process:  # fmt: skip
         os.close(child)

@@ -13,16 +13,20 @@ import os
 import shutil
 import sys
 from collections.abc import Sequence
+from typing import Final
 
-from wire.console.table import field_lines, hanging, layout
+from wire.console.table import Table, cell_width, field_lines, hanging, layout
 from wire.console.text import plain_text, value_text
+
+STAND_INS: Final = {"\N{DEGREE SIGN}": " ", "\N{HORIZONTAL ELLIPSIS}": "~"}
+"""For characters that are ours; those of names become `?`."""
 
 BOLD, NORMAL = "\x1b[1m", "\x1b[0m"
 
 
 def write(line: str = "") -> None:
-    """Write a line of the answer."""
-    write_exact(plain_text(line))
+    """Write a line of the answer, for people: what the output cannot show becomes `?`."""
+    write_exact(showable(plain_text(line)))
 
 
 def write_exact(document: str) -> None:
@@ -39,6 +43,24 @@ def remark(line: str) -> None:
 def is_terminal() -> bool:
     """Tell whether a person reads the answer."""
     return sys.stdout.isatty()
+
+
+def can_show(text: str) -> bool:
+    """Tell whether the encoding of the output has these characters."""
+    try:
+        text.encode(sys.stdout.encoding or "utf-8")  # an output in memory has none
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
+def showable(text: str) -> str:
+    """Return text of the same width, with stand-ins for what the output's encoding lacks."""
+    if can_show(text):
+        return text
+    return "".join(
+        char if can_show(char) else STAND_INS.get(char, "?" * cell_width(char)) for char in text
+    )
 
 
 def terminal_width() -> int | None:
@@ -64,6 +86,31 @@ def write_table(
         rows: One value per column; None is unknown.
         minor: Headings of columns that a narrow terminal may leave out, the least important first.
     """
+    table = table_lines(columns, rows, minor=minor)
+    for line in table.lines:
+        write_exact(line)
+    tell_left_out(table)
+
+
+def table_lines(
+    columns: Sequence[str],
+    rows: Sequence[Sequence[object]],
+    *,
+    minor: Sequence[str] = (),
+    right: Sequence[str] = (),
+) -> Table:
+    """Lay out a table for the output as it is: a terminal, or whatever reads it.
+
+    Args:
+        columns: Headings.
+        rows: One value per column; None is unknown.
+        minor: Headings of columns that a narrow terminal may leave out, the least important first.
+        right: Headings of columns of amounts that are text already; numbers are found by
+            themselves.
+
+    Returns:
+        The table; the heading is bold on a terminal that can show it.
+    """
     numeric = [
         column
         for index, column in enumerate(columns)
@@ -75,20 +122,25 @@ def write_table(
         [[value_text(value) for value in row] for row in rows],
         width=terminal_width(),
         minor=minor,
-        right=numeric if is_person else (),
+        right=[*numeric, *right] if is_person else (),
     )
-    heading, *lines = table.lines
-    if is_person and _has_style():
-        write_exact(f"{BOLD}{plain_text(heading)}{NORMAL}")
-    else:
-        write(heading)
-    for line in lines:
-        write(line)
+    heading, *lines = [showable(plain_text(line)) for line in table.lines]
+    if has_style():
+        heading = f"{BOLD}{heading}{NORMAL}"
+    return Table([heading, *lines], table.left_out)
+
+
+def tell_left_out(table: Table) -> None:
+    """Say which columns had no place."""
     if table.left_out:
         sys.stdout.flush()
-        told = f"({', '.join(table.left_out)}: not shown; a wider terminal shows all columns)"
-        for part in hanging(told, terminal_width()):
+        for part in hanging(left_out_text(table), terminal_width()):
             remark(part)
+
+
+def left_out_text(table: Table) -> str:
+    """Return which columns of a table had no place."""
+    return f"({', '.join(table.left_out)}: not shown; a wider terminal shows all columns)"
 
 
 def write_fields(fields: Sequence[tuple[str, object]]) -> None:
@@ -98,5 +150,6 @@ def write_fields(fields: Sequence[tuple[str, object]]) -> None:
         write(line)
 
 
-def _has_style() -> bool:
-    return not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
+def has_style() -> bool:
+    """Tell whether a person reads the answer who wants it bold and coloured."""
+    return is_terminal() and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"

@@ -60,13 +60,9 @@ def run_program(name: str, command: Command, arguments: Sequence[str] | None) ->
     except BrokenPipeError:
         _drop_output()
         return BROKEN_PIPE
-    except OSError as exc:  # such as a full disk behind `>`, or a path that no system call takes
+    except (OSError, UnicodeEncodeError) as exc:
         _drop_output()
-        where = str(exc.filename or "")[:MAX_PATH]
-        if not where and exc.errno in NO_ROOM:
-            where = "cannot write the output"
-        reason = exc.strerror or str(exc)
-        return fault(name, f"{where}: {reason}" if where else reason)
+        return fault(name, _why(exc))
     return status
 
 
@@ -115,6 +111,19 @@ def _status(command: Command, given: list[str]) -> int:
         return command(given)
     except SystemExit as exc:  # of `argparse`, after `--help` or a fault that it has told
         return exc.code if isinstance(exc.code, int) else 0
+
+
+def _why(exc: OSError | UnicodeEncodeError) -> str:
+    """Return why output could not be written, or a file not be opened."""
+    if isinstance(exc, UnicodeEncodeError):  # in what programs read; text for people is made to fit
+        lacking = f"the output's encoding {exc.encoding} lacks {exc.object[exc.start]!a}"
+        return f"{lacking}; set PYTHONIOENCODING=utf-8"
+    # Such as a full disk behind `>`, or a path that no system call takes.
+    where = str(exc.filename or "")[:MAX_PATH]
+    if not where and exc.errno in NO_ROOM:
+        where = "cannot write the output"
+    reason = exc.strerror or str(exc)
+    return f"{where}: {reason}" if where else reason
 
 
 def _is_text(argument: str) -> bool:

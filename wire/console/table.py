@@ -156,7 +156,7 @@ def cell_width(text: str) -> int:
 
 
 def _char_width(char: str) -> int:
-    if unicodedata.combining(char):
+    if unicodedata.category(char) in {"Mn", "Me"}:  # such as accents and variation selectors
         return 0
     return 2 if unicodedata.east_asian_width(char) in {"W", "F"} else 1
 

@@ -75,3 +75,11 @@ def test_a_fault_of_the_system_names_its_file(
     assert run_program("fleet", work, []) == FAULT
     told = capsys.readouterr().err
     assert told == f"fleet: {tmp_path}/missing: No such file or directory\n"
+
+
+def test_an_encoding_that_lacks_a_character_is_one_line() -> None:
+    code = "from wire.console.program import run_program as r; r('x', lambda _: print('\\xe9'), [])"
+    done = shell(f'PYTHONIOENCODING=ascii {sys.executable} -P -c "{code}"')
+    assert (done.stdout, done.stderr) == (
+        "", "x: the output's encoding ascii lacks '\\xe9'; set PYTHONIOENCODING=utf-8\n",
+    )  # fmt: skip

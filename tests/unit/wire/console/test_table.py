@@ -86,3 +86,7 @@ def test_fields_go_on_below_their_value() -> None:
 def test_a_sentence_goes_on_with_an_indent() -> None:
     assert hanging("  one two three", 12) == ["  one", "      two", "      three"]
     assert hanging("  one two three", None) == ["  one two three"]
+
+
+def test_characters_that_change_the_one_before_take_no_column() -> None:
+    assert cell_width("e\u0301\u2764\ufe0f1\u20e3") == 3

@@ -1,0 +1,110 @@
+"""Amounts with their units as people read them: `12.3 ms`, `1.5 MiB`, `71.2 °C`, `4.2/s`. Pure.
+
+Rules:
+- A unit is one of UCUM, as in `telemetry.metrics`; what stands in braces, or is a ratio, is shown
+  without a unit.
+- Four digits are enough for a person; programs get JSON or CSV.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from typing import Final, NamedTuple
+
+from telemetry.metrics import METRICS
+from wire.console.sizes import KIB, UNITS, bytes_text
+
+BYTES: Final = "By"
+SHOWN: Final = {"ms": "ms", "s": "s", "Cel": "\N{DEGREE SIGN}C"}
+WITHOUT: Final = {"", "1"}
+PER_S: Final = "/s"
+UNKNOWN: Final = "-"
+MAX_PLAIN: Final = 1e7
+"""From here on a number is shown with an exponent."""
+
+
+class Unit(NamedTuple):
+    """What the values of a column are measured in."""
+
+    name: str = ""
+    """Of UCUM."""
+
+    per_s: bool = False
+
+
+class Scale(NamedTuple):
+    """How an axis shows its values."""
+
+    divisor: float
+    unit: str
+    """Empty for plain numbers."""
+
+
+def unit_of(metric: str, statistic: str) -> Unit:
+    """Return what a statistic of a metric is measured in.
+
+    Args:
+        metric: Its name; one that is not known has no unit.
+        statistic: Such as `p95`, `rate` or `count`.
+
+    Returns:
+        The unit.
+    """
+    known = METRICS.get(metric)
+    is_rate = statistic == "rate"
+    if known is None or (known.kind != "sum" and statistic in {"rate", "count"}):
+        return Unit("", is_rate)  # how many values there were
+    return Unit(known.unit, is_rate)
+
+
+def quantity_text(value: object, unit: Unit) -> str:
+    """Return a value of a statistic with its unit.
+
+    Args:
+        value: A number; anything else is unknown.
+        unit: What it is measured in.
+
+    Returns:
+        Such as `12.3 ms`.
+    """
+    if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
+        return UNKNOWN
+    per = PER_S if unit.per_s else ""
+    if unit.name == BYTES:
+        sign = "-" if value < 0 else ""
+        return f"{sign}{bytes_text(abs(value))}{per}"
+    shown = unit_text(unit.name)
+    return f"{number_text(value)}{' ' if shown else ''}{shown}{per}"
+
+
+def number_text(value: float) -> str:
+    """Return a finite number with about four digits."""
+    if value and (abs(value) >= MAX_PLAIN or abs(value) < 1e-4):  # noqa: PLR2004 - four digits
+        return f"{value:.3e}"
+    if float(value).is_integer() or abs(value) >= 1000:  # noqa: PLR2004 - four digits
+        return f"{value:.0f}"
+    return f"{value:.4g}"
+
+
+def unit_text(name: str) -> str:
+    """Return a unit as it is shown; empty for a ratio and for what is counted."""
+    return "" if name in WITHOUT or name.startswith("{") else SHOWN.get(name, name)
+
+
+def scale_of(values: Iterable[float], unit: Unit) -> Scale:
+    """Return how an axis with these values shows them: bytes in one binary unit, others as is.
+
+    Args:
+        values: Finite numbers.
+        unit: What they are measured in.
+
+    Returns:
+        The scale.
+    """
+    per = PER_S if unit.per_s else ""
+    if unit.name != BYTES:
+        return Scale(1.0, unit_text(unit.name) + per)
+    greatest = max((abs(value) for value in values), default=0.0)
+    power = sum(greatest >= KIB**each for each in range(1, len(UNITS)))
+    return Scale(KIB**power, UNITS[power] + per)

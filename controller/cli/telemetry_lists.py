@@ -1,0 +1,151 @@
+"""`fleet telemetry metrics`, `events` and `devices`: what there is, and what happened."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from controller.cli.arguments import JsonOption, parse_duration
+from controller.cli.client import connect, segment
+from controller.cli.devices import KindOption, LimitOption, ModelOption, check_kinds
+from controller.cli.formats import (
+    PARQUET,
+    RECORDS,
+    CsvOption,
+    Kind,
+    OutputOption,
+    RecordsFormatOption,
+    chosen_form,
+    write_records,
+)
+from controller.cli.output import write_json
+from controller.cli.questions import SelectorOption, SinceOption, UntilOption, part_asked
+from controller.schemas import Device, DeviceEvent, ReportedMetric, ReportingDevice
+from wire.clock import SystemClock
+from wire.codec import to_json
+from wire.console.output import write_table
+from wire.console.text import local_time
+
+
+def telemetry_metrics(context: typer.Context, as_json: JsonOption = False) -> None:
+    """List the metrics that devices have reported, and what they mean.
+
+    Examples:
+        fleet telemetry metrics
+    """
+    with connect(context) as api:
+        found = api.get("/v1/telemetry/metrics", list[ReportedMetric])
+    if as_json:
+        write_json(found)
+        return
+    write_table(
+        ("METRIC", "KIND", "UNIT", "ATTRIBUTES", "SERIES", "MEANING"),
+        [(m.name, m.kind, m.unit, ", ".join(m.attributes), m.series, m.meaning) for m in found],
+        minor=("SERIES", "KIND"),
+    )
+
+
+def telemetry_events(  # noqa: PLR0913, PLR0917 - one parameter for each option
+    context: typer.Context,
+    device: Annotated[
+        str | None,
+        typer.Argument(metavar="DEVICE", help="Identifier of the device; the default is all."),
+    ] = None,
+    model: ModelOption = None,
+    since: SinceOption = "1h",
+    until: UntilOption = "",
+    kind: KindOption = None,
+    selector: SelectorOption = "",
+    where: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="KEY=VALUE",
+            help="Show only events with this in their data: variant=int8, inputs.headroom=0.91.",
+        ),
+    ] = None,
+    limit: LimitOption = 200,
+    form: RecordsFormatOption = "",
+    output: OutputOption = None,
+    as_json: JsonOption = False,
+    as_csv: CsvOption = False,
+) -> None:
+    """List what happened on devices, the oldest first. `fleet why` explains it for one.
+
+    Examples:
+        fleet telemetry events --kind damage --since 7d
+        fleet telemetry events cam-berlin --since 1d --csv > events.csv
+        fleet telemetry events --selector site=berlin --where variant=int8
+    """
+    chosen = chosen_form(form, as_json=as_json, as_csv=as_csv, output=output, possible=RECORDS)
+    only = ",".join(filter(None, (selector, device and f"id={device}")))
+    asked = part_asked(where or [], only, since, until) | {"kind": kind or [], "limit": str(limit)}
+    if model is not None:
+        asked["model"] = model
+    with connect(context) as api:
+        if device is not None:
+            api.get(f"/v1/devices/{segment(device)}", Device)  # which may be misspelt
+        events = api.get("/v1/telemetry/events", list[DeviceEvent], asked)
+    check_kinds(kind or [], events)
+    rows: list[tuple[object, ...]] = [(e.device, e.at_s, e.kind, e.reason) for e in events]
+    kinds: list[tuple[str, Kind]] = [
+        ("device", "text"), ("at_s", "number"), ("kind", "text"), ("reason", "text"),
+    ]  # fmt: skip
+    if chosen.name == PARQUET:
+        rows = [(*row, to_json(e.data).decode()) for row, e in zip(rows, events, strict=True)]
+        kinds.append(("data", "text"))  # as JSON; CSV is as it has always been
+    if not write_records(chosen, events, kinds, rows):
+        write_table(
+            ("TIME", "DEVICE", "KIND", "REASON"),
+            [(local_time(e.at_s), e.device, e.kind, e.reason) for e in events],
+        )
+
+
+def telemetry_devices(
+    context: typer.Context,
+    selector: SelectorOption = "",
+    silent: Annotated[
+        str,
+        typer.Option(metavar="TIME", help="Show only devices without telemetry for so long: 10m."),
+    ] = "",
+    losing: Annotated[
+        bool, typer.Option("--losing", help="Show only devices of which something was lost.")
+    ] = False,
+    form: RecordsFormatOption = "",
+    output: OutputOption = None,
+    as_json: JsonOption = False,
+    as_csv: CsvOption = False,
+) -> None:
+    """Show how complete the telemetry of each enrolled device is.
+
+    Examples:
+        fleet telemetry devices --silent 10m
+        fleet telemetry devices --losing --selector site=berlin
+    """
+    chosen = chosen_form(form, as_json=as_json, as_csv=as_csv, output=output, possible=RECORDS)
+    with connect(context) as api:
+        found = api.get("/v1/telemetry/devices", list[ReportingDevice], {"selector": selector})
+    if silent:
+        before_s = SystemClock().now_s() - parse_duration(silent, option="--silent")
+        found = [each for each in found if (each.newest_at_s or 0.0) < before_s]
+    if losing:
+        found = [each for each in found if each.dropped or each.refused]
+    kinds: list[tuple[str, Kind]] = [
+        ("device", "text"), ("online", "flag"), ("newest_at_s", "number"), ("batches", "whole"),
+        ("dropped", "whole"), ("refused", "whole"),
+    ]  # fmt: skip
+    rows = [(e.device, e.online, e.newest_at_s, e.batches, e.dropped, e.refused) for e in found]
+    if write_records(chosen, found, kinds, rows):
+        return
+    write_table(
+        ("DEVICE", "ONLINE", "NEWEST", "BATCHES", "DROPPED", "REFUSED"),
+        [
+            (
+                each.device, each.online,
+                "never" if each.newest_at_s is None else local_time(each.newest_at_s),
+                each.batches, each.dropped, each.refused,
+            )
+            for each in found
+        ],
+        minor=("BATCHES",),
+    )  # fmt: skip

@@ -1,0 +1,140 @@
+"""Saved queries of the telemetry, which all operators of the fleet share.
+
+Rules:
+- What is saved can be asked: its words, times and selector are read before it is kept. Whether a
+  device has reported the metric does not matter: it may come later.
+"""
+
+from __future__ import annotations
+
+import logging
+
+from controller.domain.saved_queries import (
+    check_metric,
+    check_size,
+    checked_author,
+    checked_query_name,
+)
+from controller.domain.selectors import parse_selector
+from controller.query_schemas import SavedQuery, SavedQueryRequest
+from controller.store import saved_queries
+from controller.store.database import Database
+from controller.store.saved_query_tables import SavedQueryRow
+from telemetry.server import query as telemetry_query
+from wire.clock import Clock
+from wire.codec import convert, to_builtins, to_json
+
+_log = logging.getLogger(__name__)
+
+
+class SavedQueries:
+    """The saved queries of the fleet.
+
+    Args:
+        database: The control state.
+        clock: Wall time.
+    """
+
+    def __init__(self, database: Database, clock: Clock) -> None:
+        self._database = database
+        self._clock = clock
+
+    def all(self) -> list[SavedQuery]:
+        """Return the saved queries by name.
+
+        Raises:
+            DatabaseError: The database does not answer.
+        """
+        with self._database.reading() as transaction:
+            return [_to_schema(row) for row in saved_queries.all_rows(transaction)]
+
+    def get(self, name: str) -> SavedQuery:
+        """Return a saved query.
+
+        Args:
+            name: Its name.
+
+        Returns:
+            The query, and who saved it.
+
+        Raises:
+            InvalidRequestError: No saved query can have that name.
+            UnknownSavedQueryError: There is none of that name.
+        """
+        with self._database.reading() as transaction:
+            return _to_schema(saved_queries.get(transaction, checked_query_name(name)))
+
+    def put(self, name: str, request: SavedQueryRequest, *, replace: bool) -> SavedQuery:
+        """Save a query; repeating the call changes nothing.
+
+        Args:
+            name: Its name.
+            request: The query, and who saves it.
+            replace: Whether it may take the place of another one of that name.
+
+        Returns:
+            The query as it is kept.
+
+        Raises:
+            InvalidRequestError: The name, the query or the author is not valid.
+            QueryError: The query makes no sense.
+            SelectorError: Its selector cannot be read.
+            ConflictError: Another query has that name, or there are too many.
+        """
+        now_s = self._clock.now_s()
+        query = request.query
+        check_metric(query.metric)
+        check_size(len(to_json(to_builtins(query))))
+        parse_selector(query.selector)
+        telemetry_query.parse(
+            query.metric,
+            statistics=query.stat,
+            group_by=query.by,
+            where=",".join(query.where),
+            since=query.since,
+            until=query.until,
+            step=query.step,
+            now_s=now_s,
+        )
+        row = SavedQueryRow(
+            name=checked_query_name(name),
+            query=to_builtins(query),
+            saved_by=checked_author(request.saved_by),
+            saved_at_s=now_s,
+        )
+        with self._database.transaction() as transaction:
+            is_new = saved_queries.put(transaction, row, replace=replace)
+        if is_new:
+            _log.info("the query %s is saved", name)
+        return self.get(name)
+
+    def remove(self, name: str) -> SavedQuery:
+        """Remove a saved query.
+
+        Args:
+            name: Its name.
+
+        Returns:
+            The query as it was.
+
+        Raises:
+            InvalidRequestError: No saved query can have that name.
+            UnknownSavedQueryError: There is none of that name.
+        """
+        with self._database.transaction() as transaction:
+            removed = _to_schema(saved_queries.get(transaction, checked_query_name(name)))
+            saved_queries.remove(transaction, name)
+        _log.info("the saved query %s is removed", name)
+        return removed
+
+
+def _to_schema(row: SavedQueryRow) -> SavedQuery:
+    return convert(
+        {
+            "name": row.name,
+            "query": row.query,
+            "saved_by": row.saved_by,
+            "saved_at_s": row.saved_at_s,
+        },
+        SavedQuery,
+    )
