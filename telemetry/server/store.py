@@ -22,11 +22,12 @@ from sqlalchemy.exc import SQLAlchemyError
 
 from telemetry.errors import TelemetryStoreError
 from telemetry.metrics import Kind
-from telemetry.server import event_log, tables
+from telemetry.server import event_log, presence, tables
 from telemetry.server.budget import BURST_BYTES, MIB, REFILL_BYTES_PER_HOUR, Budgets
 from telemetry.server.counting import Counting, SeriesGoneError
 from telemetry.server.event_log import EventQuery
 from telemetry.server.ingest import checked, span_at
+from telemetry.server.presence import Gap, Measured
 from telemetry.server.rows import (
     DeviceLosses,
     Grain,
@@ -264,6 +265,24 @@ class TelemetryStore:
             sa.null(),
         ).where(_within(series, since_minute, until_minute, devices))
         yield from self._columns(query.group_by(*apart))
+
+    def silences(
+        self, since_minute: int, until_minute: int, *, longer_than: int
+    ) -> tuple[list[Measured], list[Gap]]:
+        """Return which devices measured anything in a time, and where they did not for long.
+
+        Args:
+            since_minute: The first minute, inclusive.
+            until_minute: The last minute, exclusive.
+            longer_than: Gaps of no more minutes are left out.
+
+        Raises:
+            TelemetryStoreError: The database failed.
+        """
+        with _own_errors(), self._engine.connect() as connection:
+            found = presence.measured(connection, since_minute, until_minute)
+            apart = presence.gaps(connection, since_minute, until_minute, longer_than=longer_than)
+        return found, apart
 
     def _columns(self, query: sa.Select[Any]) -> Iterator[MinuteColumns]:
         with _own_errors(), self._engine.connect() as connection:
