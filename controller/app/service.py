@@ -23,6 +23,7 @@ from controller.api.protocol import API, ConnectionLimits
 from controller.api.server import HttpServer
 from controller.api.services import FleetServices
 from controller.api.tls import tls_of
+from controller.app.alerting import Alerting
 from controller.app.delivery import Delivery
 from controller.app.downloads import DownloadListener
 from controller.app.home import RELEASE_KEY_FILE
@@ -138,8 +139,9 @@ class Controller:
         self.deltas = Deltas(database, blobs, Path(config.blobs_dir), config.deltas, clock)
         self.downloads = DownloadListener(config, self.deltas.readable.open, clock)
         retention_s = config.telemetry_retention_days * SECONDS_PER_DAY
-        telemetry = TelemetryStore(database.engine, clock, retention_s=retention_s)
-        self._telemetry = telemetry
+        self._telemetry = telemetry = TelemetryStore(
+            database.engine, clock, retention_s=retention_s
+        )
         self._reception = reception = Reception(clock)
         self._upkeep = Upkeep(database, telemetry, retention_s, reception, clock)
         transfers = Transfers(clock)
@@ -173,30 +175,38 @@ class Controller:
             metadata=metadata,
         )
         self.delivery = self._delivery(connect(), key, clock)
-        services = FleetServices(
-            devices=Devices(database, access, transfers, config.peers, clock),
-            director=director,
-            enrolment=self._enrolment,
-            measurements=self._measurements,
-            metadata=metadata,
-            models=Models(database, director, clock),
-            policies=self._policies,
-            preflight=preflight,
-            releases=Releases(database, blobs, trust, director, clock),
-            rollouts=Rollouts(
-                database,
-                director,
-                preflight,
-                transfers,
-                clock,
-                is_listed=metadata.lists if metadata is not None else lambda *_: True,
+        devices = Devices(database, access, transfers, config.peers, clock)
+        self.alerting = Alerting(database, devices, reception, config.alerts, clock)
+        self.app = create_app(
+            FleetServices(
+                alerts=self.alerting.shown,
+                alert_rules=self.alerting.rules,
+                devices=devices,
+                director=director,
+                enrolment=self._enrolment,
+                measurements=self._measurements,
+                metadata=metadata,
+                models=Models(database, director, clock),
+                policies=self._policies,
+                preflight=preflight,
+                releases=Releases(database, blobs, trust, director, clock),
+                rollouts=Rollouts(
+                    database,
+                    director,
+                    preflight,
+                    transfers,
+                    clock,
+                    is_listed=metadata.lists if metadata is not None else lambda *_: True,
+                ),
+                blobs=blobs,
+                telemetry=telemetry,
+                webhooks=self.alerting.webhooks,
+                health=self.health,
+                clock=clock,
             ),
-            blobs=blobs,
-            telemetry=telemetry,
-            health=self.health,
-            clock=clock,
+            token=token,
+            version=VERSION,
         )
-        self.app = create_app(services, token=token, version=VERSION)
         self._inbox = Inbox(self.receive)
         self._ticker = threading.Thread(target=self._tick_for_ever, name="ticker", daemon=True)
         self._server = self._api_server(tls)
@@ -286,6 +296,7 @@ class Controller:
         self.deltas.start()
         self.delivery.start()
         self._ticker.start()
+        self.alerting.start()
         self._server.start(self.app)
         self.downloads.start()
 
@@ -298,6 +309,7 @@ class Controller:
         self.delivery.stop(JOIN_S)
         self.deltas.stop(JOIN_S)
         self._inbox.stop(JOIN_S)
+        self.alerting.stop(JOIN_S)
         if self._ticker.is_alive():
             self._ticker.join(JOIN_S)
         self._transport.close()
@@ -311,7 +323,11 @@ class Controller:
             broker_connected=self._connected,
             downloads_served=self.downloads.address is not None,
             version=VERSION,
-            needs=[*([] if self._connected else [self._lacks]), *self._telemetry.needs()],
+            needs=[
+                *([] if self._connected else [self._lacks]),
+                *self._telemetry.needs(),
+                *self.alerting.needs(),
+            ],
         )
 
     def queue(self, received: Received) -> None:

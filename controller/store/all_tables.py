@@ -4,11 +4,16 @@ from __future__ import annotations
 
 from typing import Final
 
+from controller.store.alert_tables import AlertRuleRow
 from controller.store.measurement_tables import MeasurementRow
 from controller.store.model_tables import DesiredModelRow
 from telemetry.server.tables import metadata as telemetry_metadata
 
-_EACH: Final = (DesiredModelRow, MeasurementRow)  # one of each module, which declares them all
+_EACH: Final = (
+    DesiredModelRow,
+    MeasurementRow,
+    AlertRuleRow,
+)  # one of each module, which declares them all
 CONTROL_METADATA: Final = _EACH[0].metadata
 ALL_TABLES: Final = (*CONTROL_METADATA.sorted_tables, *telemetry_metadata.sorted_tables)
 """Each after those that it refers to."""
