@@ -14,6 +14,8 @@ from typing import TYPE_CHECKING, Literal
 
 import msgspec
 
+from controller.alert_settings import AlertsConfig
+from controller.alert_settings import faults as alert_faults
 from controller.certificate_settings import DeviceCertificatesConfig
 from controller.certificate_settings import faults as certificate_faults
 from controller.database_url import absolute_url, sqlite_path
@@ -50,6 +52,7 @@ NAMED_BY = {
     "the trust root": "trust_file",
     "a key of trusted metadata": "trust",
     "the account of a store": "downloads.places",
+    "the secret of a webhook": "alerts.webhooks",
     "the devices' authority": "device_certificates.ca_file",
     "the key of the devices' authority": "device_certificates.key_file",
 }
@@ -173,6 +176,7 @@ class ControllerConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown
     deltas: DeltasConfig = DeltasConfig()
     downloads: DownloadsConfig = DownloadsConfig()
     peers: PeersConfig = PeersConfig()
+    alerts: AlertsConfig = AlertsConfig()
     access: Literal["mosquitto", "open"] = "mosquitto"
     """What manages the broker's accounts: `mosquitto` is the controller itself, through Mosquitto's
     dynamic-security plugin; `open` is something else."""
@@ -429,6 +433,7 @@ def _check(config: ControllerConfig, path: Path) -> None:
     faults += [(True, fault) for fault in download_faults(config.downloads)]
     faults += [(True, fault) for fault in peer_faults(config.peers)]
     faults += [(True, fault) for fault in telemetry_faults(config.telemetry)]
+    faults += [(True, fault) for fault in alert_faults(config.alerts)]
     faults += [(True, fault) for fault in _certificate_faults(config)]
     for wrong, text in faults:
         if wrong:
@@ -448,6 +453,7 @@ def _with_nul(config: ControllerConfig) -> Iterator[str]:
     """Yield the settings that hold a character that no path and no address can."""
     tables = {"": config, "api.": config.api, "broker.": config.broker}
     tables |= {"downloads.": config.downloads, "peers.": config.peers}
+    tables |= {f"alerts.webhooks {each.name!r} ": each for each in config.alerts.webhooks}
     for prefix, table in tables.items():
         for name, value in msgspec.structs.asdict(table).items():
             if isinstance(value, str) and "\0" in value:
@@ -493,9 +499,14 @@ def _absolute(config: ControllerConfig, base: Path) -> ControllerConfig:
         else place
         for place in downloads.places
     )
+    webhooks = tuple(
+        replace(webhook, **changed(webhook, "secret_file", "ca_file"))
+        for webhook in config.alerts.webhooks
+    )
     return replace(
         config,
         **paths,
+        alerts=replace(config.alerts, webhooks=webhooks),
         database_url=absolute_url(config.database_url, base),
         trust=replace(config.trust, **trust_paths),
         api=replace(config.api, **api_paths),

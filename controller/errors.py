@@ -90,6 +90,12 @@ class UnknownPolicyError(UnknownError):
     code = "controller.unknown.policy"
 
 
+class UnknownAlertError(UnknownError):
+    """There is no rule of alerts of that name."""
+
+    code = "controller.unknown.alert"
+
+
 class UnknownModelError(UnknownError):
     """There is no release of a model of that name."""
 

@@ -35,3 +35,9 @@ class UnknownMetricError(QueryError):
     """No device has reported a metric of that name."""
 
     code = "telemetry.unknown_metric"
+
+
+class AlertRuleError(TelemetryError):
+    """A rule of alerts says what cannot be."""
+
+    code = "telemetry.alert_rule"

@@ -28,7 +28,7 @@ from controller.errors import (
 )
 from controller.metadata.errors import MetadataError
 from controller.schemas import Fault
-from telemetry.errors import QueryError, UnknownMetricError
+from telemetry.errors import AlertRuleError, QueryError, UnknownMetricError
 from wire.errors import FleetError, IntegrityError, SignatureError, TopicError, WireFormatError
 
 _log = logging.getLogger(__name__)
@@ -47,6 +47,7 @@ STATUSES: Mapping[type[FleetError], int] = {
     TopicError: 422,
     UnknownMetricError: 404,
     QueryError: 422,
+    AlertRuleError: 422,
 }
 """The status of each family; the first match counts. Without one, a retryable fault is 503, any
 other 400."""

@@ -18,6 +18,7 @@ from fastapi.concurrency import run_in_threadpool
 from fastapi.responses import Response, StreamingResponse
 from starlette.routing import BaseRoute
 
+from controller.api.alert_routes import alert_routes
 from controller.api.faults import FAULT_RESPONSES
 from controller.api.measure_routes import measurement_routes
 from controller.api.metadata_routes import metadata_routes
@@ -81,6 +82,7 @@ def fleet_routes() -> list[BaseRoute]:
         _policies,
         telemetry_routes,
         saved_query_routes,
+        alert_routes,
         measurement_routes,
         metadata_routes,
         model_routes,

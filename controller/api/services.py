@@ -11,6 +11,7 @@ from fastapi.security import HTTPBearer
 
 from controller.api.faults import FAULT_RESPONSES
 from controller.schemas import Health
+from controller.services.alert_rules import AlertRuleBook
 from controller.services.blobs import BlobStore
 from controller.services.devices import Devices
 from controller.services.director import Director
@@ -23,6 +24,8 @@ from controller.services.preflight import Preflight
 from controller.services.releases import Releases
 from controller.services.rollouts import Rollouts
 from controller.services.saved_queries import SavedQueries
+from controller.services.shown_alerts import ShownAlerts
+from controller.services.webhooks import Webhooks
 from telemetry.server.store import TelemetryStore
 from wire.clock import Clock
 
@@ -31,6 +34,8 @@ from wire.clock import Clock
 class FleetServices:
     """What the API gives access to."""
 
+    alerts: ShownAlerts
+    alert_rules: AlertRuleBook
     devices: Devices
     director: Director
     enrolment: Enrolment
@@ -46,6 +51,7 @@ class FleetServices:
     saved_queries: SavedQueries
     blobs: BlobStore
     telemetry: TelemetryStore
+    webhooks: Webhooks
     health: Callable[[], Health]
     clock: Clock
 

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import math
-from dataclasses import replace
 from typing import Annotated
 
 from fastapi import APIRouter, Query
 
-from controller.api.services import FleetServices, Services, router
+from controller.api.services import Services, router
 from controller.schemas import (
     ComparedGroup,
     DeviceEvent,
@@ -17,6 +16,7 @@ from controller.schemas import (
     TelemetryComparison,
     TelemetryTable,
 )
+from controller.services.device_queries import over_devices
 from telemetry.metrics import KINDS, METRICS
 from telemetry.server import compare
 from telemetry.server import query as telemetry_query
@@ -54,7 +54,7 @@ def query_telemetry(  # noqa: PLR0913, PLR0917 - one parameter for each of the q
         step=step,
         now_s=services.clock.now_s(),
     )
-    query = _over_devices(services, query, selector, query.group_by)
+    query = over_devices(services.devices, selector, query.group_by)(query)
     table = telemetry_query.run(services.telemetry, query)
     if not table.rows:  # perhaps because a name is misspelt
         named = [value for name, value in query.where if name == telemetry_query.MODEL]
@@ -84,7 +84,7 @@ def compare_telemetry(  # noqa: PLR0913, PLR0917 - one parameter for each of the
         until=until,
         now_s=services.clock.now_s(),
     )
-    query = _over_devices(services, query, selector, (by,))
+    query = over_devices(services.devices, selector, (by,))(query)
     found = compare.run(services.telemetry, query, by, first, second)
     result = found.result
     return TelemetryComparison(
@@ -174,20 +174,6 @@ def _metric(found: Reported) -> ReportedMetric:
         attributes=list(found.attributes),
         series=found.series,
         meaning=known.meaning if known else "",
-    )
-
-
-def _over_devices(
-    services: FleetServices,
-    query: telemetry_query.Query,
-    selector: str,
-    names: tuple[str, ...],
-) -> telemetry_query.Query:
-    """Return a query over the devices that match, which may be grouped by what they are."""
-    return replace(
-        query,
-        devices=services.devices.chosen(selector),
-        device_values=services.devices.values_by_name(names),
     )
 
 

@@ -213,6 +213,7 @@ def named_outside(home: Path, config: ControllerConfig) -> tuple[str, ...]:
         broker.cert_file, broker.key_file, broker.server_cert_file, broker.server_key_file,
         downloads.cert_file, downloads.key_file,
         *(place.credentials_file for place in downloads.places if isinstance(place, S3Place)),
+        *(name for each in config.alerts.webhooks for name in (each.secret_file, each.ca_file)),
     ]  # fmt: skip
     outside = [name for name in named if name is not None and inside(home, name) is None]
     links = [str(path) for path in home.rglob("*") if path.is_symlink()]

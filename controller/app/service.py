@@ -23,6 +23,7 @@ from controller.api.protocol import API, ConnectionLimits
 from controller.api.server import HttpServer
 from controller.api.services import FleetServices
 from controller.api.tls import tls_of
+from controller.app.alerting import Alerting
 from controller.app.delivery import Delivery
 from controller.app.downloads import DownloadListener
 from controller.app.home import RELEASE_KEY_FILE
@@ -174,31 +175,39 @@ class Controller:
             metadata=metadata,
         )
         self.delivery = self._delivery(connect(), key, clock)
-        services = FleetServices(
-            devices=Devices(database, access, transfers, config.peers, clock),
-            director=director,
-            enrolment=self._enrolment,
-            measurements=self._measurements,
-            metadata=metadata,
-            models=Models(database, director, clock),
-            policies=self._policies,
-            preflight=preflight,
-            releases=Releases(database, blobs, trust, director, clock),
-            rollouts=Rollouts(
-                database,
-                director,
-                preflight,
-                transfers,
-                clock,
-                is_listed=metadata.lists if metadata is not None else lambda *_: True,
+        devices = Devices(database, access, transfers, config.peers, clock)
+        self.alerting = Alerting(database, telemetry, devices, reception, config.alerts, clock)
+        self.app = create_app(
+            FleetServices(
+                alerts=self.alerting.shown,
+                alert_rules=self.alerting.rules,
+                devices=devices,
+                director=director,
+                enrolment=self._enrolment,
+                measurements=self._measurements,
+                metadata=metadata,
+                models=Models(database, director, clock),
+                policies=self._policies,
+                preflight=preflight,
+                releases=Releases(database, blobs, trust, director, clock),
+                rollouts=Rollouts(
+                    database,
+                    director,
+                    preflight,
+                    transfers,
+                    clock,
+                    is_listed=metadata.lists if metadata is not None else lambda *_: True,
+                ),
+                saved_queries=SavedQueries(database, clock),
+                blobs=blobs,
+                telemetry=telemetry,
+                webhooks=self.alerting.webhooks,
+                health=self.health,
+                clock=clock,
             ),
-            saved_queries=SavedQueries(database, clock),
-            blobs=blobs,
-            telemetry=telemetry,
-            health=self.health,
-            clock=clock,
+            token=token,
+            version=VERSION,
         )
-        self.app = create_app(services, token=token, version=VERSION)
         self._inbox = Inbox(self._ingest.handle_all)
         self._tickers = [
             threading.Thread(target=self._for_ever, args=args, name=args[0], daemon=True)
@@ -296,6 +305,7 @@ class Controller:
         self.delivery.start()
         for ticker in self._tickers:
             ticker.start()
+        self.alerting.start()
         self._server.start(self.app)
         self.downloads.start()
 
@@ -308,6 +318,7 @@ class Controller:
         self.delivery.stop(JOIN_S)
         self.deltas.stop(JOIN_S)
         self._inbox.stop(JOIN_S)
+        self.alerting.stop(JOIN_S)
         for ticker in self._tickers:
             if ticker.is_alive():
                 ticker.join(JOIN_S)
@@ -322,7 +333,11 @@ class Controller:
             broker_connected=self._connected,
             downloads_served=self.downloads.address is not None,
             version=VERSION,
-            needs=[*([] if self._connected else [self._lacks]), *self._telemetry.needs()],
+            needs=[
+                *([] if self._connected else [self._lacks]),
+                *self._telemetry.needs(),
+                *self.alerting.needs(),
+            ],
         )
 
     def queue(self, received: Received) -> None:

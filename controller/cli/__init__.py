@@ -40,6 +40,7 @@ COMMANDS: Final = {
     "rollout": ("controller.cli.rollouts", "Bring releases to devices, in stages."),
     "measure": ("controller.cli.measure", "Measure releases on lent devices."),
     "telemetry": ("controller.cli.telemetry", "Show what the devices measured."),
+    "alert": ("controller.cli.alerts", "Watch the telemetry, and tell when it is wrong."),
 }
 """In the order of the help: the module of each command, and what it does."""
 

@@ -108,6 +108,19 @@ class Devices:
         with self._database.reading() as transaction:
             return devices.presence(transaction, parsed)
 
+    def heard_at_s(self, selector: str) -> dict[str, tuple[float, float]]:
+        """Return when each enrolled device that matches a selector enrolled, and was heard last.
+
+        Args:
+            selector: A label expression.
+
+        Raises:
+            SelectorError: The selector cannot be read.
+        """
+        parsed = parse_selector(selector)
+        with self._database.reading() as transaction:
+            return devices.heard_at_s(transaction, parsed)
+
     def values_by_name(self, names: Collection[str]) -> dict[str, dict[str, str]]:
         """Return what devices can be grouped by: labels, `profile`, `arch`, `agent_version`.
 

@@ -64,12 +64,8 @@ class Database:
 
     def __init__(self, url: str) -> None:
         self.engine = _engine(url)
-        self._reading = self.engine.execution_options(**{_READ_ONLY: True})
-
-    @property
-    def reading_engine(self) -> sqlalchemy.Engine:
-        """The engine of transactions that only read, which wait for no writer."""
-        return self._reading
+        self.reading_engine = self.engine.execution_options(**{_READ_ONLY: True})
+        """The same connections; what begins here only reads, and holds up no writer."""
 
     @contextmanager
     def transaction(self) -> Iterator[Transaction]:
@@ -107,7 +103,7 @@ class Database:
             DatabaseError: The database does not work.
         """
         try:
-            with Transaction(self._reading, expire_on_commit=False) as session:
+            with Transaction(self.reading_engine, expire_on_commit=False) as session:
                 yield session
         except DataError as exc:
             raise InvalidRequestError("the database cannot store a value of this request") from exc

@@ -166,6 +166,15 @@ def presence(session: Session, selector: Selector) -> dict[str, bool]:
     return {row.id: row.online for row in session.execute(statement)}
 
 
+def heard_at_s(session: Session, selector: Selector) -> dict[str, tuple[float, float]]:
+    """Return when each enrolled device that matches a selector enrolled, and was heard last."""
+    last_s = func.coalesce(DeviceRow.last_seen_at_s, DeviceRow.enrolled_at_s)
+    statement = select(DeviceRow.id, DeviceRow.enrolled_at_s, last_s).where(
+        DeviceRow.state == DeviceState.ENROLLED, *selected(selector)
+    )
+    return {device: (first_s, at_s) for device, first_s, at_s in session.execute(statement)}
+
+
 def values_by_name(session: Session, names: Collection[str]) -> dict[str, dict[str, str]]:
     """Return the values of labels, and of what devices have of their own, for all devices.
 

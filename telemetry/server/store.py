@@ -22,13 +22,14 @@ from sqlalchemy.exc import DataError, IntegrityError, SQLAlchemyError
 
 from telemetry.errors import TelemetryStoreError
 from telemetry.metrics import Kind
-from telemetry.server import bulk, dead_letters, event_log, tables
+from telemetry.server import bulk, dead_letters, event_log, presence, tables
 from telemetry.server.budget import BURST_BYTES, MIB, REFILL_BYTES_PER_HOUR, Budgets
 from telemetry.server.counting import Arrived, Counting, SeriesGoneError
 from telemetry.server.dead_letters import DeadLetter
 from telemetry.server.event_log import EventQuery
 from telemetry.server.ingest import checked, span_at
 from telemetry.server.partitions import Partitions
+from telemetry.server.presence import Gap, Measured
 from telemetry.server.pruning import Pruning, Retention
 from telemetry.server.rollups import RollUps
 from telemetry.server.rows import (
@@ -286,6 +287,24 @@ class TelemetryStore:
             if self._engine.dialect.name == "postgresql":
                 connection.execution_options(isolation_level="REPEATABLE READ")
             yield Snapshot(connection, self._retention, self._clock.now_s())
+
+    def silences(
+        self, since_minute: int, until_minute: int, *, longer_than: int
+    ) -> tuple[list[Measured], list[Gap]]:
+        """Return which devices measured anything in a time, and where they did not for long.
+
+        Args:
+            since_minute: The first minute, inclusive.
+            until_minute: The last minute, exclusive.
+            longer_than: Gaps of no more minutes are left out.
+
+        Raises:
+            TelemetryStoreError: The database failed.
+        """
+        with _own_errors(), self._reading.connect() as connection:
+            found = presence.measured(connection, since_minute, until_minute)
+            apart = presence.gaps(connection, since_minute, until_minute, longer_than=longer_than)
+        return found, apart
 
     def prune(self) -> int:
         """Delete everything that is older than it is kept, and the series of which nothing is left.

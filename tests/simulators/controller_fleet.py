@@ -24,6 +24,7 @@ from typing import Any, Literal
 
 import msgspec
 
+from controller.alert_settings import AlertsConfig
 from controller.app.service import Controller
 from controller.certificate_settings import DeviceCertificatesConfig
 from controller.config import ApiConfig, BrokerConfig, ControllerConfig, TrustConfig
@@ -398,6 +399,7 @@ class Fleet:
         directory: For the controller's files.
         desired_form: That of the agents that are made from now on; it may be changed.
         certificates: How devices get certificates; None: they have passwords.
+        alerts: How rules are judged, and who is told; None for the defaults.
     """
 
     def __init__(
@@ -407,6 +409,7 @@ class Fleet:
         *,
         desired_form: int = NAMED_MODELS,
         certificates: DeviceCertificatesConfig | None = None,
+        alerts: AlertsConfig | None = None,
     ) -> None:
         self.desired_form = desired_form
         self.clock = FakeClock()
@@ -414,6 +417,8 @@ class Fleet:
         self.access = MemoryAccess()
         config = make_home(directory, database_url)
         self.config = msgspec.structs.replace(config, device_certificates=certificates)
+        if alerts is not None:
+            self.config = msgspec.structs.replace(self.config, alerts=alerts)
         self.devices: dict[str, FleetDevice] = {}
         self._api: TestClient | None = None
         self.controller = self._boot()

@@ -4,7 +4,7 @@ The measurements of minutes get partitions on PostgreSQL, and lose their foreign
 are there are kept; the fleet's figures begin after the newest of them.
 
 Revision ID: 0016
-Revises: 0014
+Revises: 0015
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import sqlalchemy as sa
 from alembic import op
 
 revision = "0016"
-down_revision = "0014"
+down_revision = "0015"
 branch_labels = None
 depends_on = None
 

@@ -1,0 +1,91 @@
+"""The controller's part for alerts: what judges rules, what tells webhooks, and a thread for each.
+
+Rules:
+- Neither a slow query nor a slow receiver holds up rollouts, devices or the other thread. Queries
+  only read, so on SQLite, too, what devices send is stored meanwhile.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable
+
+from controller.alert_settings import AlertsConfig
+from controller.services.alert_rules import AlertRuleBook
+from controller.services.alerts import Alerts
+from controller.services.devices import Devices
+from controller.services.reception import Reception
+from controller.services.shown_alerts import ShownAlerts
+from controller.services.webhooks import Webhooks
+from controller.store.database import Database
+from telemetry.server.store import TelemetryStore
+from wire.clock import Clock
+from wire.errors import FleetError
+
+LOOK_S = 1.0
+"""How often each thread looks whether something is due."""
+
+_log = logging.getLogger(__name__)
+
+
+class Alerting:
+    """Judges rules and tells webhooks.
+
+    Args:
+        database: The control state.
+        telemetry: What rules are about.
+        devices: The devices of the fleet.
+        reception: How long the controller has heard its devices.
+        config: How often, and who is told.
+        clock: Wall time and durations.
+
+    Raises:
+        SettingsError: The secret of a webhook is unusable.
+    """
+
+    def __init__(
+        self,
+        database: Database,
+        telemetry: TelemetryStore,
+        devices: Devices,
+        reception: Reception,
+        config: AlertsConfig,
+        clock: Clock,
+    ) -> None:
+        self.webhooks = Webhooks(database, config, clock)
+        self.judging = Alerts(database, telemetry, devices, reception, self.webhooks, config, clock)
+        self.rules = AlertRuleBook(database, self.webhooks, clock)
+        self.shown = ShownAlerts(database, telemetry, devices, self.judging, clock)
+        self._stopping = threading.Event()
+        self._threads = [
+            threading.Thread(target=self._repeat, args=(work,), name=name, daemon=True)
+            for name, work in (("alerts", self.judging.tick), ("webhooks", self.webhooks.post_due))
+            if name == "alerts" or config.webhooks
+        ]
+
+    def start(self) -> None:
+        """Begin to judge and to tell; returns at once."""
+        for thread in self._threads:
+            thread.start()
+
+    def stop(self, timeout_s: float) -> None:
+        """End both; what was not told is told after the next start."""
+        self._stopping.set()
+        self.webhooks.stop()
+        for thread in self._threads:
+            if thread.is_alive():
+                thread.join(timeout_s)
+
+    def needs(self) -> list[str]:
+        """Return what is wanting, one line each."""
+        return self.judging.needs()
+
+    def _repeat(self, work: Callable[[], None]) -> None:
+        while not self._stopping.wait(LOOK_S):
+            try:
+                work()
+            except FleetError as exc:
+                _log.warning("%s is tried again: %s", work.__qualname__, exc)
+            except Exception:  # noqa: BLE001 - the next time may succeed; a dead thread cannot
+                _log.exception("%s failed; it is tried again", work.__qualname__)

@@ -1,0 +1,35 @@
+"""Queries of the telemetry over devices that are selected, and grouped by what they are.
+
+The API's queries and alerts ask here, so a selector and a label mean the same in both.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+
+from controller.services.devices import Devices
+from telemetry.server.query import Query
+
+
+def over_devices(
+    devices: Devices, selector: str, names: tuple[str, ...]
+) -> Callable[[Query], Query]:
+    """Return what narrows queries to the devices that match, which may be grouped by what they are.
+
+    The devices are looked up once, for all queries.
+
+    Args:
+        devices: The devices of the fleet.
+        selector: A label expression.
+        names: What is grouped by.
+
+    Raises:
+        SelectorError: The selector cannot be read.
+    """
+    chosen, values = devices.chosen(selector), devices.values_by_name(names)
+
+    def narrowed(query: Query) -> Query:
+        return replace(query, devices=chosen, device_values=values)
+
+    return narrowed

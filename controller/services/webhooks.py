@@ -1,0 +1,202 @@
+"""Tells webhooks about alerts, from a table of what is still to be told.
+
+Rules:
+- A post is saved before it is sent, and each try before it is made: a controller that is killed
+  goes on after its restart, and a receiver may get a post twice. Both have one `id`.
+- A receiver that is away gets nothing else before its next try, so the order holds. A post that it
+  refuses holds up no other.
+- After `MAX_TRIES` a post is given up; so are the oldest if too many wait. The health tells it.
+"""
+
+from __future__ import annotations
+
+import logging
+import secrets
+import threading
+from collections.abc import Sequence
+
+from controller.alert_settings import AlertsConfig
+from controller.domain.alert_posts import (
+    MAX_TOGETHER,
+    MAX_TRIES,
+    DeliveryState,
+    Notice,
+    body,
+    wait_s,
+)
+from controller.services.webhook_posts import Answered, Outcome, Webhook
+from controller.store import alert_deliveries
+from controller.store.alert_tables import AlertDeliveryRow
+from controller.store.database import Database, Transaction
+from wire.clock import Clock
+
+MAX_AT_ONCE = 20
+"""Posts to one receiver before the others have their turn."""
+
+KEPT_S = 7 * 86_400.0
+"""How long the table has what ended."""
+
+TROUBLE_AFTER = 3
+"""Tries that fail before the health tells it."""
+
+_log = logging.getLogger(__name__)
+_random = secrets.SystemRandom()
+
+
+class Webhooks:
+    """The receivers of alerts.
+
+    Args:
+        database: The control state.
+        config: The receivers.
+        clock: Wall time.
+
+    Raises:
+        SettingsError: A secret is unusable.
+    """
+
+    def __init__(self, database: Database, config: AlertsConfig, clock: Clock) -> None:
+        self._database = database
+        self._clock = clock
+        self._webhooks = {each.name: Webhook(each) for each in config.webhooks}
+        self._stopping = threading.Event()
+        self._troubles: dict[str, str] = {}
+        self._given_up = 0
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The names of the receivers."""
+        return tuple(self._webhooks)
+
+    def queue(self, transaction: Transaction, notices: Sequence[Notice]) -> None:
+        """Save what is to be told, in the transaction in which it becomes so.
+
+        Args:
+            transaction: The transaction.
+            notices: Alerts, in the order in which they happened.
+        """
+        now_s = self._clock.now_s()
+        for name in self._webhooks:
+            for start in range(0, len(notices), MAX_TOGETHER):
+                part = list(notices[start : start + MAX_TOGETHER])
+                identifier = _new_id()
+                alert_deliveries.add(
+                    transaction,
+                    identifier=identifier,
+                    webhook=name,
+                    body=body(identifier, name, part, now_s=now_s),
+                    alerts=len(part),
+                    now_s=now_s,
+                )
+            if notices:
+                surplus = alert_deliveries.give_up_surplus(transaction, name, now_s=now_s)
+                self._note_given_up(name, surplus)
+
+    def post_due(self) -> None:
+        """Post what is due.
+
+        Raises:
+            DatabaseError: The database does not answer.
+        """
+        with self._database.reading() as transaction:
+            if not alert_deliveries.is_due(transaction, self._webhooks, now_s=self._clock.now_s()):
+                return
+        for webhook in self._webhooks.values():
+            for _ in range(MAX_AT_ONCE):
+                if self._stopping.is_set() or not self._post_next(webhook):
+                    break
+
+    def stop(self) -> None:
+        """Post nothing more; what waits is posted after the next start."""
+        self._stopping.set()
+
+    def test(self) -> dict[str, Outcome]:
+        """Post to each receiver that somebody tries it, once; nothing is kept.
+
+        Returns:
+            What came of it, by name.
+        """
+        now_s = self._clock.now_s()
+        found = {}
+        for name, webhook in self._webhooks.items():
+            identifier = _new_id()
+            content = body(identifier, name, [], now_s=now_s, is_test=True)
+            found[name] = webhook.post(identifier, content.encode(), now_s)
+        return found
+
+    def waiting(self) -> dict[str, int]:
+        """Return how many posts wait, by receiver.
+
+        Raises:
+            DatabaseError: The database does not answer.
+        """
+        with self._database.reading() as transaction:
+            return alert_deliveries.waiting(transaction)
+
+    def prune(self, transaction: Transaction, *, now_s: float) -> None:
+        """Delete what ended long ago, and give up what is for nobody any more."""
+        alert_deliveries.prune(transaction, before_s=now_s - KEPT_S)
+        gone = alert_deliveries.give_up_strangers(transaction, self._webhooks, now_s=now_s)
+        self._note_given_up("that the settings no longer name", gone)
+
+    def needs(self) -> list[str]:
+        """Return what is wanting, one line each; it names no address."""
+        lines = [
+            f"a receiver of alerts that works: webhook {name}: {fault}"
+            for name, fault in sorted(self._troubles.items())
+        ]
+        if self._given_up:
+            lines.append(
+                f"{self._given_up} posts of alerts were given up since the start of the controller"
+            )
+        return lines
+
+    def _post_next(self, webhook: Webhook) -> bool:
+        """Post the next thing that is due to a receiver, and tell whether to go on with it."""
+        now_s = self._clock.now_s()
+        with self._database.transaction() as transaction:
+            row = alert_deliveries.claim(
+                transaction, webhook.name, now_s=now_s, wait_s=lambda n: wait_s(n, _random.random())
+            )
+        if row is None:
+            return False
+        outcome = webhook.post(row.id, row.body.encode(), now_s)
+        self._save(row, outcome)
+        self._tell(webhook.name, row, outcome)
+        return outcome.answered is not Answered.FAILED
+
+    def _save(self, row: AlertDeliveryRow, outcome: Outcome) -> None:
+        now_s = self._clock.now_s()
+        with self._database.transaction() as transaction:
+            if outcome.answered is Answered.ACCEPTED:
+                state = DeliveryState.DELIVERED
+                alert_deliveries.end(transaction, row.number, state, "", now_s=now_s)
+            elif row.tries >= MAX_TRIES:
+                state = DeliveryState.GIVEN_UP
+                alert_deliveries.end(transaction, row.number, state, outcome.fault, now_s=now_s)
+            else:
+                alert_deliveries.note_fault(transaction, row.number, outcome.fault)
+            if outcome.answered is Answered.FAILED:
+                alert_deliveries.postpone(transaction, row.webhook, until_s=row.next_at_s)
+
+    def _tell(self, name: str, row: AlertDeliveryRow, outcome: Outcome) -> None:
+        if outcome.answered is Answered.ACCEPTED:
+            if self._troubles.pop(name, None) is not None:
+                _log.info("webhook %s accepts alerts again", name)
+            return
+        if row.tries >= MAX_TRIES:
+            self._note_given_up(name, 1)
+        if row.tries >= TROUBLE_AFTER:
+            self._troubles[name] = outcome.fault
+        _log.warning(
+            "webhook %s did not take post %s, try %d: %s", name, row.id, row.tries, outcome.fault
+        )
+
+    def _note_given_up(self, name: str, number: int) -> None:
+        if number:
+            self._given_up += number
+            _log.error("%d posts of alerts to webhook %s are given up", number, name)
+
+
+def _new_id() -> str:
+    return secrets.token_hex(16)

@@ -1,0 +1,129 @@
+"""What rules would have done: judges past telemetry minute by minute, with the same functions.
+
+Rules:
+- What has come later than it was measured counts at the minute of its measurement: a device that
+  was away looks silent in the past only if what it measured never came.
+- An answer has a limit of time, so that a question over months holds up nobody.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from typing import Final, NamedTuple
+
+from telemetry.errors import QueryError
+from telemetry.server.alerts.judging import Answer, Group, judge
+from telemetry.server.alerts.rules import AnyRule
+from telemetry.server.alerts.states import Phase, State
+
+MAX_STEPS: Final = 1500
+STEP_S: Final = 60
+"""Telemetry is stored by the minute."""
+
+MAX_SPANS: Final = 1000
+
+
+class Span(NamedTuple):
+    """A time in which an alert would have been firing."""
+
+    group: Group
+    fired_at_s: float
+    resolved_at_s: float | None
+    """None: it would still be."""
+
+    furthest: float | None
+    """The value that is furthest beyond the bound."""
+
+
+class Replayed(NamedTuple):
+    """What a rule would have done."""
+
+    spans: tuple[Span, ...]
+    """By time."""
+
+    was_cut: bool
+    """Whether there were more than are given."""
+
+
+@dataclass(slots=True)
+class _Run:
+    states: dict[Group, State] = field(default_factory=dict)
+    furthest: dict[Group, float] = field(default_factory=dict)
+    spans: list[Span] = field(default_factory=list)
+
+
+def looks_at(since_s: float, until_s: float, step_s: int | None = None) -> range:
+    """Return when a rule is judged: whole minutes, as then a window holds nothing of later.
+
+    Args:
+        since_s: The first look is after it, wall time.
+        until_s: The last look is not after it.
+        step_s: How far they are apart; None for as near as there may be of so many.
+
+    Raises:
+        QueryError: The step is not whole minutes, or there would be too many looks.
+    """
+    least_s = (int((until_s - since_s) // (STEP_S * MAX_STEPS)) + 1) * STEP_S
+    if step_s is None:
+        step_s = least_s
+    if step_s < least_s or step_s % STEP_S:
+        raise QueryError(
+            f"a step of {step_s} s is not whole minutes, or too short for that time",
+            remedy=f"give at least {least_s // STEP_S}m",
+        )
+    return range((int(since_s // STEP_S) + 1) * STEP_S, int(until_s) + 1, step_s)
+
+
+def replay(
+    rule: AnyRule,
+    answer: Callable[[float], Answer],
+    looks: Iterable[float],
+    in_time: Callable[[], bool],
+) -> Replayed:
+    """Judge the past.
+
+    Args:
+        rule: The rule.
+        answer: What it compares at a time.
+        looks: When it is judged, wall times that rise.
+        in_time: Whether to go on.
+
+    Returns:
+        When it would have fired.
+
+    Raises:
+        QueryError: It takes too long, or the rule asks for what there is not.
+        TelemetryStoreError: The database failed.
+    """
+    run = _Run()
+    for at_s in looks:
+        if not in_time():
+            raise QueryError(
+                f"to test {rule.name} over that time takes too long",
+                remedy="give a shorter --since, or a longer --step",
+            )
+        _look(rule, run, answer(at_s), at_s)
+    for group, state in run.states.items():
+        if state.phase is Phase.FIRING:
+            run.spans.append(Span(group, state.since_s, None, run.furthest.get(group)))
+    spans = sorted(run.spans, key=lambda span: (span.fired_at_s, span.group))
+    return Replayed(tuple(spans[:MAX_SPANS]), len(spans) > MAX_SPANS)
+
+
+def _look(rule: AnyRule, run: _Run, found: Answer, at_s: float) -> None:
+    limits = rule.limits
+    for group, state, change in judge(limits, run.states, found, at_s).groups:
+        value = found.values.get(group)
+        if change is not None and change.after is Phase.FIRING:
+            run.furthest.pop(group, None)
+        if state.phase is Phase.FIRING and value is not None and limits.is_beyond(value):
+            far = run.furthest.get(group, value)
+            run.furthest[group] = min(far, value) if limits.above is None else max(far, value)
+        if change is not None and change.before is Phase.FIRING:
+            furthest = run.furthest.pop(group, None)
+            run.spans.append(Span(group, change.fired_at_s, at_s, furthest))
+        if state.phase in {Phase.INACTIVE, Phase.RESOLVED}:
+            run.states.pop(group, None)
+        else:
+            run.states[group] = state

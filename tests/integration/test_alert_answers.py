@@ -1,0 +1,244 @@
+"""What rules of alerts compare, asked of a real store on both databases; and the past judged."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+import sqlalchemy as sa
+
+from telemetry.errors import QueryError, UnknownMetricError
+from telemetry.histogram import ExponentialHistogram
+from telemetry.server.alerts.answers import Answers, of_devices, unless_deaf
+from telemetry.server.alerts.judging import Answer, Group
+from telemetry.server.alerts.replay import MAX_STEPS, Span, looks_at, replay
+from telemetry.server.alerts.rules import SILENT_DEVICES, AnyRule
+from telemetry.server.alerts.rules_file import checked_rule
+from telemetry.server.alerts.silence import Silences
+from telemetry.server.query import Query, parse, run
+from telemetry.server.store import TelemetryStore
+from wire.messages import GaugePoint, HistogramPoint, Point, SumPoint, TelemetryBatch
+
+MINUTE = 28_000_000
+NOW_S = MINUTE * 60.0
+
+
+@pytest.fixture
+def store(database_url: str) -> Iterator[TelemetryStore]:
+    engine = sa.create_engine(database_url)
+    yield TelemetryStore(engine)
+    engine.dispose()
+
+
+class Sender:
+    """Devices that measure what a test says, each batch once."""
+
+    def __init__(self, store: TelemetryStore) -> None:
+        self._store = store
+        self._sequence = 0
+
+    def send(self, device: str, *points: Point) -> None:
+        self._sequence += 1
+        self._store.ingest(
+            TelemetryBatch(device=device, boot_id="b", sequence=self._sequence, points=points)
+        )
+
+    def heat(self, device: str, ago: int, celsius: float) -> None:
+        """Measure a temperature so many minutes ago."""
+        at = {"minute": MINUTE - ago, "attributes": {}, "count": 1}
+        self.send(
+            device,
+            GaugePoint(
+                metric="temperature_c",
+                total=celsius,
+                least=celsius,
+                greatest=celsius,
+                **at,  # type: ignore[arg-type]  # fields of any type
+            ),
+        )
+
+    def counted(self, metric: str, ago: int, value: float, variant: str = "int8") -> None:
+        """Count something so many minutes ago."""
+        point = SumPoint(
+            metric=metric, minute=MINUTE - ago, attributes={"variant": variant}, value=value
+        )
+        self.send("cam-1", point)
+
+    def latency(self, ago: int, *values: float, variant: str = "int8") -> None:
+        """Answer requests so many minutes ago."""
+        histogram = ExponentialHistogram()
+        for value in values:
+            histogram.add(value)
+        point = HistogramPoint(
+            metric="inference_latency_ms", minute=MINUTE - ago,
+            attributes={"variant": variant}, blob=histogram.to_bytes(),
+        )  # fmt: skip
+        self.send("cam-1", point)
+
+
+@pytest.fixture
+def sender(store: TelemetryStore) -> Sender:
+    return Sender(store)
+
+
+def rule(kind: str, **keys: Any) -> AnyRule:
+    return checked_rule({"name": "r", "kind": kind, **keys})
+
+
+def whole(query: Query) -> Query:
+    return query
+
+
+def values(store: TelemetryStore, asked: AnyRule, at_s: float = NOW_S) -> dict[Group, Any]:
+    return dict(Answers(store).of_metric(asked, whole, at_s).values)
+
+
+def test_a_threshold_is_what_the_query_says(store: TelemetryStore, sender: Sender) -> None:
+    sender.latency(2, *range(1, 101))
+    sender.latency(2, *range(1, 11), variant="fp32")
+    asked = rule(
+        "threshold", metric="inference_latency_ms", stat="p95", by=["variant"], above=50.0
+    )  # fmt: skip
+    query = parse("inference_latency_ms", now_s=NOW_S, statistics="p95", group_by="variant")
+    assert values(store, asked) == {(str(v),): p95 for v, p95 in run(store, query).rows}
+    few = rule(
+        "threshold", metric="inference_latency_ms", stat="p95", by=["variant"], above=50.0,
+        min_count=50,
+    )  # fmt: skip
+    assert set(values(store, few)) == {("int8",)}
+    where = rule(
+        "threshold", metric="inference_latency_ms", stat="count", where=["variant=fp32"], above=5
+    )
+    assert values(store, where) == {(): 10.0}
+    assert values(store, where, NOW_S - 3600) == {}
+
+
+def test_a_change_is_beside_an_earlier_window(store: TelemetryStore, sender: Sender) -> None:
+    sender.heat("cam-1", 2, 90)
+    sender.heat("cam-1", 7, 60)
+    sender.heat("cam-1", 62, 30)
+    sender.heat("cam-2", 2, 50)
+    words = {"metric": "temperature_c", "stat": "max", "by": ["device"], "above": 1.2}
+    assert values(store, rule("change", **words)) == {("cam-1",): 1.5}
+    assert values(store, rule("change", offset="1h", **words)) == {("cam-1",): 3.0}
+    less = rule("change", compare="difference", **words)
+    assert values(store, less) == {("cam-1",): 30.0}
+
+
+def test_a_ratio_to_nothing_is_missing(store: TelemetryStore, sender: Sender) -> None:
+    sender.heat("cam-1", 7, 0.0)
+    sender.heat("cam-1", 2, 90)
+    words = {"metric": "temperature_c", "stat": "max", "above": 1.2}
+    assert values(store, rule("change", **words)) == {}
+    assert values(store, rule("change", compare="difference", **words)) == {(): 90.0}
+
+
+def test_a_metric_is_absent_where_it_was_before(store: TelemetryStore, sender: Sender) -> None:
+    sender.heat("cam-1", 2, 50)
+    sender.heat("cam-2", 30, 50)
+    sender.heat("cam-3", 60 * 30, 50)
+    asked = rule("absence", metric="temperature_c", by=["device"], window="10m")
+    assert values(store, asked) == {("cam-1",): 0.0, ("cam-2",): 1.0}
+    assert values(store, rule("absence", metric="temperature_c")) == {(): 0.0}
+    assert values(store, rule("absence", metric="battery_ratio")) == {(): 1.0}
+    with pytest.raises(UnknownMetricError):
+        values(store, rule("absence", metric="batery_ratio"))
+
+
+def test_a_burn_rate_is_the_lower_of_two_windows(store: TelemetryStore, sender: Sender) -> None:
+    asked = rule(
+        "burn_rate", errors="inference_failures_total", total="inference_requests_total",
+        objective=0.99, by=["variant"],
+    )  # fmt: skip
+    sender.counted("inference_requests_total", 30, 900)
+    assert values(store, asked) == {}  # nothing in the short window
+    sender.counted("inference_requests_total", 2, 100)
+    assert values(store, asked) == {("int8",): 0.0}
+    sender.counted("inference_failures_total", 2, 50)
+    assert values(store, asked) == {("int8",): pytest.approx(5.0)}  # 50 of 1,000; short: 50 of 100
+    sender.counted("inference_failures_total", 30, 450)
+    assert values(store, asked) == {("int8",): pytest.approx(50.0)}
+
+
+def test_what_cannot_be_asked_is_a_fault(store: TelemetryStore, sender: Sender) -> None:
+    sender.heat("cam-1", 2, 50)
+    words = {"metric": "temperature_c", "stat": "max", "above": 1}
+    with pytest.raises(QueryError, match="has no attribute 'network'"):
+        values(store, rule("threshold", by=["network"], **words))
+    with pytest.raises(UnknownMetricError):
+        values(store, rule("threshold", metric="own_metric", stat="max", above=1))
+
+
+def test_a_controller_that_heard_nobody_calls_nobody_silent() -> None:
+    answer = of_devices({"cam-1": NOW_S - 5000, "cam-2": NOW_S - 10}, NOW_S)
+    assert dict(answer.values) == {("cam-1",): 5000.0, ("cam-2",): 10.0}
+    deaf = unless_deaf(SILENT_DEVICES, answer, 899.0)
+    assert dict(deaf.values) == {("cam-1",): None, ("cam-2",): 10.0}
+    assert deaf.is_whole
+    assert unless_deaf(SILENT_DEVICES, answer, 900.0) == answer
+
+
+def test_the_past_is_judged_as_it_would_have_been(store: TelemetryStore, sender: Sender) -> None:
+    for ago in range(60, 0, -1):
+        sender.heat("cam-1", ago, 90 if 40 <= ago < 50 else 82 if 30 <= ago < 40 else 50)
+        sender.heat("cam-2", ago, 95 if ago < 5 else 50)
+    asked = rule(
+        "threshold", metric="temperature_c", stat="max", window="1m", by=["device"], above=85,
+        clear=80, **{"for": "2m"},
+    )  # fmt: skip
+    answers = Answers(store)
+
+    def at(at_s: float) -> Answer:
+        return answers.of_metric(asked, whole, at_s)
+
+    looks = looks_at(NOW_S - 3600, NOW_S)
+    assert (looks.step, len(looks)) == (60, 60)
+    found = replay(asked, at, looks, lambda: True)
+    # A minute is known when it is over, and then the condition must hold for two more.
+    assert found.spans == (
+        Span(("cam-1",), NOW_S - 46 * 60, NOW_S - 28 * 60, 90.0),
+        Span(("cam-2",), NOW_S - 1 * 60, None, 95.0),
+    )
+    with pytest.raises(QueryError, match="takes too long"):
+        replay(asked, at, looks, iter([True, True, False]).__next__)
+
+
+def test_looks_are_bounded() -> None:
+    for days in (1, 7, 365):
+        looks = looks_at(NOW_S - days * 86_400, NOW_S)
+        assert len(looks) <= MAX_STEPS
+        assert looks.step % 60 == looks.start % 60 == 0
+    with pytest.raises(QueryError, match="too short for that time"):
+        looks_at(NOW_S - 365 * 86_400, NOW_S, 60)
+    with pytest.raises(QueryError, match="not whole minutes"):
+        looks_at(NOW_S - 3600, NOW_S, 90)
+
+
+def test_past_silences_are_those_between_measurements(
+    store: TelemetryStore, sender: Sender
+) -> None:
+    for ago in (*range(60, 40, -1), *range(10, 0, -1)):
+        sender.heat("cam-1", ago, 50)
+    for ago in range(30, 20, -1):
+        sender.heat("new", ago, 50)
+    enrolled = {"cam-1": 0.0, "new": NOW_S - 31 * 60, "mute": NOW_S - 60 * 60}
+    silences = Silences(store, enrolled, NOW_S - 3600, NOW_S, 600.0)
+
+    def silent_min(ago: int) -> dict[str, float]:
+        at_s = NOW_S - ago * 60
+        return {device: (at_s - heard_s) / 60 for device, heard_s in silences.heard(at_s).items()}
+
+    assert silent_min(50) == {"cam-1": 0, "mute": 10}
+    assert silent_min(40) == {"cam-1": 0, "mute": 20}
+    assert silent_min(25) == {"cam-1": 15, "new": 0, "mute": 35}
+    assert silent_min(10) == {"cam-1": 30, "new": 10, "mute": 50}
+    assert silent_min(9) == {"cam-1": 0, "new": 11, "mute": 51}
+    assert silent_min(0) == {"cam-1": 0, "new": 20, "mute": 60}
+    found = replay(
+        rule("absence", window="5m"), lambda at_s: of_devices(silences.heard(at_s), at_s),
+        looks_at(NOW_S - 3600, NOW_S), lambda: True,
+    )  # fmt: skip
+    assert [(span.group, span.resolved_at_s is None) for span in found.spans] == [
+        (("mute",), True), (("cam-1",), False), (("new",), True),
+    ]  # fmt: skip
