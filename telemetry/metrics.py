@@ -25,6 +25,7 @@ class Metric(NamedTuple):
 
 
 _OF_VARIANT: Final = ("release", "variant")
+_OF_CODE: Final = (*_OF_VARIANT, "code")
 
 METRICS: Final[dict[str, Metric]] = {
     "advised_sampling_ratio": Metric(
@@ -44,8 +45,17 @@ METRICS: Final[dict[str, Metric]] = {
     "inference_deferred_total": Metric(
         "sum", "{request}", _OF_VARIANT, "requests that waited and have been answered"
     ),
+    "inference_batch_requests": Metric(
+        "histogram", "{request}", _OF_VARIANT,
+        "how many requests the same run of the model answered, once for each of them",
+    ),
     "inference_failures_total": Metric(
-        "sum", "{request}", _OF_VARIANT, "requests that failed or were refused"
+        "sum", "{request}", _OF_CODE,
+        "requests that failed or were refused, by the code of the error or the HTTP status",
+    ),
+    "inference_invalid_total": Metric(
+        "sum", "{request}", _OF_CODE,
+        "requests that the model cannot take as they are, by the HTTP status",
     ),
     "inference_joined_total": Metric(
         "sum", "{request}", _OF_VARIANT, "requests that one run of the model answered with others"
@@ -54,11 +64,23 @@ METRICS: Final[dict[str, Metric]] = {
         "histogram", "ms", _OF_VARIANT,
         "from the whole request to the answer, of requests that were answered",
     ),
+    "inference_queue_s": Metric(
+        "histogram", "s", _OF_VARIANT,
+        "the part of the latency until the request's turn with the worker began",
+    ),
     "inference_refusals_total": Metric(
-        "sum", "{request}", (*_OF_VARIANT, "code"), "requests that were refused, by the reason"
+        "sum", "{request}", _OF_CODE,
+        "requests that were refused, by the reason; `agent.worker.shed` made room for others",
     ),
     "inference_requests_total": Metric(
         "sum", "{request}", _OF_VARIANT, "requests for a model, whatever became of them"
+    ),
+    "inference_runs_total": Metric(
+        "sum", "{run}", _OF_VARIANT, "runs of the model; joined requests share one"
+    ),
+    "inference_runtime_s": Metric(
+        "histogram", "s", _OF_VARIANT,
+        "the part of the latency in the runtime; a joined request counts its share of the run",
     ),
     "install_bytes_total": Metric(
         "sum", "By", ("source",), "bytes of packages, by the way they came"

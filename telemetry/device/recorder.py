@@ -20,7 +20,7 @@ from __future__ import annotations
 
 import math
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, NamedTuple, TypeVar
 
 from telemetry.histogram import ExponentialHistogram
@@ -34,6 +34,12 @@ DROPPED_METRIC = "telemetry_dropped_total"
 SECONDS_PER_MINUTE = 60
 
 A = TypeVar("A")
+Figures = Iterable[tuple[str, float]]
+"""Names of metrics, and a value for each."""
+
+_At = tuple[int, tuple[tuple[str, str], ...]]
+"""A minute and attributes."""
+
 OnEvent = Callable[[str, str, Mapping[str, Any]], None]
 
 
@@ -85,6 +91,9 @@ class Recorder:
         self._histograms: dict[_Key, ExponentialHistogram] = {}
         self._sums: dict[_Key, _Sum] = {}
         self._gauges: dict[_Key, _Gauge] = {}
+        self._requests: dict[_At, tuple[dict[str, _Sum], dict[str, ExponentialHistogram]]] = {}
+        """The series of requests once more, found in one step."""
+
         self._events: list[Event] = []
         self._dropped = 0
 
@@ -113,6 +122,38 @@ class Recorder:
             if series is not None:
                 series.add(value)
 
+    def request(
+        self, attributes: Mapping[str, str], added: Figures, observed: Figures = ()
+    ) -> None:
+        """Record what one request brought at once: cheaper than one call for each figure.
+
+        Args:
+            attributes: Of all its figures.
+            added: Counters and their growth.
+            observed: Histograms and their values.
+        """
+        at = (int(self._clock.now_s() // SECONDS_PER_MINUTE), tuple(sorted(attributes.items())))
+        with self._lock:
+            totals, histograms = self._of_requests(at)
+            for metric, amount in added:
+                total = totals.get(metric)
+                if total is None or not 0.0 <= amount < math.inf:
+                    key, checked = _Key(at[0], metric, at[1]), amount if amount >= 0 else math.nan
+                    total = self._series(self._sums, key, _Sum, checked)
+                    if total is None:
+                        continue
+                    totals[metric] = total
+                total.value += amount
+            for metric, value in observed:
+                histogram = histograms.get(metric)
+                if histogram is None or not math.isfinite(value):
+                    key = _Key(at[0], metric, at[1])
+                    histogram = self._series(self._histograms, key, ExponentialHistogram, value)
+                    if histogram is None:
+                        continue
+                    histograms[metric] = histogram
+                histogram.add(value)
+
     def event(self, kind: str, reason: str, data: Mapping[str, Any] | None = None) -> None:
         """Record something that happened, with its reason and the inputs of the decision."""
         event = Event(at_s=self._clock.now_s(), kind=kind, reason=reason, data=dict(data or {}))
@@ -139,6 +180,7 @@ class Recorder:
             histograms, self._histograms = self._histograms, {}
             sums, self._sums = self._sums, {}
             gauges, self._gauges = self._gauges, {}
+            self._requests = {}
             events, self._events = self._events, []
             dropped, self._dropped = self._dropped, 0
         if dropped:
@@ -150,6 +192,15 @@ class Recorder:
             *(_gauge_point(key, gauge) for key, gauge in gauges.items()),
         )
         return points, tuple(events)
+
+    def _of_requests(self, at: _At) -> tuple[dict[str, _Sum], dict[str, ExponentialHistogram]]:
+        """Return the series of requests with these attributes; the lock is held."""
+        known = self._requests.get(at)
+        if known is None:
+            known = {}, {}
+            if len(self._requests) < MAX_SERIES:
+                self._requests[at] = known
+        return known
 
     def _key(self, metric: str, attributes: Mapping[str, str]) -> _Key:
         minute = math.floor(self._clock.now_s() / SECONDS_PER_MINUTE)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterator
+from itertools import chain
 from pathlib import Path
 
 from telemetry.limits import MAX_ATTRIBUTES, is_name
@@ -55,8 +56,21 @@ def reported() -> Iterator[tuple[str, str]]:
                         yield from ((text, kind) for text in known[ast.unparse(name)])
 
 
+def of_requests() -> Iterator[tuple[str, str]]:
+    """Yield the names and kinds of what `request` takes: pairs of a name and a value."""
+    for path in SOURCES:
+        text = path.read_text()
+        if "recorder.request(" not in text:
+            continue
+        for node in ast.walk(ast.parse(text)):
+            if isinstance(node, ast.Tuple) and len(node.elts) == 2:
+                name = node.elts[0]
+                if isinstance(name, ast.Constant) and isinstance(name.value, str):
+                    yield name.value, "sum" if name.value.endswith("_total") else "histogram"
+
+
 def test_all_that_agents_report_is_in_the_table_and_nothing_else() -> None:
-    found = {(name, kind) for name, kind in reported() if name in METRICS or is_name(name)}
+    found = {(name, kind) for name, kind in chain(reported(), of_requests()) if is_name(name)}
     table = {(name, metric.kind) for name, metric in METRICS.items()}
     made_elsewhere = {("telemetry_dropped_total", "sum")}  # by the recorder itself
     assert table - made_elsewhere <= found
@@ -70,7 +84,8 @@ def test_names_say_kind_and_unit() -> None:
         assert len(metric.attributes) <= MAX_ATTRIBUTES
         assert name.endswith("_total") == (metric.kind == "sum"), name
         if metric.kind != "sum":
-            assert name.endswith(endings[metric.unit]), name
+            ending = endings.get(metric.unit, f"_{metric.unit.strip('{}')}s")
+            assert name.endswith(ending), name
         assert metric.meaning
         assert metric.meaning[-1] != "."
 

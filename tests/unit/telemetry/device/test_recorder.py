@@ -54,6 +54,22 @@ def test_each_kind_of_measurement_becomes_its_point() -> None:
     assert recorder.drain() == ((), ())
 
 
+def test_the_figures_of_a_request_are_those_of_single_calls() -> None:
+    one, other = Recorder(ManualClock()), Recorder(ManualClock())
+    one.request(INT8, (("x_total", 1.0), ("y_total", 2.0)), (("x_s", 0.5), ("x_s", 0.25)))
+    other.observe("x_s", 0.5, INT8)
+    other.observe("x_s", 0.25, INT8)
+    other.add("x_total", 1.0, INT8)
+    other.add("y_total", 2.0, INT8)
+    assert one.drain() == other.drain()
+
+
+def test_an_impossible_figure_of_a_request_is_dropped_alone() -> None:
+    recorder = Recorder(ManualClock())
+    recorder.request(INT8, (("x_total", -1.0), ("y_total", 2.0)), (("x_s", math.nan),))
+    assert sums(recorder) == {"y_total": 2.0, DROPPED_METRIC: 2.0}
+
+
 def test_a_new_minute_is_a_new_point() -> None:
     clock = ManualClock()
     recorder = Recorder(clock)
