@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from agent.app.host_figures import HostFigures
 from agent.app.learnt_file import LearntFile
 from agent.interrupts import Interrupts
 from agent.select.adaptations import Adaptations
@@ -20,6 +21,7 @@ class Sensing:
         interrupts: Ends the loop.
         interval_s: Time between two readings.
         learnt: Keeps what the adaptation learnt; it is recalled here.
+        figures: What else is recorded, less often; None for nothing.
     """
 
     def __init__(
@@ -31,6 +33,7 @@ class Sensing:
         *,
         interval_s: float,
         learnt: LearntFile,
+        figures: HostFigures | None = None,
     ) -> None:
         self._sensors = sensors
         self._recorder = recorder
@@ -38,6 +41,7 @@ class Sensing:
         self._interrupts = interrupts
         self._interval_s = interval_s
         self._learnt = learnt
+        self._figures = figures
         adaptations.recall(learnt.load())
 
     def run(self) -> None:
@@ -52,6 +56,8 @@ class Sensing:
             self._learnt.keep(self._adaptations.learnt)
             ratio = self._adaptations.advice().sampling_ratio
             self._recorder.gauge("advised_sampling_ratio", ratio, {})
+            if self._figures is not None:
+                self._figures.tick()
 
     def sense(self) -> HealthSnapshot:
         """Read the sensors once, and give the readings to the recorder and the adaptation."""
@@ -59,11 +65,20 @@ class Sensing:
         readings = {
             "temperature_c": health.temperature_c,
             "headroom_ratio": health.headroom,
-            "battery_ratio": health.battery_ratio,
-            "memory_available_bytes": health.memory_available_bytes,
+            "hw.battery.charge": health.battery_ratio,
+            "system.linux.memory.available": health.memory_available_bytes,
+            "throttled_ratio": health.throttled,
+            "system.cpu.utilization": health.cpu_busy_ratio,
+            "cpu_frequency_ratio": health.cpu_frequency_ratio,
+            "cpu_stall_ratio": health.cpu_stall_ratio,
+            "load_ratio": health.load_ratio,
+            "memory_stall_ratio": health.memory_stall_ratio,
+            "memory_full_stall_ratio": health.memory_full_stall_ratio,
         }
         for metric, value in readings.items():
             if value is not None:
                 self._recorder.gauge(metric, float(value), {})
+        if health.power_mw is not None:
+            self._recorder.gauge("hw.power", health.power_mw / 1000, {"hw.id": "battery"})
         self._adaptations.note(health)
         return health

@@ -93,7 +93,9 @@ class TelemetryPump:
             SpoolError: The spool cannot be written; it is closed all the same.
         """
         try:
-            self.collect()
+            with self._lock:
+                self._gather(whole=True)
+                self._write()
         finally:
             self._spool.close()
 
@@ -148,8 +150,8 @@ class TelemetryPump:
             held = [e for e in self._events if e.at_s >= since_s and (not kinds or e.kind in kinds)]
         return (stored + held)[-limit:]
 
-    def _gather(self) -> None:
-        points, events = self._recorder.drain()
+    def _gather(self, *, whole: bool = False) -> None:
+        points, events = self._recorder.drain(whole=whole)
         self._points += points
         self._events += events
         del self._events[:-MAX_EVENTS]

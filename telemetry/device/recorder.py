@@ -25,6 +25,7 @@ from typing import Any, NamedTuple, TypeVar
 
 from telemetry.histogram import ExponentialHistogram
 from telemetry.limits import MAX_ATTRIBUTES, MAX_TEXT, is_name
+from telemetry.metrics import BY_MINUTE
 from wire.clock import Clock
 from wire.messages import Event, GaugePoint, HistogramPoint, Point, SumPoint
 
@@ -170,16 +171,22 @@ class Recorder:
         """Whether anything happened since the last drain."""
         return bool(self._events)
 
-    def drain(self) -> tuple[tuple[Point, ...], tuple[Event, ...]]:
-        """Remove and return everything that was recorded since the last drain.
+    def drain(self, *, whole: bool = False) -> tuple[tuple[Point, ...], tuple[Event, ...]]:
+        """Remove and return what was recorded since the last drain.
+
+        Args:
+            whole: Also what is reported by the minute (`metrics.BY_MINUTE`), of the minute that is
+                not over yet.
 
         Returns:
             Points, each the growth since the last drain, and events, oldest first.
         """
+        minute = math.floor(self._clock.now_s() / SECONDS_PER_MINUTE)
         with self._lock:
             histograms, self._histograms = self._histograms, {}
-            sums, self._sums = self._sums, {}
-            gauges, self._gauges = self._gauges, {}
+            sums, gauges = self._sums, self._gauges
+            self._sums = {} if whole else _held(sums, minute)
+            self._gauges = {} if whole else _held(gauges, minute)
             self._requests = {}
             events, self._events = self._events, []
             dropped, self._dropped = self._dropped, 0
@@ -219,6 +226,12 @@ class Recorder:
                 return table.setdefault(key, make())
         self._dropped += 1
         return None
+
+
+def _held(series: dict[_Key, A], minute: int) -> dict[_Key, A]:
+    """Take out and return what waits for the end of a minute."""
+    waits = [key for key in series if key.minute == minute and key.metric in BY_MINUTE]
+    return {key: series.pop(key) for key in waits}
 
 
 def _is_storable(key: _Key) -> bool:

@@ -131,7 +131,7 @@ def test_events_and_texts_are_bounded() -> None:
 
 
 @pytest.mark.parametrize(
-    "name", ["memory.used_ratio", "Memory_ratio", "2_total", "", "größe", "a b"]
+    "name", ["memory..used", "memory.", ".memory", "Memory_ratio", "2_total", "", "größe", "a b"]
 )
 def test_a_name_that_the_store_refuses_is_dropped_and_counted(name: str) -> None:
     recorder = Recorder(ManualClock())
@@ -171,3 +171,35 @@ def test_whoever_listens_hears_each_event_even_one_that_is_dropped() -> None:
         recorder.event("worker", str(number))
     assert len(heard) == MAX_EVENTS + 1
     assert len(recorder.drain()[1]) == MAX_EVENTS
+
+
+def test_what_is_told_by_the_minute_waits_for_its_end() -> None:
+    clock = ManualClock()
+    recorder = Recorder(clock)
+    for value in (1.0, 3.0):
+        recorder.gauge("load_ratio", value, {})
+        recorder.add("system.disk.io", value, {})
+        recorder.gauge("temperature_c", value, {})
+        assert [point.metric for point in recorder.drain()[0]] == ["temperature_c"]
+    clock.sleep(60.0)
+    disk, load = recorder.drain()[0]
+    assert isinstance(disk, SumPoint)
+    assert isinstance(load, GaugePoint)
+    assert (disk.metric, disk.value) == ("system.disk.io", 4.0)
+    assert (load.metric, load.count, load.total) == ("load_ratio", 2, 4.0)
+    assert recorder.drain() == ((), ())
+
+
+def test_a_whole_drain_leaves_nothing() -> None:
+    recorder = Recorder(ManualClock())
+    recorder.gauge("load_ratio", 1.0, {})
+    assert [point.metric for point in recorder.drain(whole=True)[0]] == ["load_ratio"]
+    assert recorder.drain(whole=True) == ((), ())
+
+
+def test_what_waited_is_told_if_the_clock_goes_back() -> None:
+    clock = ManualClock()
+    recorder = Recorder(clock)
+    recorder.gauge("load_ratio", 1.0, {})
+    clock.wall_s -= 1e6
+    assert [point.metric for point in recorder.drain()[0]] == ["load_ratio"]
