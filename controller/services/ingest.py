@@ -41,6 +41,7 @@ from wire.messages import (
     TelemetryAck,
     TelemetryBatch,
 )
+from wire.packed import readable
 from wire.token_bucket import TokenBucket
 from wire.topics import UpKind
 from wire.transport import Received
@@ -235,7 +236,7 @@ class Ingest:
                     device_status.note_seen(known.device, now_s=now_s)
         if not self._telemetry.ingest(batch):
             self.counts["ingest.duplicate"] += 1
-        ack = TelemetryAck(boot_id=batch.boot_id, sequences=(batch.sequence,))
+        ack = TelemetryAck(boot_id=batch.boot_id, sequences=(batch.sequence,), reads=readable())
         self._publisher.publish(topics.down(device, "telemetry_ack"), to_json(ack))
 
     def _refuse(self, code: str, where: str, why: str) -> None:
