@@ -62,6 +62,18 @@ class Sensing:
     def sense(self) -> HealthSnapshot:
         """Read the sensors once, and give the readings to the recorder and the adaptation."""
         health = self._sensors.read()
+        self.record(self._recorder, health)
+        self._adaptations.note(health)
+        return health
+
+    @staticmethod
+    def record(recorder: Recorder, health: HealthSnapshot) -> None:
+        """Record readings.
+
+        Args:
+            recorder: Takes them.
+            health: The readings; what is unknown is not recorded.
+        """
         readings = {
             "temperature_c": health.temperature_c,
             "headroom_ratio": health.headroom,
@@ -77,8 +89,6 @@ class Sensing:
         }
         for metric, value in readings.items():
             if value is not None:
-                self._recorder.gauge(metric, float(value), {})
+                recorder.gauge(metric, float(value), {})
         if health.power_mw is not None:
-            self._recorder.gauge("hw.power", health.power_mw / 1000, {"hw.id": "battery"})
-        self._adaptations.note(health)
-        return health
+            recorder.gauge("hw.power", health.power_mw / 1000, {"hw.id": "battery"})

@@ -95,6 +95,7 @@ class Recorder:
         self._requests: dict[_At, tuple[dict[str, _Sum], dict[str, ExponentialHistogram]]] = {}
         """The series of requests once more, found in one step."""
 
+        self._is_new = False
         self._events: list[Event] = []
         self._dropped = 0
 
@@ -105,6 +106,7 @@ class Recorder:
             series = self._series(self._histograms, key, ExponentialHistogram, value)
             if series is not None:
                 series.add(value)
+                self._is_new = True
 
     def add(self, metric: str, amount: float, attributes: Mapping[str, str]) -> None:
         """Increase a counter; a negative amount is dropped, and the drop is counted."""
@@ -114,6 +116,7 @@ class Recorder:
             series = self._series(self._sums, key, _Sum, checked)
             if series is not None:
                 series.value += amount
+                self._is_new = self._is_new or metric not in BY_MINUTE
 
     def gauge(self, metric: str, value: float, attributes: Mapping[str, str]) -> None:
         """Add a reading; a value that is not finite is dropped, which is counted."""
@@ -135,6 +138,7 @@ class Recorder:
         """
         at = (int(self._clock.now_s() // SECONDS_PER_MINUTE), tuple(sorted(attributes.items())))
         with self._lock:
+            self._is_new = True
             totals, histograms = self._of_requests(at)
             for metric, amount in added:
                 total = totals.get(metric)
@@ -171,23 +175,50 @@ class Recorder:
         """Whether anything happened since the last drain."""
         return bool(self._events)
 
-    def drain(self, *, whole: bool = False) -> tuple[tuple[Point, ...], tuple[Event, ...]]:
+    @property
+    def has_new_figures(self) -> bool:
+        """Whether counters or histograms have grown since the last look, or the last drain."""
+        return self._is_new
+
+    def look(self) -> tuple[Point, ...]:
+        """Return the counters and histograms that the next drain will return, as they are now.
+
+        What is reported by the minute is left out: it tells of no request.
+        """
+        with self._lock:
+            self._is_new = False
+            histograms = [(key, series.copy()) for key, series in self._histograms.items()]
+            sums = [
+                (key, series.value)
+                for key, series in self._sums.items()
+                if key.metric not in BY_MINUTE
+            ]
+        return (
+            *(_histogram_point(key, histogram) for key, histogram in histograms),
+            *(_sum_point(key, value) for key, value in sums),
+        )
+
+    def drain(
+        self, *, whole: bool = False, finished: bool = False
+    ) -> tuple[tuple[Point, ...], tuple[Event, ...]]:
         """Remove and return what was recorded since the last drain.
 
         Args:
             whole: Also what is reported by the minute (`metrics.BY_MINUTE`), of the minute that is
                 not over yet.
+            finished: Of the minute that is not over yet only the events.
 
         Returns:
             Points, each the growth since the last drain, and events, oldest first.
         """
         minute = math.floor(self._clock.now_s() / SECONDS_PER_MINUTE)
         with self._lock:
-            histograms, self._histograms = self._histograms, {}
-            sums, gauges = self._sums, self._gauges
-            self._sums = {} if whole else _held(sums, minute)
-            self._gauges = {} if whole else _held(gauges, minute)
+            histograms, sums, gauges = self._histograms, self._sums, self._gauges
+            self._histograms = _held(histograms, minute) if finished else {}
+            self._sums = {} if whole else _held(sums, minute, all_of_it=finished)
+            self._gauges = {} if whole else _held(gauges, minute, all_of_it=finished)
             self._requests = {}
+            self._is_new = finished and bool(self._histograms or self._sums)
             events, self._events = self._events, []
             dropped, self._dropped = self._dropped, 0
         if dropped:
@@ -228,9 +259,9 @@ class Recorder:
         return None
 
 
-def _held(series: dict[_Key, A], minute: int) -> dict[_Key, A]:
+def _held(series: dict[_Key, A], minute: int, *, all_of_it: bool = True) -> dict[_Key, A]:
     """Take out and return what waits for the end of a minute."""
-    waits = [key for key in series if key.minute == minute and key.metric in BY_MINUTE]
+    waits = [k for k in series if k.minute == minute and (all_of_it or k.metric in BY_MINUTE)]
     return {key: series.pop(key) for key in waits}
 
 
