@@ -186,7 +186,6 @@ def assemble(config: AgentConfig, clock: Clock) -> Parts:
     fetching = make_fetching(
         config, trust, link, interrupts=device.interrupts, log=log, recorder=recorder, clock=clock
     )
-    pump = make_pump(config, link, boot_id=device.boot_id, recorder=recorder, clock=clock)
     adaptations, served = Adaptations(clock), ServedModels(clock)
     override = make_override(config, fetching.budgets, recorder, clock)
     scrubber = Scrubber(
@@ -219,6 +218,14 @@ def assemble(config: AgentConfig, clock: Clock) -> Parts:
         clock=clock,
     )
     models = Models(maker.make, maker.forget)
+    pump = make_pump(
+        config,
+        link,
+        boot_id=device.boot_id,
+        policies=lambda: [model.adaptation.policy for model in models],
+        recorder=recorder,
+        clock=clock,
+    )
     refusals = Refusals(config.device, link.refuse, device.recorder, clock)
     desired_states = DesiredStates(
         config,

@@ -19,6 +19,7 @@ from __future__ import annotations
 
 import math
 import threading
+from collections.abc import Callable
 from typing import Final
 
 import msgspec
@@ -60,7 +61,7 @@ class TelemetryPump:
         spool: Stores telemetry on disk.
         link: Sends telemetry to the controller.
         clock: For the intervals.
-        interval_s: Time between two collections of figures.
+        interval_s: Returns the time between two collections of figures.
         resending: Knows when batches are sent again.
     """
 
@@ -72,7 +73,7 @@ class TelemetryPump:
         spool: Spool,
         link: Link,
         clock: Clock,
-        interval_s: float,
+        interval_s: Callable[[], float],
         resending: Resending | None = None,
     ) -> None:
         self._topic = up(device, "telemetry")
@@ -80,9 +81,7 @@ class TelemetryPump:
         self._spool = spool
         self._link = link
         self._clock = clock
-        self.interval_s = interval_s
-        """Time between two collections of figures, as long as the controller asks for no more."""
-
+        self._interval_s = interval_s
         self._asked_s = 0.0
         self._reads: tuple[str, ...] = ()
         """The compressions that the controller reads, as far as it has said."""
@@ -119,7 +118,7 @@ class TelemetryPump:
     @property
     def every_s(self) -> float:
         """Time between two collections of figures while there is a connection."""
-        return max(self.interval_s, self._asked_s)
+        return max(self._interval_s(), self._asked_s)
 
     def _rest_s(self) -> float:
         """Return the time until figures are collected again."""

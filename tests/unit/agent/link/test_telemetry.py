@@ -37,7 +37,7 @@ class Rig:
         self.link = Link("dev-1", "b", Outage("here", self.recorder, self.clock))
         self.pump = TelemetryPump(
             "dev-1", recorder=self.recorder, spool=self.spool, link=self.link,
-            clock=self.clock, interval_s=60.0, resending=Resending(lambda: 0.5),
+            clock=self.clock, interval_s=lambda: 60.0, resending=Resending(lambda: 0.5),
         )  # fmt: skip
 
     def opened(self, boot_id: str = "b") -> Spool:

@@ -43,7 +43,7 @@ class Rig:
         self.link = Link("dev-1", "b", Outage("here", self.recorder, clock))
         self.pump = TelemetryPump(
             "dev-1", recorder=self.recorder, spool=self.spool, link=self.link, clock=clock,
-            interval_s=interval_s, resending=Resending(lambda: 0.5),
+            interval_s=lambda: interval_s, resending=Resending(lambda: 0.5),
         )  # fmt: skip
         self.hub = MemoryHub()
         self.transport: MemoryTransport | None = None
