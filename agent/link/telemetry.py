@@ -104,6 +104,7 @@ class TelemetryPump:
         now_s = self._clock.monotonic_s()
         if now_s >= self._due_s:
             self._due_s = now_s + self._rest_s()
+            self._recorder.grain_minutes = max(1, int(self.every_s / 60.0))
             self._collect(finished=self._is_alone)
             self.send()
         elif self._recorder.holds_events and now_s >= self._events_due_s:

@@ -29,7 +29,9 @@ from telemetry.metrics import BY_MINUTE
 from wire.clock import Clock
 from wire.messages import Event, GaugePoint, HistogramPoint, Point, SumPoint
 
-MAX_SERIES = 256
+MAX_SERIES = 512
+"""Twice what an agent with nine busy variants on a board with many sensors has."""
+
 MAX_EVENTS = 512
 DROPPED_METRIC = "telemetry_dropped_total"
 SECONDS_PER_MINUTE = 60
@@ -48,6 +50,24 @@ class _Key(NamedTuple):
     minute: int
     metric: str
     attributes: tuple[tuple[str, str], ...]
+
+
+class _Waits(NamedTuple):
+    """What waits for the end of its minute."""
+
+    minute: int | None
+    """The minute of which all waits; None for none."""
+
+    span: int | None
+    """The time of which that waits which is reported by the minute; None for none."""
+
+    def taken_from(self, series: dict[_Key, A]) -> dict[_Key, A]:
+        """Take out and return what waits."""
+        keys = [key for key in series if self._holds(key)]
+        return {key: series.pop(key) for key in keys}
+
+    def _holds(self, key: _Key) -> bool:
+        return key.minute == (self.span if key.metric in BY_MINUTE else self.minute)
 
 
 class _Gauge:
@@ -94,6 +114,10 @@ class Recorder:
         self._gauges: dict[_Key, _Gauge] = {}
         self._requests: dict[_At, tuple[dict[str, _Sum], dict[str, ExponentialHistogram]]] = {}
         """The series of requests once more, found in one step."""
+
+        self.grain_minutes = 1
+        """Over how many minutes that is put together which is reported by the minute: as many as
+        there are between two reports."""
 
         self._is_new = False
         self._events: list[Event] = []
@@ -214,9 +238,12 @@ class Recorder:
         minute = math.floor(self._clock.now_s() / SECONDS_PER_MINUTE)
         with self._lock:
             histograms, sums, gauges = self._histograms, self._sums, self._gauges
-            self._histograms = _held(histograms, minute) if finished else {}
-            self._sums = {} if whole else _held(sums, minute, all_of_it=finished)
-            self._gauges = {} if whole else _held(gauges, minute, all_of_it=finished)
+            waits = _Waits(
+                minute=minute if finished else None,
+                span=None if whole else minute - minute % self.grain_minutes,
+            )
+            self._histograms = waits.taken_from(histograms)
+            self._sums, self._gauges = waits.taken_from(sums), waits.taken_from(gauges)
             self._requests = {}
             self._is_new = finished and bool(self._histograms or self._sums)
             events, self._events = self._events, []
@@ -242,6 +269,8 @@ class Recorder:
 
     def _key(self, metric: str, attributes: Mapping[str, str]) -> _Key:
         minute = math.floor(self._clock.now_s() / SECONDS_PER_MINUTE)
+        if metric in BY_MINUTE:
+            minute -= minute % self.grain_minutes
         return _Key(minute, metric, tuple(sorted(attributes.items())))
 
     def _series(
@@ -257,12 +286,6 @@ class Recorder:
                 return table.setdefault(key, make())
         self._dropped += 1
         return None
-
-
-def _held(series: dict[_Key, A], minute: int, *, all_of_it: bool = True) -> dict[_Key, A]:
-    """Take out and return what waits for the end of a minute."""
-    waits = [k for k in series if k.minute == minute and (all_of_it or k.metric in BY_MINUTE)]
-    return {key: series.pop(key) for key in waits}
 
 
 def _is_storable(key: _Key) -> bool:

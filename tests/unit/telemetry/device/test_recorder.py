@@ -190,6 +190,37 @@ def test_what_is_told_by_the_minute_waits_for_its_end() -> None:
     assert recorder.drain() == ((), ())
 
 
+def test_seldom_reports_put_more_minutes_together() -> None:
+    clock = ManualClock()
+    clock.wall_s -= clock.wall_s % 300.0
+    start = int(clock.wall_s // 60)
+    recorder = Recorder(clock)
+    recorder.grain_minutes = 5
+    for _ in range(5):
+        recorder.gauge("load_ratio", 1.0, {})
+        recorder.gauge("temperature_c", 1.0, {})
+        found = [(point.metric, point.minute) for point in recorder.drain()[0]]
+        assert found == [("temperature_c", int(clock.wall_s // 60))]
+        clock.sleep(60.0)
+    (load,) = recorder.drain()[0]
+    assert isinstance(load, GaugePoint)
+    assert (load.minute, load.count) == (start, 5)
+
+
+def test_of_an_unfinished_minute_only_events_are_told_if_asked() -> None:
+    clock = ManualClock()
+    recorder = Recorder(clock)
+    recorder.observe("x_s", 1.0, INT8)
+    recorder.add("x_total", 1.0, INT8)
+    recorder.event("switch", "too hot")
+    points, events = recorder.drain(finished=True)
+    assert (points, [event.kind for event in events]) == ((), ["switch"])
+    assert recorder.has_new_figures
+    assert len(recorder.look()) == 2
+    clock.sleep(60.0)
+    assert len(recorder.drain(finished=True)[0]) == 2
+
+
 def test_a_whole_drain_leaves_nothing() -> None:
     recorder = Recorder(ManualClock())
     recorder.gauge("load_ratio", 1.0, {})
