@@ -316,6 +316,7 @@ def assemble(config: AgentConfig, clock: Clock) -> Parts:
             interval_s=config.sense_interval_s,
             learnt=LearntFile(config.state_dir, device.recorder, device.clock),
             figures=figures,
+            keep=pump.keep,
         ),
         desired_states=desired_states,
         models=models,

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from agent.app.host_figures import HostFigures
 from agent.app.learnt_file import LearntFile
 from agent.interrupts import Interrupts
@@ -22,6 +24,8 @@ class Sensing:
         interval_s: Time between two readings.
         learnt: Keeps what the adaptation learnt; it is recalled here.
         figures: What else is recorded, less often; None for nothing.
+        keep: Keeps on disk what the recorder has, if it is time; the thread that sends it may be
+            held up.
     """
 
     def __init__(
@@ -34,6 +38,7 @@ class Sensing:
         interval_s: float,
         learnt: LearntFile,
         figures: HostFigures | None = None,
+        keep: Callable[[], None] | None = None,
     ) -> None:
         self._sensors = sensors
         self._recorder = recorder
@@ -42,6 +47,7 @@ class Sensing:
         self._interval_s = interval_s
         self._learnt = learnt
         self._figures = figures
+        self._keep = keep
         adaptations.recall(learnt.load())
 
     def run(self) -> None:
@@ -52,6 +58,8 @@ class Sensing:
         """
         while True:
             self._interrupts.wait(self._interval_s, abandon=False)
+            if self._keep is not None:
+                self._keep()
             self._adaptations.tick(self.sense())
             self._learnt.keep(self._adaptations.learnt)
             ratio = self._adaptations.advice().sampling_ratio

@@ -110,11 +110,22 @@ class TelemetryPump:
         elif self._recorder.holds_events and now_s >= self._events_due_s:
             self._events_due_s = now_s + EVENTS_EVERY_S
             self._collect(finished=self._is_alone)
-        elif (self._is_unkept or self._recorder.has_new_figures) and now_s >= self._keep_due_s:
+        else:
+            self.keep()
+
+    def keep(self) -> None:
+        """Keep the figures that wait in memory, if it is time; any thread may call this often.
+
+        More than one should: the one that collects may wait for something else for seconds.
+        """
+        now_s = self._clock.monotonic_s()
+        is_new = self._is_unkept or self._recorder.has_new_figures
+        if not is_new or now_s < self._keep_due_s:
+            return
+        with self._lock:
             self._keep_due_s = now_s + KEEP_S
-            with self._lock:
-                self._spool.keep((*self._points, *self._recorder.look()))
-                self._is_unkept = False
+            self._spool.keep((*self._points, *self._recorder.look()))
+            self._is_unkept = False
 
     @property
     def every_s(self) -> float:
