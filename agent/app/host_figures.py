@@ -21,6 +21,7 @@ from agent.serve.router import Router
 from agent.serve.served import ServedModels
 from telemetry.device.recorder import Recorder
 from telemetry.device.sensors import Sensors
+from telemetry.device.sensors.files import plain_name
 from telemetry.device.sensors.host import HostReading, HostSensors
 from wire.clock import Clock
 
@@ -87,8 +88,9 @@ class HostFigures:
     def _record_zones(self) -> None:
         numbers: dict[str, int] = {}
         for zone in self._sensors.zones[:MAX_ZONES]:
-            number = numbers[zone.kind] = numbers.get(zone.kind, 0) + 1
-            named = {"hw.id": zone.kind if number == 1 else f"{zone.kind}.{number}"}
+            kind = plain_name(zone.kind)
+            number = numbers[kind] = numbers.get(kind, 0) + 1
+            named = {"hw.id": kind if number == 1 else f"{kind}.{number}"}
             self._recorder.gauge("hw.temperature", zone.temperature_c, named)
             self._recorder.gauge("zone_headroom_ratio", zone.headroom, named)
 

@@ -15,7 +15,13 @@ import re
 from pathlib import Path
 from typing import Final, NamedTuple
 
-from telemetry.device.sensors.files import KernelFiles, children, number_once, text_once
+from telemetry.device.sensors.files import (
+    KernelFiles,
+    children,
+    number_once,
+    plain_name,
+    text_once,
+)
 
 MAX_COUNTERS: Final = 8
 UJ_PER_J: Final = 1e6
@@ -23,7 +29,6 @@ _PACKAGE: Final = re.compile(r"package-\d+")
 _POWERCAP: Final = re.compile(r"[a-z-]+:\d+")
 _HWMON: Final = re.compile(r"hwmon\d+")
 _INPUT: Final = re.compile(r"energy\d+_input")
-_NOT_A_NAME: Final = re.compile(r"[^A-Za-z0-9_.-]+")
 
 
 class _Counter(NamedTuple):
@@ -80,7 +85,7 @@ class EnergyMeters:
             if now_uj < before_uj and not counter.range_uj:
                 continue  # it began again, and nobody knows after what
             wrapped_uj = counter.range_uj if now_uj < before_uj else 0
-            name = _NOT_A_NAME.sub("-", counter.name)[:64]
+            name = plain_name(counter.name)
             grown[name] = grown.get(name, 0.0) + (now_uj + wrapped_uj - before_uj) / UJ_PER_J
         return grown
 

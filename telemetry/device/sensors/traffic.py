@@ -58,9 +58,9 @@ class TrafficCounters:
     def scan(self) -> None:
         """Find the disks and the interfaces."""
         disks = children(f"{self._sysfs}/block", _DISK)
-        self._disks = [disk for disk in disks if Path(disk, "device").exists()][:MAX_NAMED]
+        self._disks = [disk for disk in disks if _is_hardware(disk)][:MAX_NAMED]
         interfaces = children(f"{self._sysfs}/class/net", _ANY)
-        self._interfaces = [path for path in interfaces if _counts(Path(path))][:MAX_NAMED]
+        self._interfaces = [path for path in interfaces if _counts(path)][:MAX_NAMED]
 
     def read(self) -> Traffic:
         """Read all counters; one that cannot be read is left out."""
@@ -80,9 +80,17 @@ class TrafficCounters:
         return Traffic(written, received, sent)
 
 
-def _counts(interface: Path) -> bool:
-    is_named = _MODEM_OR_TUNNEL.fullmatch(interface.name) is not None
-    return is_named or (interface / "device").exists()
+def _counts(interface: str) -> bool:
+    is_named = _MODEM_OR_TUNNEL.fullmatch(Path(interface).name) is not None
+    return is_named or _is_hardware(interface)
+
+
+def _is_hardware(path: str) -> bool:
+    try:
+        Path(path, "device").stat()
+    except OSError:
+        return False
+    return True
 
 
 def _without_address(name: str) -> str:

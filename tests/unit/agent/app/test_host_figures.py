@@ -77,6 +77,23 @@ def test_the_zones_and_the_supervisor_have_figures(device: Device) -> None:
     assert free.attributes == {"system.filesystem.state": "free"}
 
 
+def test_zones_of_one_name_are_told_apart_and_names_are_plain(device: Device) -> None:
+    for number in range(1, 4):
+        device.board.write(f"sys/class/thermal/thermal_zone{number}/type", "cpu\x1bbig zone")
+        device.board.write(f"sys/class/thermal/thermal_zone{number}/temp", f"{50_000 + number}")
+    device.board.sensors = device.board.restarted()
+    device.board.sensors.read()
+    device.figures = HostFigures(
+        device.board.sensors,
+        HostSensors(device.board.root),
+        ServedModels(device.board.clock),
+        device.recorder,
+        device.board.clock,
+    )
+    names = {point.attributes["hw.id"] for point in device.tick()["hw.temperature"]}
+    assert names == {"cpu-thermal", "cpu-big-zone", "cpu-big-zone.2", "cpu-big-zone.3"}
+
+
 def test_the_processor_time_of_a_process_counts_once(device: Device) -> None:
     total_s = 0.0
     for _ in range(3):

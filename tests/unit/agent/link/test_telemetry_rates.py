@@ -9,8 +9,10 @@ from pathlib import Path
 import msgspec
 import pytest
 
+from agent.app.config import AgentConfig
 from agent.app.host_figures import HostFigures
 from agent.app.sensing import Sensing
+from agent.app.spooling import make_pump
 from agent.link.connection import Link
 from agent.link.identity import Account
 from agent.link.outage import Outage
@@ -27,6 +29,7 @@ from tests.unit.telemetry.device.manual_clock import ManualClock
 from tests.unit.telemetry.device.sensor_board import Board
 from wire.messages import SumPoint, TelemetryAck, TelemetryBatch, decode_message
 from wire.packed import is_packed, readable
+from wire.policy import PolicySpec
 
 HOUR_S = 3600
 MIB = 1024 * 1024
@@ -146,6 +149,26 @@ def test_a_controller_cannot_ask_for_more_than_the_device_is_set_to(tmp_path: Pa
     rig.acknowledge(report_every_s=10.0)
     assert rig.pump.every_s == 120.0
     rig.spool.close()
+
+
+def test_the_policies_of_models_set_the_interval(tmp_path: Path) -> None:
+    config = AgentConfig(
+        device="dev-1", state_dir=tmp_path, profile=tmp_path / "p", trust=tmp_path / "t"
+    )
+    clock = ManualClock()
+    recorder, policies = Recorder(clock), [PolicySpec()]
+    pump = make_pump(
+        config,
+        Link("dev-1", "b", Outage("here", recorder, clock)),
+        boot_id="b",
+        policies=lambda: policies,
+        recorder=recorder,
+        clock=clock,
+    )
+    assert pump.every_s == 10.0
+    policies.append(PolicySpec(report_every_s=60.0))
+    assert pump.every_s == 60.0
+    pump.close()
 
 
 def test_without_a_connection_figures_are_collected_by_the_minute(rig: Rig) -> None:
