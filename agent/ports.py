@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Protocol
 
@@ -163,4 +163,17 @@ class RecorderPort(Protocol):
 
     def event(self, kind: str, reason: str, data: Mapping[str, object]) -> None:
         """Record an event."""
+        ...
+
+
+class RequestRecorderPort(RecorderPort, Protocol):
+    """Where the figures of requests go, too."""
+
+    def request(
+        self,
+        attributes: Mapping[str, str],
+        added: Iterable[tuple[str, float]],
+        observed: Iterable[tuple[str, float]] = (),
+    ) -> None:
+        """Record what one request brought: growth of counters, and values of histograms."""
         ...

@@ -50,6 +50,9 @@ class PolicySettings(Request):
     objective: PolicyObjective | None = None
     """None for the default one."""
 
+    report_every_s: Number | None = None
+    """None for each device's own setting."""
+
     sharing: PolicySharing | None = None
     """None for the default."""
 

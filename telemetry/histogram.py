@@ -108,6 +108,12 @@ class ExponentialHistogram:
         self._least = min(self._least, other._least)
         self._greatest = max(self._greatest, other._greatest)
 
+    def copy(self) -> ExponentialHistogram:
+        """Return one of the same values."""
+        twin = ExponentialHistogram()
+        twin.merge(self)
+        return twin
+
     def quantile(self, q: float) -> float | None:
         """Return a quantile by nearest rank, within `RELATIVE_ERROR` of the true one.
 

@@ -13,16 +13,16 @@ def is_name(text: str) -> bool:
     """Tell whether a text may name a metric or an attribute.
 
     Args:
-        text: Such as `inference_latency_ms`.
+        text: Such as `inference_latency_ms`, or `process.memory.usage` as OpenTelemetry has it.
 
     Returns:
-        Whether it begins with a lower-case ASCII letter, goes on with such letters, digits and `_`,
-        and is not longer than `MAX_TEXT`.
+        Whether it begins with a lower-case ASCII letter, goes on with such letters, digits, `_` and
+        single dots, does not end with a dot, and is not longer than `MAX_TEXT`.
     """
     return (
         len(text) <= MAX_TEXT
         and text.isascii()
         and text[:1].isalpha()
-        and text.replace("_", "a").isalnum()
+        and all(part.replace("_", "a").isalnum() for part in text.split("."))
         and text == text.lower()
     )

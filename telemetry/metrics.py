@@ -3,8 +3,11 @@
 A test holds the table against the code, and `docs/metrics.md` against the table.
 
 Rules:
-- The name of a metric ends with its unit; a counter ends with `_total`. Units are those of UCUM, as
-  OpenTelemetry writes them; what is counted stands in braces.
+- Where OpenTelemetry's semantic conventions name a metric or an attribute, it has that name, with
+  dots. The name of any other metric ends with its unit, and a counter's with `_total`. Units are
+  those of UCUM, as OpenTelemetry writes them; what is counted stands in braces.
+- A metric that is renamed stands in `OLD_NAMES` for one version: a query finds what devices report
+  by either name.
 - An attribute that is missing in a point counts as empty.
 """
 
@@ -22,15 +25,25 @@ class Metric(NamedTuple):
     unit: str
     attributes: tuple[str, ...]
     meaning: str
+    by_minute: bool = False
+    """Whether it is reported only when its minute is over: it tells nothing urgent, and the store
+    has one row for each minute anyway."""
 
 
 _OF_VARIANT: Final = ("release", "variant")
+_OF_PROCESS: Final = ("role", *_OF_VARIANT)
+_OF_CODE: Final = (*_OF_VARIANT, "code")
 
 METRICS: Final[dict[str, Metric]] = {
     "advised_sampling_ratio": Metric(
         "gauge", "1", (), "share of their usual rate at which applications are advised to ask"
     ),
-    "battery_ratio": Metric("gauge", "1", (), "charge of the battery; 1 is full"),
+    "cpu_frequency_ratio": Metric(
+        "gauge", "1", (), "frequency of the processor, of its greatest", by_minute=True
+    ),
+    "cpu_stall_ratio": Metric(
+        "gauge", "1", (), "share of 10 s in which a task waited for a core", by_minute=True
+    ),
     "deferred_expired_total": Metric(
         "sum", "{request}", (), "requests that could wait and were not answered in their time"
     ),
@@ -44,8 +57,29 @@ METRICS: Final[dict[str, Metric]] = {
     "inference_deferred_total": Metric(
         "sum", "{request}", _OF_VARIANT, "requests that waited and have been answered"
     ),
+    "hw.battery.charge": Metric("gauge", "1", (), "charge of the battery; 1 is full"),
+    "hw.energy": Metric(
+        "sum", "J", ("hw.id",), "energy by the device's own counters", by_minute=True
+    ),
+    "hw.power": Metric("gauge", "W", ("hw.id",), "draw from the battery", by_minute=True),
+    "hw.temperature": Metric(
+        "gauge", "Cel", ("hw.id",), "temperature of each zone of the processor", by_minute=True
+    ),
+    "inference_batch_requests": Metric(
+        "histogram", "{request}", _OF_VARIANT,
+        "how many requests the same run of the model answered, once for each of them",
+    ),
+    "inference_energy_j": Metric(
+        "gauge", "J", (),
+        "energy of the whole device over requests answered, while some were", by_minute=True,
+    ),
     "inference_failures_total": Metric(
-        "sum", "{request}", _OF_VARIANT, "requests that failed or were refused"
+        "sum", "{request}", _OF_CODE,
+        "requests that failed or were refused, by the code of the error or the HTTP status",
+    ),
+    "inference_invalid_total": Metric(
+        "sum", "{request}", _OF_CODE,
+        "requests that the model cannot take as they are, by the HTTP status",
     ),
     "inference_joined_total": Metric(
         "sum", "{request}", _OF_VARIANT, "requests that one run of the model answered with others"
@@ -54,11 +88,23 @@ METRICS: Final[dict[str, Metric]] = {
         "histogram", "ms", _OF_VARIANT,
         "from the whole request to the answer, of requests that were answered",
     ),
+    "inference_queue_s": Metric(
+        "histogram", "s", _OF_VARIANT,
+        "the part of the latency until the request's turn with the worker began",
+    ),
     "inference_refusals_total": Metric(
-        "sum", "{request}", (*_OF_VARIANT, "code"), "requests that were refused, by the reason"
+        "sum", "{request}", _OF_CODE,
+        "requests that were refused, by the reason; `agent.worker.shed` made room for others",
     ),
     "inference_requests_total": Metric(
         "sum", "{request}", _OF_VARIANT, "requests for a model, whatever became of them"
+    ),
+    "inference_runs_total": Metric(
+        "sum", "{run}", _OF_VARIANT, "runs of the model; joined requests share one"
+    ),
+    "inference_runtime_s": Metric(
+        "histogram", "s", _OF_VARIANT,
+        "the part of the latency in the runtime; a joined request counts its share of the run",
     ),
     "install_bytes_total": Metric(
         "sum", "By", ("source",), "bytes of packages, by the way they came"
@@ -66,9 +112,24 @@ METRICS: Final[dict[str, Metric]] = {
     "install_duration_s": Metric(
         "histogram", "s", ("outcome",), "from the order of an install to its outcome"
     ),
-    "memory_available_bytes": Metric("gauge", "By", (), "memory that programs can still get"),
+    "io_stall_ratio": Metric(
+        "gauge", "1", (), "share of 10 s in which a task waited for a disk", by_minute=True
+    ),
+    "load_ratio": Metric("gauge", "1", (), "load average of a minute, by core", by_minute=True),
+    "memory_stall_ratio": Metric(
+        "gauge", "1", (), "share of 10 s in which a task waited for memory", by_minute=True
+    ),
+    "memory_full_stall_ratio": Metric(
+        "gauge", "1", (), "share of 10 s in which all tasks waited for memory", by_minute=True
+    ),
     "peer_sent_bytes_total": Metric(
         "sum", "By", (), "what the device sent to others of its site"
+    ),
+    "process.cpu.time": Metric(
+        "sum", "s", _OF_PROCESS, "processor time of the supervisor, and of workers", by_minute=True
+    ),
+    "process.memory.usage": Metric(
+        "gauge", "By", _OF_PROCESS, "resident memory of each process", by_minute=True
     ),
     "slow_retrievals_total": Metric(
         "sum", "{window}", ("source",), "windows in which a source brought less than it has to"
@@ -76,17 +137,64 @@ METRICS: Final[dict[str, Metric]] = {
     "switch_gap_ms": Metric(
         "histogram", "ms", _OF_VARIANT, "how long no worker answered while one replaced another"
     ),
+    "system.cpu.utilization": Metric(
+        "gauge", "1", (), "share of a second in which the cores were busy", by_minute=True
+    ),
+    "system.disk.io": Metric(
+        "sum", "By", ("system.device", "disk.io.direction"), "what was written to each disk",
+        by_minute=True,
+    ),
+    "system.filesystem.usage": Metric(
+        "gauge", "By", ("system.filesystem.state",),
+        "what is `free` where packages are stored", by_minute=True,
+    ),
+    "system.linux.memory.available": Metric(
+        "gauge", "By", (), "memory that programs can still get"
+    ),
+    "system.network.io": Metric(
+        "sum", "By", ("network.interface.name", "network.io.direction"),
+        "what each interface received and sent", by_minute=True,
+    ),
     "telemetry_dropped_total": Metric(
         "sum", "{point}", (), "points and events that the agent could not keep"
     ),
     "temperature_c": Metric("gauge", "Cel", (), "the hottest zone of the device"),
+    "throttled_ratio": Metric(
+        "gauge", "1", (), "share of readings that found it slowed down for heat or power",
+        by_minute=True,
+    ),
     "variant_switches_total": Metric(
         "sum", "{switch}", ("release",), "how often another variant took the requests"
     ),
     "worker_compute_seconds_total": Metric(
         "sum", "s", _OF_VARIANT, "time in the runtime, of requests that were answered"
     ),
+    "zone_headroom_ratio": Metric(
+        "gauge", "1", ("hw.id",),
+        "heat of each zone: 0 is nominal, 1 is severe throttling", by_minute=True,
+    ),
 }  # fmt: skip
+
+BY_MINUTE: Final = frozenset(name for name, metric in METRICS.items() if metric.by_minute)
+
+OLD_NAMES: Final[dict[str, str]] = {
+    "battery_ratio": "hw.battery.charge",
+    "memory_available_bytes": "system.linux.memory.available",
+}
+"""How version 0.1 called metrics, and how this one does."""
+
+
+def names_of(metric: str) -> tuple[str, ...]:
+    """Return all names by which devices of this version and the one before report a metric.
+
+    Args:
+        metric: Its name, or an old one of it.
+
+    Returns:
+        The present name first.
+    """
+    present = OLD_NAMES.get(metric, metric)
+    return present, *(old for old, new in OLD_NAMES.items() if new == present)
 
 
 def document() -> str:

@@ -13,12 +13,13 @@ Rules:
 
 from __future__ import annotations
 
-from typing import Any, Final, Literal, TypeVar
+from typing import Any, ClassVar, Final, Literal, TypeVar
 
 import msgspec
 
 from wire.codec import from_json, from_msgpack
 from wire.errors import WireFormatError
+from wire.packed import is_packed, unpacked
 from wire.policy import PolicySpec
 from wire.profile import DeviceProfile
 
@@ -40,6 +41,9 @@ present start of the agent."""
 
 class Message(msgspec.Struct, frozen=True, kw_only=True):
     """The fields that all messages have."""
+
+    may_be_packed: ClassVar[bool] = False
+    """Whether it may come compressed (`wire.packed`)."""
 
     schema_version: int = SCHEMA_VERSION
 
@@ -387,7 +391,12 @@ class Event(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class TelemetryBatch(Message, frozen=True, kw_only=True):
-    """Points and events; counted once by (device, boot, sequence). MessagePack."""
+    """Points and events; counted once by (device, boot, sequence). MessagePack.
+
+    It may be compressed (`wire.packed`), once an acknowledgement has said that it is read so.
+    """
+
+    may_be_packed: ClassVar[bool] = True
 
     device: str
     boot_id: str
@@ -395,7 +404,8 @@ class TelemetryBatch(Message, frozen=True, kw_only=True):
     points: tuple[Point, ...] = ()
     events: tuple[Event, ...] = ()
     dropped: int = 0
-    """Batches that the device dropped since the last one because its spool was full."""
+    """Batches, and parts of batches, that the device dropped since the last one because its spool
+    was full."""
 
 
 class TelemetryAck(Message, frozen=True, kw_only=True):
@@ -403,6 +413,13 @@ class TelemetryAck(Message, frozen=True, kw_only=True):
 
     boot_id: str
     sequences: tuple[int, ...]
+    reads: tuple[str, ...] | msgspec.UnsetType = msgspec.UNSET
+    """The compressions in which batches may come (`wire.packed.readable`); unset by older
+    controllers, which read plain batches alone."""
+
+    report_every_s: float | msgspec.UnsetType = msgspec.UNSET
+    """How often the controller wants figures at most, so that a fleet does not send more than it
+    can store; the device bounds it. Unset for as often as the device likes."""
 
 
 def decode_message(data: bytes, kind: type[M], *, packed: bool = False) -> M:
@@ -419,6 +436,8 @@ def decode_message(data: bytes, kind: type[M], *, packed: bool = False) -> M:
     Raises:
         WireFormatError: Too large, malformed, or of another schema version.
     """
+    if packed and kind.may_be_packed and is_packed(data):
+        data = unpacked(data, MAX_MESSAGE_BYTES)
     decode = from_msgpack if packed else from_json
     message = decode(data, kind, limit_bytes=MAX_MESSAGE_BYTES)
     if message.schema_version != SCHEMA_VERSION:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import re
+from collections.abc import Iterable
 from typing import Final, Literal
 
 import msgspec
@@ -64,6 +65,9 @@ class Objective(msgspec.Struct, frozen=True, kw_only=True):
         )
         return tuple(text for holds, text in rules if not holds)
 
+
+REPORT_S: Final = (1.0, 3600.0)
+"""The bounds on the interval of reports."""
 
 MAX_WEIGHT: Final = 1000.0
 MAX_WORKERS: Final = 64
@@ -127,6 +131,10 @@ class PolicySpec(msgspec.Struct, frozen=True, kw_only=True):
     objective: Objective | msgspec.UnsetType = msgspec.UNSET
     """What `adaptive` keeps; unset for the default one."""
 
+    report_every_s: float | msgspec.UnsetType = msgspec.UNSET
+    """How often the device reports figures, in place of its own setting; the shortest of its models
+    counts. Unset for its own setting, and by programs that do not know it."""
+
     sharing: Sharing | msgspec.UnsetType = msgspec.UNSET
     """How the model shares the device; unset for the default, and by programs that do not know
     it."""
@@ -147,6 +155,11 @@ class PolicySpec(msgspec.Struct, frozen=True, kw_only=True):
             (0.0 <= self.ok_battery_ratio <= 1.0, "ok_battery_ratio is not within 0 to 1"),
             (self.low_memory_bytes >= 0, "low_memory_bytes is negative"),
             (0.0 <= self.dwell_s < math.inf, "dwell_s is negative or not a number"),
+            (
+                isinstance(self.report_every_s, msgspec.UnsetType)
+                or REPORT_S[0] <= self.report_every_s <= REPORT_S[1],
+                f"report_every_s is not within {REPORT_S[0]:g} to {REPORT_S[1]:g}",
+            ),
             (0.0 <= aim.min_retention <= 1.0, "objective.min_retention is not within 0 to 1"),
             (
                 aim.deadline_ms is None or 0.0 < aim.deadline_ms < math.inf,
@@ -185,6 +198,25 @@ class PolicySpec(msgspec.Struct, frozen=True, kw_only=True):
             | {f"objective.{key}": value for key, value in aims.items()}
             | {f"sharing.{key}": value for key, value in shared.items()}
         )
+
+
+def report_every_s(own_s: float, policies: Iterable[PolicySpec]) -> float:
+    """Return how often a device reports figures.
+
+    Args:
+        own_s: Its own setting.
+        policies: Those of its models.
+
+    Returns:
+        The shortest interval that a policy sets; its own if none sets one, or none that can be.
+    """
+    told = [
+        policy.report_every_s
+        for policy in policies
+        if not isinstance(policy.report_every_s, msgspec.UnsetType)
+    ]
+    possible = [each_s for each_s in told if REPORT_S[0] <= each_s <= REPORT_S[1]]
+    return min(possible, default=own_s)
 
 
 def changes(before: PolicySpec, after: PolicySpec) -> tuple[dict[str, object], dict[str, object]]:

@@ -19,7 +19,7 @@ import msgspec
 
 from wire.codec import MAX_JSON_BYTES, convert, from_json, from_toml
 from wire.errors import PolicyFileError, WireFormatError
-from wire.policy import MAX_WEIGHT, MAX_WORKERS, Objective, PolicySpec, Sharing
+from wire.policy import MAX_WEIGHT, MAX_WORKERS, REPORT_S, Objective, PolicySpec, Sharing
 from wire.settings_faults import no_such_setting, plain_fault
 
 OBJECTIVE: Final = "objective"
@@ -38,6 +38,7 @@ LIMITS: Final[Mapping[str, str]] = MappingProxyType(
         "ok_battery_ratio": "0 to 1, and not below low_battery_ratio",
         "low_memory_bytes": "a whole number, 0 or more",
         "dwell_s": "0 or more",
+        "report_every_s": f"seconds, from {REPORT_S[0]:g} to {REPORT_S[1]:g}",
         "objective.min_retention": "0 to 1",
         "objective.deadline_ms": "a number above 0, or leave it out where only the rate counts",
         "objective.deadline_probability": "0.5 or more, and below 1",

@@ -20,6 +20,7 @@ from agent.app.endpoint import make_endpoint
 from agent.app.fetching import make_fetching
 from agent.app.grpc_process import make_grpc
 from agent.app.hooking import make_override
+from agent.app.host_figures import HostFigures
 from agent.app.learnt_file import LearntFile
 from agent.app.measuring import make_measurer
 from agent.app.messages import Messages
@@ -54,6 +55,7 @@ from agent.serve.served import ServedModels
 from agent.trust.keeper import MetadataTrust
 from telemetry.device.recorder import OnEvent, Recorder
 from telemetry.device.sensors import Sensors
+from telemetry.device.sensors.host import HostSensors
 from wire.clock import Clock
 from wire.desired import NAMED_MODELS
 from wire.enrolment import return_password
@@ -184,7 +186,6 @@ def assemble(config: AgentConfig, clock: Clock) -> Parts:
     fetching = make_fetching(
         config, trust, link, interrupts=device.interrupts, log=log, recorder=recorder, clock=clock
     )
-    pump = make_pump(config, link, boot_id=device.boot_id, recorder=recorder, clock=clock)
     adaptations, served = Adaptations(clock), ServedModels(clock)
     override = make_override(config, fetching.budgets, recorder, clock)
     scrubber = Scrubber(
@@ -217,6 +218,14 @@ def assemble(config: AgentConfig, clock: Clock) -> Parts:
         clock=clock,
     )
     models = Models(maker.make, maker.forget)
+    pump = make_pump(
+        config,
+        link,
+        boot_id=device.boot_id,
+        policies=lambda: [model.adaptation.policy for model in models],
+        recorder=recorder,
+        clock=clock,
+    )
     refusals = Refusals(config.device, link.refuse, device.recorder, clock)
     desired_states = DesiredStates(
         config,
@@ -285,7 +294,10 @@ def assemble(config: AgentConfig, clock: Clock) -> Parts:
         own_policy=config.policy is not None,
         metadata=device.metadata,
     )
-    sensors = Sensors(profile, clock, sysfs_root=config.sysfs_root, procfs_root=config.procfs_root)
+    sysfs, procfs = config.sysfs_root, config.procfs_root
+    sensors = Sensors(profile, clock, sysfs_root=sysfs, procfs_root=procfs)
+    host = HostSensors(config.state_dir, sysfs_root=sysfs, procfs_root=procfs)
+    figures = HostFigures(sensors, host, served, recorder, clock)
     return Parts(
         lock=locked,
         boot_id=device.boot_id,
@@ -303,6 +315,8 @@ def assemble(config: AgentConfig, clock: Clock) -> Parts:
             device.interrupts,
             interval_s=config.sense_interval_s,
             learnt=LearntFile(config.state_dir, device.recorder, device.clock),
+            figures=figures,
+            keep=pump.keep,
         ),
         desired_states=desired_states,
         models=models,

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
+from agent.app.host_figures import HostFigures
 from agent.app.learnt_file import LearntFile
 from agent.interrupts import Interrupts
 from agent.select.adaptations import Adaptations
@@ -20,6 +23,9 @@ class Sensing:
         interrupts: Ends the loop.
         interval_s: Time between two readings.
         learnt: Keeps what the adaptation learnt; it is recalled here.
+        figures: What else is recorded, less often; None for nothing.
+        keep: Keeps on disk what the recorder has, if it is time; the thread that sends it may be
+            held up.
     """
 
     def __init__(
@@ -31,6 +37,8 @@ class Sensing:
         *,
         interval_s: float,
         learnt: LearntFile,
+        figures: HostFigures | None = None,
+        keep: Callable[[], None] | None = None,
     ) -> None:
         self._sensors = sensors
         self._recorder = recorder
@@ -38,6 +46,8 @@ class Sensing:
         self._interrupts = interrupts
         self._interval_s = interval_s
         self._learnt = learnt
+        self._figures = figures
+        self._keep = keep
         adaptations.recall(learnt.load())
 
     def run(self) -> None:
@@ -48,22 +58,45 @@ class Sensing:
         """
         while True:
             self._interrupts.wait(self._interval_s, abandon=False)
+            if self._keep is not None:
+                self._keep()
             self._adaptations.tick(self.sense())
             self._learnt.keep(self._adaptations.learnt)
             ratio = self._adaptations.advice().sampling_ratio
             self._recorder.gauge("advised_sampling_ratio", ratio, {})
+            if self._figures is not None:
+                self._figures.tick()
 
     def sense(self) -> HealthSnapshot:
         """Read the sensors once, and give the readings to the recorder and the adaptation."""
         health = self._sensors.read()
+        self.record(self._recorder, health)
+        self._adaptations.note(health)
+        return health
+
+    @staticmethod
+    def record(recorder: Recorder, health: HealthSnapshot) -> None:
+        """Record readings.
+
+        Args:
+            recorder: Takes them.
+            health: The readings; what is unknown is not recorded.
+        """
         readings = {
             "temperature_c": health.temperature_c,
             "headroom_ratio": health.headroom,
-            "battery_ratio": health.battery_ratio,
-            "memory_available_bytes": health.memory_available_bytes,
+            "hw.battery.charge": health.battery_ratio,
+            "system.linux.memory.available": health.memory_available_bytes,
+            "throttled_ratio": health.throttled,
+            "system.cpu.utilization": health.cpu_busy_ratio,
+            "cpu_frequency_ratio": health.cpu_frequency_ratio,
+            "cpu_stall_ratio": health.cpu_stall_ratio,
+            "load_ratio": health.load_ratio,
+            "memory_stall_ratio": health.memory_stall_ratio,
+            "memory_full_stall_ratio": health.memory_full_stall_ratio,
         }
         for metric, value in readings.items():
             if value is not None:
-                self._recorder.gauge(metric, float(value), {})
-        self._adaptations.note(health)
-        return health
+                recorder.gauge(metric, float(value), {})
+        if health.power_mw is not None:
+            recorder.gauge("hw.power", health.power_mw / 1000, {"hw.id": "battery"})

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable
 from typing import Final
 
 from agent.app.config import AgentConfig
@@ -10,12 +11,19 @@ from agent.link.telemetry import TelemetryPump
 from telemetry.device.recorder import Recorder
 from telemetry.device.spool import Spool
 from wire.clock import Clock
+from wire.policy import PolicySpec, report_every_s
 
 SPOOL_FILE: Final = "telemetry.db"
 
 
 def make_pump(
-    config: AgentConfig, link: Link, *, boot_id: str, recorder: Recorder, clock: Clock
+    config: AgentConfig,
+    link: Link,
+    *,
+    boot_id: str,
+    policies: Callable[[], Iterable[PolicySpec]],
+    recorder: Recorder,
+    clock: Clock,
 ) -> TelemetryPump:
     """Make what brings figures and events to the controller.
 
@@ -23,6 +31,7 @@ def make_pump(
         config: The configuration of this device.
         link: The connection to the controller.
         boot_id: This start of the agent.
+        policies: Return those of the models, which may set how often figures are reported.
         recorder: Has the figures.
         clock: Time.
 
@@ -45,5 +54,5 @@ def make_pump(
         spool=spool,
         link=link,
         clock=clock,
-        interval_s=config.telemetry_interval_s,
+        interval_s=lambda: report_every_s(config.telemetry_interval_s, policies()),
     )

@@ -1,28 +1,47 @@
 """Moves figures and events from memory to the spool, and from there to the controller.
 
 Rules:
-- The pump sends a stored batch again and again until the controller acknowledges it, at most once
-  in `RESEND_S`, and not while the broker has not acknowledged what was sent: the connection keeps
-  those copies.
+- The pump sends a stored batch again and again until the controller acknowledges it, ever more
+  seldom (`agent.link.resending`). What is sent for the first time is compressed if the controller
+  has said that it reads that; what is sent again is plain, which any controller reads.
+- While there is no connection, figures are collected when their minute is over: then each series
+  has one point for a minute.
+- Counters and histograms that wait in memory are kept on disk each `KEEP_S`, too, so that a kill of
+  the process loses no more than that.
 - A query writes nothing to disk, unless more than `HELD_POINTS` figures wait in memory: what it
   takes from the recorder waits there for the next `collect`.
 - If the disk refuses to store, the pump keeps the events for the next time, but not the figures: an
   event is recorded only once.
+- The controller may ask for figures less often than the device is set to, within bounds.
 """
 
 from __future__ import annotations
 
+import math
 import threading
+from collections.abc import Callable
 from typing import Final
 
+import msgspec
+
 from agent.link.connection import Link
+from agent.link.resending import Resending
 from telemetry.device.recorder import MAX_EVENTS, Recorder
 from telemetry.device.spool import Spool
 from wire.clock import Clock
 from wire.messages import Event, Point, TelemetryAck
+from wire.packed import ZSTD, packed
 from wire.topics import up
 
-RESEND_S: Final = 30.0
+KEEP_S: Final = 0.5
+"""With a look at it each half second, a kill loses less than a second of figures."""
+
+OFFLINE_S: Final = 60.0
+"""Time between two collections without a connection: figures are kept by the minute anyway."""
+
+ASKED_S: Final = (10.0, 600.0)
+"""The bounds on the interval that a controller may ask for."""
+
 EVENTS_EVERY_S: Final = 1.0
 """Events do not wait for the figures: they must survive a power cut just after a switch."""
 
@@ -42,7 +61,8 @@ class TelemetryPump:
         spool: Stores telemetry on disk.
         link: Sends telemetry to the controller.
         clock: For the intervals.
-        interval_s: Time between two collections of figures.
+        interval_s: Returns the time between two collections of figures.
+        resending: Knows when batches are sent again.
     """
 
     def __init__(
@@ -53,7 +73,8 @@ class TelemetryPump:
         spool: Spool,
         link: Link,
         clock: Clock,
-        interval_s: float,
+        interval_s: Callable[[], float],
+        resending: Resending | None = None,
     ) -> None:
         self._topic = up(device, "telemetry")
         self._recorder = recorder
@@ -61,9 +82,16 @@ class TelemetryPump:
         self._link = link
         self._clock = clock
         self._interval_s = interval_s
-        self._due_s = self._events_due_s = float("-inf")
-        self._sent_s: dict[tuple[str, int], float] = {}
+        self._asked_s = 0.0
+        self._reads: tuple[str, ...] = ()
+        """The compressions that the controller reads, as far as it has said."""
+
+        self._due_s = self._events_due_s = self._keep_due_s = float("-inf")
+        self._resending = resending or Resending()
         self._lock = threading.Lock()
+        self._is_unkept = False
+        """Whether figures wait here that were not kept."""
+
         self._points: list[Point] = []
         self._events: list[Event] = []
 
@@ -75,16 +103,50 @@ class TelemetryPump:
         """
         now_s = self._clock.monotonic_s()
         if now_s >= self._due_s:
-            self._due_s = now_s + self._interval_s
-            self.collect()
+            self._due_s = now_s + self._rest_s()
+            self._recorder.grain_minutes = max(1, int(self.every_s / 60.0))
+            self._collect(finished=self._is_alone)
             self.send()
         elif self._recorder.holds_events and now_s >= self._events_due_s:
             self._events_due_s = now_s + EVENTS_EVERY_S
-            self.collect()
+            self._collect(finished=self._is_alone)
+        else:
+            self.keep()
+
+    def keep(self) -> None:
+        """Keep the figures that wait in memory, if it is time; any thread may call this often.
+
+        More than one should: the one that collects may wait for something else for seconds.
+        """
+        now_s = self._clock.monotonic_s()
+        is_new = self._is_unkept or self._recorder.has_new_figures
+        if not is_new or now_s < self._keep_due_s:
+            return
+        with self._lock:
+            self._keep_due_s = now_s + KEEP_S
+            self._spool.keep((*self._points, *self._recorder.look()))
+            self._is_unkept = False
+
+    @property
+    def every_s(self) -> float:
+        """Time between two collections of figures while there is a connection."""
+        return max(self._interval_s(), self._asked_s)
+
+    def _rest_s(self) -> float:
+        """Return the time until figures are collected again."""
+        if not self._is_alone:
+            return self.every_s
+        return OFFLINE_S - self._clock.now_s() % OFFLINE_S
+
+    @property
+    def _is_alone(self) -> bool:
+        """Whether there is no connection, and figures would otherwise come more often."""
+        return self.every_s < OFFLINE_S and not self._link.is_connected()
 
     def hurry(self) -> None:
-        """Let the next tick collect and send, whatever the interval."""
+        """Let the next tick collect and send, whatever the interval: there is a new connection."""
         self._due_s = float("-inf")
+        self._resending.begin_anew()
 
     def close(self) -> None:
         """Write what is in memory and close the spool.
@@ -93,15 +155,15 @@ class TelemetryPump:
             SpoolError: The spool cannot be written; it is closed all the same.
         """
         try:
-            self.collect()
+            with self._lock:
+                self._gather(whole=True)
+                self._write()
         finally:
             self._spool.close()
 
     def collect(self) -> None:
         """Write the telemetry in memory to disk; raises SpoolError if that fails."""
-        with self._lock:
-            self._gather()
-            self._write()
+        self._collect(finished=False)
 
     def send(self) -> None:
         """Send the stored batches, oldest first."""
@@ -109,21 +171,24 @@ class TelemetryPump:
             return
         now_s = self._clock.monotonic_s()
         waiting = {(b.boot_id, b.sequence): data for b, data in self._spool.pending(BATCHES)}
-        self._sent_s = {key: at_s for key, at_s in self._sent_s.items() if key in waiting}
+        resending = self._resending
+        resending.keep_only(waiting)
         has_copies = self._link.is_waiting(self._topic)
         for key, data in waiting.items():
-            sent_s = self._sent_s.get(key)
-            if sent_s is not None and (has_copies or now_s - sent_s < RESEND_S):
+            if not resending.may_send(key, now_s, has_copies=has_copies):
                 continue
-            if not self._link.publish(self._topic, data):
+            is_packed = ZSTD in self._reads and not resending.is_repeat(key)
+            if not self._link.publish(self._topic, packed(data) if is_packed else data):
                 return
-            self._sent_s[key] = now_s
+            resending.note(key, now_s)
 
     def acknowledged(self, ack: TelemetryAck) -> None:
         """Remove what the controller has acknowledged, and send what follows."""
         self._spool.acknowledge(ack)
+        self._reads = () if isinstance(ack.reads, msgspec.UnsetType) else ack.reads
+        self._asked_s = _bounded_s(ack.report_every_s)
         for sequence in ack.sequences:
-            self._sent_s.pop((ack.boot_id, sequence), None)
+            self._resending.forget((ack.boot_id, sequence))
         self.send()
 
     def events(self, kinds: tuple[str, ...], since_s: float, limit: int) -> list[Event]:
@@ -142,20 +207,34 @@ class TelemetryPump:
         """
         with self._lock:
             self._gather()
+            self._is_unkept = bool(self._points)
             if len(self._points) > HELD_POINTS:
                 self._write()
             stored = self._spool.events(kinds, since_s, limit)
             held = [e for e in self._events if e.at_s >= since_s and (not kinds or e.kind in kinds)]
         return (stored + held)[-limit:]
 
-    def _gather(self) -> None:
-        points, events = self._recorder.drain()
+    def _collect(self, *, finished: bool) -> None:
+        with self._lock:
+            self._gather(finished=finished)
+            self._write()
+
+    def _gather(self, *, whole: bool = False, finished: bool = False) -> None:
+        points, events = self._recorder.drain(whole=whole, finished=finished)
         self._points += points
         self._events += events
         del self._events[:-MAX_EVENTS]
 
     def _write(self) -> None:
         points, self._points = self._points, []
+        self._is_unkept = False
         if points or self._events:
             self._spool.append(points, self._events)
             self._events = []
+
+
+def _bounded_s(asked_s: float | msgspec.UnsetType) -> float:
+    """Return the interval that a controller asks for, within its bounds; 0 for none."""
+    if isinstance(asked_s, msgspec.UnsetType) or math.isnan(asked_s):
+        return 0.0
+    return min(max(asked_s, ASKED_S[0]), ASKED_S[1])

@@ -10,11 +10,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from enum import Enum
-from typing import TypeAlias
+from typing import Final, TypeAlias
 
 import msgspec
 
-from agent.ports import RecorderPort
+from agent.ports import RequestRecorderPort
 from agent.serve.frames import ModelIdentity
 
 
@@ -92,7 +92,7 @@ Listener: TypeAlias = Callable[[Answered], None]
 """Called with the record of each request, by any thread. It must be quick and raise nothing."""
 
 
-def record(recorder: RecorderPort, answered: Answered) -> None:
+def record(recorder: RequestRecorderPort, answered: Answered) -> None:
     """Make telemetry of a request.
 
     Args:
@@ -103,20 +103,40 @@ def record(recorder: RecorderPort, answered: Answered) -> None:
     if outcome is Outcome.UNKNOWN_MODEL or (answered.deferred and outcome is Outcome.REFUSED):
         return  # a deferrable request that is refused waits again
     attributes = {"variant": answered.variant, "release": answered.release}
-    if outcome is Outcome.REFUSED:
-        recorder.add("inference_refusals_total", 1.0, {**attributes, "code": answered.code})
-    recorder.add("inference_requests_total", 1.0, attributes)
-    if outcome is Outcome.REFUSED or outcome is Outcome.FAILED:
-        recorder.add("inference_failures_total", 1.0, attributes)
     if outcome is not Outcome.OK:
+        recorder.request(attributes, (("inference_requests_total", 1.0),))
+        recorder.request({**attributes, "code": code_of(answered)}, _FAULTS[outcome])
         return
-    recorder.observe("inference_latency_ms", answered.total_s * 1000, attributes)
-    recorder.add("worker_compute_seconds_total", answered.compute_s, attributes)
+    added = [
+        ("inference_requests_total", 1.0),
+        ("inference_runs_total", 1.0 / answered.joined),
+        ("worker_compute_seconds_total", answered.compute_s),
+    ]
     if answered.deferred:
-        recorder.add("inference_deferred_total", 1.0, attributes)
+        added.append(("inference_deferred_total", 1.0))
     if answered.joined > 1:
-        recorder.add("inference_joined_total", 1.0, attributes)
+        added.append(("inference_joined_total", 1.0))
+    observed = (
+        ("inference_latency_ms", answered.total_s * 1000),
+        ("inference_queue_s", answered.queue_s),
+        ("inference_runtime_s", answered.compute_s),
+        ("inference_batch_requests", answered.joined),
+    )
+    recorder.request(attributes, added, observed)
     if answered.apart:
         recorder.event(
             "worker", f"requests for this model cannot be joined: {answered.apart}", attributes
         )
+
+
+_FAULTS: Final[dict[Outcome, tuple[tuple[str, float], ...]]] = {
+    Outcome.INVALID: (("inference_invalid_total", 1.0),),
+    Outcome.FAILED: (("inference_failures_total", 1.0),),
+    Outcome.REFUSED: (("inference_refusals_total", 1.0), ("inference_failures_total", 1.0)),
+}
+"""What is counted of a request that was not answered, by its outcome."""
+
+
+def code_of(answered: Answered) -> str:
+    """Return why a request was not answered: the code of an error, or the answer's HTTP status."""
+    return answered.code or str(answered.status)

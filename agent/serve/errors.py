@@ -76,6 +76,12 @@ class WorkerBusyError(WorkerError):
         self.retry_after_s = retry_after_s
 
 
+class WorkerShedError(WorkerBusyError):
+    """A request that waited gave its place to a more urgent one."""
+
+    code = "agent.worker.shed"
+
+
 class DeadlineError(AgentError):
     """The deadline that the client set passed before the worker began the request."""
 

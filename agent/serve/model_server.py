@@ -22,7 +22,7 @@ from typing import Final
 
 import msgspec
 
-from agent.ports import RecorderPort, Running, SignedPort
+from agent.ports import RequestRecorderPort, Running, SignedPort
 from agent.serve.benches import Benches
 from agent.serve.errors import NotServingError, WorkerCrashedError
 from agent.serve.frames import ProbeResult
@@ -55,7 +55,7 @@ class ModelServer:
 
     def __init__(
         self,
-        recorder: RecorderPort,
+        recorder: RequestRecorderPort,
         clock: Clock,
         *,
         device: str = "",

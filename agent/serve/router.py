@@ -21,7 +21,7 @@ from typing import Final
 
 import msgspec
 
-from agent.ports import RecorderPort
+from agent.ports import RequestRecorderPort
 from agent.serve.answered import Answered, Listener, Outcome, record
 from agent.serve.benches import CRASHES_TO_BENCH
 from agent.serve.errors import (
@@ -65,7 +65,11 @@ class Router:
     """
 
     def __init__(
-        self, pool: WorkerPool, recorder: RecorderPort, clock: Clock, settings: ServingSettings
+        self,
+        pool: WorkerPool,
+        recorder: RequestRecorderPort,
+        clock: Clock,
+        settings: ServingSettings,
     ) -> None:
         self.mode = settings.mode
         """How requests are run; a change takes effect with the next run of the model."""

@@ -145,6 +145,11 @@ class Routes:
         ]
 
     @property
+    def loaded(self) -> list[Prepared]:
+        """The variant of each worker, once for each."""
+        return [lane.target for route in self._all for lane in route.lanes]
+
+    @property
     def _all(self) -> list[Route]:
         """The routes that requests may take."""
         return [route for route in (self._route, self._kept) if route is not None]

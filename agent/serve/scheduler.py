@@ -30,10 +30,10 @@ from agent.serve.blame import is_cause, samples_of
 from agent.serve.errors import (
     DeadlineError,
     TooManySamplesError,
-    WorkerBusyError,
     WorkerCrashedError,
     WorkerError,
     WorkerGoneError,
+    WorkerShedError,
     WorkerTimeoutError,
 )
 from agent.serve.frames import Asked, Reply
@@ -214,7 +214,7 @@ class Scheduler:
                 return True
             shed = self._queue.wait(request, now_s)
             if shed is not None:
-                shed.finish(WorkerBusyError(SHED, retry_after_s=self._queue.retry_after_s(now_s)))
+                shed.finish(WorkerShedError(SHED, retry_after_s=self._queue.retry_after_s(now_s)))
             self._joined.notify()
             ahead = self._choose_ahead(turn, now_s)
         if ahead is not None:

@@ -17,7 +17,7 @@ from controller.schemas import (
     TelemetryTable,
 )
 from controller.services.device_queries import over_devices
-from telemetry.metrics import KINDS, METRICS
+from telemetry.metrics import KINDS, METRICS, names_of
 from telemetry.server import compare
 from telemetry.server import query as telemetry_query
 from telemetry.server.event_log import EventQuery
@@ -165,7 +165,7 @@ def list_metrics(services: Services) -> list[ReportedMetric]:
 
 
 def _metric(found: Reported) -> ReportedMetric:
-    known = METRICS.get(found.name)
+    known = METRICS.get(names_of(found.name)[0])
     known = known if known is not None and known.kind == found.kind else None
     return ReportedMetric(
         name=found.name,

@@ -2,6 +2,7 @@
 
 Rules:
 - What cannot be read or stored is kept as a dead letter and does not keep the others back.
+- The more devices there are, the more seldom they are asked to report.
 - A batch is acknowledged when it is stored. If the database fails none is, and the devices send
   them again.
 """
@@ -13,6 +14,8 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Sequence
 from typing import Final
 
+import msgspec
+
 from controller.services.director import Publisher
 from controller.services.own_messages import own_message
 from controller.store import device_status
@@ -23,6 +26,7 @@ from wire.clock import Clock
 from wire.codec import to_json
 from wire.errors import FleetError, WireFormatError
 from wire.messages import TelemetryAck, TelemetryBatch
+from wire.packed import readable
 from wire.token_bucket import TokenBucket
 
 BURIED_PER_S: Final = 1.0
@@ -30,7 +34,25 @@ BURIED_AT_ONCE: Final = 20.0
 """How many dead letters are written; the rest is counted alone. A device that sends nonsense must
 not make the database write."""
 
+BATCHES_PER_S: Final = 100.0
+"""What all devices together are asked to send at most: some 3,000 rows a second."""
+
+USUAL_S: Final = 10.0
+"""How often a device reports by itself."""
+
+COUNT_EVERY_S: Final = 60.0
+
 _log = logging.getLogger(__name__)
+
+
+def report_every_s(devices: int) -> float | msgspec.UnsetType:
+    """Return how often devices are asked to report; unset where they may as they do.
+
+    Args:
+        devices: How many there are.
+    """
+    every_s = devices / BATCHES_PER_S
+    return msgspec.UNSET if every_s <= USUAL_S else every_s
 
 
 class TelemetryBatches:
@@ -60,6 +82,8 @@ class TelemetryBatches:
         self._clock = clock
         self._counts = counts
         self._refuse = refuse
+        self._counted_at_s: float | None = None
+        self._enrolled = 0
         self._turns = TokenBucket(BURIED_PER_S, BURIED_AT_ONCE, clock.monotonic_s())
 
     def take(self, received: Sequence[tuple[str, bytes]]) -> None:
@@ -92,8 +116,14 @@ class TelemetryBatches:
                 continue
             self._counts["ingest.duplicate"] += not outcome.is_new
             stored[batch.device, batch.boot_id].append(batch.sequence)
+        every_s = self._report_every_s()
         for (device, boot_id), sequences in stored.items():
-            ack = TelemetryAck(boot_id=boot_id, sequences=tuple(sequences))
+            ack = TelemetryAck(
+                boot_id=boot_id,
+                sequences=tuple(sequences),
+                reads=readable(),
+                report_every_s=every_s,
+            )
             self._publisher.publish(topics.down(device, "telemetry_ack"), to_json(ack))
 
     def _note_seen(self, devices: set[str]) -> set[str]:
@@ -106,6 +136,15 @@ class TelemetryBatches:
             with self._database.transaction() as transaction:
                 device_status.note_all_seen(transaction, new, now_s=now_s)
         return set(noted)
+
+    def _report_every_s(self) -> float | msgspec.UnsetType:
+        """Return how seldom devices are asked to report, so that all together are no burden."""
+        now_s = self._clock.monotonic_s()
+        if self._counted_at_s is None or now_s - self._counted_at_s >= COUNT_EVERY_S:
+            with self._database.reading() as transaction:
+                self._enrolled = device_status.count_enrolled(transaction)
+            self._counted_at_s = now_s
+        return report_every_s(self._enrolled)
 
     def _bury(self, device: str, fault: WireFormatError, payload: bytes) -> None:
         self._refuse(fault.code, topics.up(device, "telemetry"), fault.message)

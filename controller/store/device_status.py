@@ -6,7 +6,7 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from sqlalchemy import Select, and_, bindparam, or_, select, update
+from sqlalchemy import Select, and_, bindparam, func, or_, select, update
 from sqlalchemy.orm import Session
 
 from controller.domain.states import (
@@ -129,6 +129,12 @@ def noted(session: Session, names: Collection[str], *, now_s: float) -> dict[str
         for name, online, last_seen_at_s in session.execute(_SEEN, {"devices": some}):
             found[name] = not _is_stale(online, last_seen_at_s, now_s)
     return found
+
+
+def count_enrolled(session: Session) -> int:
+    """Return how many devices are enrolled."""
+    query = select(func.count()).where(DeviceRow.state == DeviceState.ENROLLED)
+    return session.execute(query).scalar_one()
 
 
 def note_all_seen(session: Session, names: Collection[str], *, now_s: float) -> None:

@@ -2,15 +2,17 @@
 
 Rules:
 - The spool removes a batch only when it is acknowledged or when the spool is over its limit. In the
-  second case it removes the oldest first, and a later batch says how many.
+  second case the oldest of the least important goes first: readings of the device, then counters
+  and histograms, then events. A later batch says how many have gone, whole or in part.
 - The spool moves a corrupt file aside and begins a new one, because a telemetry fault must not stop
   the agent.
 - Batches are numbered per boot and file: each new file has a name of its own in the boot
   identifier, so that its first batches are not mistaken for those of a lost file.
 - No fault of the file ends the agent or keeps it from starting: the agent serves without telemetry,
   too.
-- Appended data survives the end of the process at any instant; a power cut may lose the last
-  seconds.
+- Appended data survives the end of the process at any instant, and so do the figures that were
+  kept meanwhile (`keep`): the next start makes a batch of them, with the number that they would
+  have had, so that nothing counts twice. A power cut may lose the last seconds.
 - While the disk is full or cannot be written, the spool keeps telemetry in memory, within a smaller
   limit, and an event says so. It looks once a minute whether the disk can be written again.
 """
@@ -25,6 +27,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from telemetry.batches import Item, cut, shorten
+from telemetry.device.open_figures import OpenFigures
 from telemetry.device.spool_file import (
     FAULTS,
     HEAD_BYTES,
@@ -54,6 +57,7 @@ MEMORY_LIMIT_BYTES = 1024 * 1024
 """Limit of the batches that wait in memory: a device may have little of it."""
 
 DISK_EVERY_S = 60.0
+_NEXT = "SELECT next_sequence FROM boot WHERE boot = ?"
 A = TypeVar("A")
 
 
@@ -81,6 +85,8 @@ class Spool:
         self._clock = clock
         self._lock = threading.Lock()
         self._db: sqlite3.Connection | None = None
+        self._open_figures = OpenFigures(path.with_suffix(".open"))
+        self._has_recovered = False
         self._boot = ""
         self._unwritten = 0
         self._in_memory_s: float | None = None
@@ -116,6 +122,24 @@ class Spool:
             self._unwritten += 1
             raise
         self._unwritten = 0
+        with self._lock:
+            self._open_figures.keep(())
+
+    def keep(self, points: Sequence[Point]) -> None:
+        """Keep figures until the next `append`, which has them too, in place of those kept before.
+
+        Args:
+            points: All growth since the last `append`.
+        """
+        groups, _ = cut(points)
+        with self._lock:
+            if self._db is None or self._in_memory_s is not None:
+                return
+            try:
+                sequence = read_number(self._db, _NEXT, self._boot)
+            except FAULTS:
+                return  # the next append finds out what is wrong
+            self._open_figures.keep(self._batches(groups, sequence, 0))
 
     def pending(self, limit: int = 8) -> list[tuple[TelemetryBatch, bytes]]:
         """Return the oldest batches that wait, including those of earlier boots.
@@ -170,23 +194,17 @@ class Spool:
             if self._db is not None:
                 self._db.close()
                 self._db = None
+            self._open_figures.close()
             self._in_memory_s = None
 
     def _append(self, db: sqlite3.Connection, groups: list[list[Item]], dropped: int) -> None:
         """Write batches and events and make room, within the caller's transaction."""
         dropped += read_number(db, "SELECT dropped FROM loss")
-        sequence = read_number(db, "SELECT next_sequence FROM boot WHERE boot = ?", self._boot)
-        for group in groups:
-            batch = TelemetryBatch(
-                device=self._device,
-                boot_id=self._boot,
-                sequence=sequence,
-                points=tuple(item for item in group if not isinstance(item, Event)),
-                events=tuple(item for item in group if isinstance(item, Event)),
-                dropped=dropped,
-            )
+        sequence = read_number(db, _NEXT, self._boot)
+        for batch in self._batches(groups, sequence, dropped):
             insert_batch(db, batch)
-            sequence, dropped = sequence + 1, 0
+        if groups:
+            sequence, dropped = sequence + len(groups), 0
         db.execute("UPDATE boot SET next_sequence = ? WHERE boot = ?", (sequence, self._boot))
         db.execute("UPDATE loss SET dropped = ?", (dropped,))
         in_memory = self._in_memory_s is not None
@@ -195,6 +213,22 @@ class Spool:
         make_room(
             db, min(self._limit_bytes, MEMORY_LIMIT_BYTES) if in_memory else self._limit_bytes
         )
+
+    def _batches(
+        self, groups: list[list[Item]], sequence: int, dropped: int
+    ) -> list[TelemetryBatch]:
+        """Return the batches of some groups; the first tells what was lost before."""
+        return [
+            TelemetryBatch(
+                device=self._device,
+                boot_id=self._boot,
+                sequence=sequence + number,
+                points=tuple(item for item in group if not isinstance(item, Event)),
+                events=tuple(item for item in group if isinstance(item, Event)),
+                dropped=0 if number else dropped,
+            )
+            for number, group in enumerate(groups)
+        ]
 
     def _run(self, work: Callable[[sqlite3.Connection], A]) -> A:
         """Do work in one transaction; if the file is damaged, do it again in a new file.
@@ -233,6 +267,20 @@ class Spool:
             self._db, self._boot = self._opened(self._path)
         with self._db:
             return work(self._db)
+
+    def _recover(self, db: sqlite3.Connection) -> None:
+        """Make batches of what an earlier process kept and did not append."""
+        if self._has_recovered:
+            return  # what is kept now is this process's own, and it appends that itself
+        for batch in self._open_figures.read():
+            row = db.execute(_NEXT, (batch.boot_id,)).fetchone()
+            if batch.device != self._device or (row is not None and row[0] > batch.sequence):
+                continue
+            insert_batch(db, batch)
+            db.execute(
+                "INSERT INTO boot VALUES (?, ?) ON CONFLICT (boot) DO UPDATE SET next_sequence = ?",
+                (batch.boot_id, batch.sequence + 1, batch.sequence + 1),
+            )
 
     def _keep_in_memory(self, cause: Exception) -> None:
         """Go on without the disk."""
@@ -301,10 +349,15 @@ class Spool:
             with db:
                 db.execute("BEGIN IMMEDIATE")
                 boot = f"{self._boot_id}.{prepare(db)}"
+                if path is not None:
+                    self._recover(db)
                 db.execute("INSERT OR IGNORE INTO boot VALUES (?, 0)", (boot,))
                 others = "boot <> ? AND boot NOT IN (SELECT boot FROM batch)"
                 db.execute(f"DELETE FROM boot WHERE {others}", (boot,))  # noqa: S608 - fixed text
         except BaseException:
             db.close()
             raise
+        if path is not None and not self._has_recovered:
+            self._has_recovered = True
+            self._open_figures.keep(())
         return db, boot

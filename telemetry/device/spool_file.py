@@ -7,9 +7,11 @@ import sqlite3
 from collections.abc import Iterator
 from contextlib import closing
 
+import msgspec
+
 from wire.codec import from_msgpack, to_msgpack
 from wire.errors import WireFormatError
-from wire.messages import Event, TelemetryBatch, decode_message
+from wire.messages import Event, GaugePoint, TelemetryBatch, decode_message
 
 FORMAT_VERSION = 1
 _SCHEMA = """
@@ -27,6 +29,16 @@ CREATE TABLE event (
   at_s REAL NOT NULL, kind TEXT NOT NULL, body BLOB NOT NULL
 )
 """
+_PARTS = (
+    "ALTER TABLE batch ADD COLUMN holds INTEGER NOT NULL DEFAULT 7",
+    "CREATE INDEX batch_holds ON batch (holds)",
+)
+"""Beside the tables above since version 0.2; older agents read and write the file all the same."""
+
+GAUGES, FIGURES, EVENTS = 1, 2, 4
+"""What a batch may hold, the least important first: readings of the device; counters and
+histograms, which tell of requests; events."""
+
 FAULTS = (OSError, sqlite3.Error, TypeError, ValueError, OverflowError)
 """What the use of a file may raise. Python's own errors come from values of a damaged file: text
 that is not UTF-8, a value of another type, a number that is too large."""
@@ -93,6 +105,9 @@ def prepare(db: sqlite3.Connection) -> str:
         db.execute(f"PRAGMA user_version = {FORMAT_VERSION}")
     elif version != FORMAT_VERSION:
         raise DamagedFileError(f"it has the format {version}, not {FORMAT_VERSION}")
+    if all(row[1] != "holds" for row in db.execute("PRAGMA table_info(batch)").fetchall()):
+        for statement in _PARTS:
+            db.execute(statement)
     found = db.execute("PRAGMA quick_check(1)").fetchone()
     if found != ("ok",):
         raise DamagedFileError(f"{found}")
@@ -108,8 +123,8 @@ def insert_batch(db: sqlite3.Connection, batch: TelemetryBatch) -> None:
     """Keep a batch until it is acknowledged, and its events beyond that."""
     body = to_msgpack(batch)
     db.execute(
-        "INSERT INTO batch (boot, sequence, dropped, size, body) VALUES (?, ?, ?, ?, ?)",
-        (batch.boot_id, batch.sequence, batch.dropped, len(body), body),
+        "INSERT INTO batch (boot, sequence, dropped, size, body, holds) VALUES (?, ?, ?, ?, ?, ?)",
+        (batch.boot_id, batch.sequence, batch.dropped, len(body), body, _held(batch)),
     )
     db.executemany(
         "INSERT INTO event (at_s, kind, body) VALUES (?, ?, ?)",
@@ -118,13 +133,56 @@ def insert_batch(db: sqlite3.Connection, batch: TelemetryBatch) -> None:
 
 
 def make_room(db: sqlite3.Connection, limit_bytes: int) -> None:
-    """Drop the oldest batches until the size of the others is within a limit."""
+    """Drop the oldest of the least important until the size of all batches is within a limit."""
     excess = read_number(db, "SELECT coalesce(sum(size), 0) FROM batch") - limit_bytes
-    while excess > 0:
-        oldest = "SELECT id, size, dropped FROM batch ORDER BY id LIMIT 1"
-        row, size, dropped = db.execute(oldest).fetchone()
+    for part in (GAUGES, FIGURES, EVENTS):
+        while excess > 0 and (row := _oldest_with(db, part)) is not None:
+            excess -= _drop_part(db, row, part)
+
+
+def _held(batch: TelemetryBatch) -> int:
+    """Return what a batch holds."""
+    held = EVENTS if batch.events else 0
+    for point in batch.points:
+        held |= GAUGES if isinstance(point, GaugePoint) else FIGURES
+    return held
+
+
+def _oldest_with(db: sqlite3.Connection, part: int) -> int | None:
+    """Return the oldest batch that holds a part; any other values are those of a damaged file."""
+    oldest = "SELECT min(id) FROM batch WHERE holds = ?"
+    held = [holds for holds in range(GAUGES | FIGURES | EVENTS, 0, -1) if holds & part]
+    if part == EVENTS:
+        oldest, held = "SELECT min(id) FROM batch WHERE holds >= ?", [-_MAX_ID]
+    rows = [db.execute(oldest, (holds,)).fetchone()[0] for holds in held]
+    return min((row for row in rows if row is not None), default=None)
+
+
+def _drop_part(db: sqlite3.Connection, row: int, part: int) -> int:
+    """Drop a part of a batch, or all of it if nothing else is left; return the bytes that gives."""
+    found = "SELECT size, dropped, CAST(body AS BLOB) FROM batch WHERE id = ?"
+    size, dropped, body = db.execute(found, (row,)).fetchone()
+    left = None if part == EVENTS else _without(body, part)
+    if left is None:
         _drop(db, row, dropped)
-        excess -= size
+        return int(size)
+    body = to_msgpack(left)
+    update = "UPDATE batch SET body = ?, size = ?, holds = ? WHERE id = ?"
+    db.execute(update, (body, len(body), _held(left), row))
+    db.execute("UPDATE loss SET dropped = dropped + 1")
+    return int(size) - len(body)
+
+
+def _without(body: bytes, part: int) -> TelemetryBatch | None:
+    """Return a batch without a part; None if nothing is left, or it cannot be read."""
+    try:
+        batch = decode_message(body, TelemetryBatch, packed=True)
+    except WireFormatError:
+        return None
+    is_gauge = part == GAUGES
+    points = tuple(p for p in batch.points if isinstance(p, GaugePoint) is not is_gauge)
+    left = msgspec.structs.replace(batch, points=points)
+    return left if left.points or left.events else None
 
 
 def _drop(db: sqlite3.Connection, row: int, dropped: int) -> None:
@@ -156,7 +214,7 @@ def move(source: sqlite3.Connection, target: sqlite3.Connection) -> None:
     """
     for table, columns in (
         ("boot", "boot, next_sequence"),
-        ("batch", "boot, sequence, dropped, size, body"),
+        ("batch", "boot, sequence, dropped, size, body, holds"),
         ("event", "at_s, kind, body"),
     ):
         marks = ", ".join("?" * len(columns.split(",")))

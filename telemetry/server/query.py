@@ -12,6 +12,7 @@ Rules:
 - A group without values has no row; an unknown metric, statistic or attribute is an error.
 - `rate` divides by the time between the first and the last minute of the whole answer, in seconds,
   so the rates of its groups add up.
+- What is asked for by an old or a new name of a metric is answered with both.
 - Times are stored by the minute; the minutes that contain `since_s` and `until_s` are included.
 - The coarsest rows that give the exact answer are read (`telemetry.server.levels`), and the answer
   says which. Where minutes are no longer kept, it begins with the whole hour or day.
@@ -23,7 +24,7 @@ import math
 from typing import NamedTuple
 
 from telemetry.errors import UnknownMetricError
-from telemetry.metrics import Kind
+from telemetry.metrics import Kind, names_of
 from telemetry.server.grouping import Cell, Groups
 from telemetry.server.ingest import MAX_MINUTE
 from telemetry.server.levels import Part, planned
@@ -194,7 +195,7 @@ def _series(store: TelemetryStore, metric: str) -> tuple[list[Series], Kind]:
     Raises:
         UnknownMetricError: No device has reported it.
     """
-    found = store.series(metric)
+    found = [one for name in names_of(metric) for one in store.series(name)]
     for kind in STATISTICS:
         chosen = [one for one in found if one.kind == kind]
         if chosen:

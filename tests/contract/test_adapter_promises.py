@@ -90,6 +90,9 @@ class Told:
     def add(self, metric: str, amount: float, attributes: Mapping[str, str]) -> None:
         """Forget an amount."""
 
+    def request(self, *figures: object) -> None:
+        """Forget the figures of a request."""
+
     def event(self, kind: str, reason: str, data: Mapping[str, Any]) -> None:
         """Keep an event."""
         self.events.append((kind, reason, data))

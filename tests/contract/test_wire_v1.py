@@ -291,6 +291,9 @@ MESSAGES: dict[str, Message] = {
         device="d", boot_id="b", sequence=7, points=POINTS, events=(EVENT,), dropped=1
     ),
     "telemetry_ack.json": TelemetryAck(boot_id="b", sequences=(7,)),
+    "telemetry_ack_reads.json": TelemetryAck(
+        boot_id="b", sequences=(7,), reads=("zstd",), report_every_s=60.0
+    ),
     "measure.json": Measure(
         device="d", id="m-1", boot_id="b", issued_at_s=1.5, limit_s=600.0, release=RELEASE
     ),
@@ -388,6 +391,24 @@ def test_a_controller_that_knows_no_peers_reads_a_greeting_with_one() -> None:
     assert (old.device, old.revision) == ("d", 3)
 
 
+class FirstTelemetryAck(Message, frozen=True, kw_only=True):
+    """What an agent reads that compresses nothing and has its own interval."""
+
+    boot_id: str
+    sequences: tuple[int, ...]
+
+
+def test_an_agent_that_compresses_nothing_reads_a_newer_acknowledgement() -> None:
+    old = decode_message(to_json(MESSAGES["telemetry_ack_reads.json"]), FirstTelemetryAck)
+    assert (old.boot_id, old.sequences) == ("b", (7,))
+
+
+def test_compressed_telemetry_is_read() -> None:
+    recorded = (HERE / "telemetry_packed.msgpack.zst").read_bytes()
+    batch = MESSAGES["telemetry.msgpack"]
+    assert decode_message(recorded, TelemetryBatch, packed=True) == batch
+
+
 class FirstBlobSources(msgspec.Struct, frozen=True, kw_only=True):
     """A way as a device reads it that knows no peers."""
 
@@ -445,6 +466,7 @@ def test_no_message_is_without_a_record() -> None:
         FirstHello,
         FirstInstallReport,
         FirstSources,
+        FirstTelemetryAck,
         DesiredModels,  # test_wire_v2.py has these
         MetadataFiles,
     }

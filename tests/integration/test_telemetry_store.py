@@ -9,6 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from typing import Any
 
+import msgspec
 import pytest
 import sqlalchemy as sa
 
@@ -136,6 +137,15 @@ def test_batches_out_of_order_and_other_boots_count_too(store: TelemetryStore) -
     for sequence, boot in ((5, "a"), (3, "a"), (4, "a"), (3, "b"), (5, "a"), (3, "b")):
         store.ingest(batch(requests(1), sequence=sequence, boot_id=boot))
     assert ask(store, "inference_requests_total", statistics="total") == [(4,)]
+
+
+def test_a_renamed_metric_is_found_by_either_name(store: TelemetryStore) -> None:
+    for device, name, charge in (("old", "battery_ratio", 0.5), ("new", "hw.battery.charge", 0.9)):
+        point = msgspec.structs.replace(temperature(charge), metric=name)
+        store.ingest(batch(point, device=device))
+    for name in ("battery_ratio", "hw.battery.charge"):
+        assert ask(store, name, statistics="count,min,max") == [(2, 0.5, 0.9)]
+        assert ask(store, name, statistics="max", group_by="device") == [("new", 0.9), ("old", 0.5)]
 
 
 def test_batches_of_one_minute_merge(store: TelemetryStore) -> None:

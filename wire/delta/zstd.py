@@ -57,6 +57,46 @@ def compress(data: Any) -> bytes:  # noqa: ANN401 - any buffer
     return packed
 
 
+def compress_small(data: bytes) -> bytes:
+    """Compress a message to one frame; the tables are no larger than the message needs."""
+    packed: bytes = _library().compress(data, LEVEL)
+    return packed
+
+
+def decompress(data: bytes, limit_bytes: int) -> bytes:
+    """Decompress one frame that is all of the data.
+
+    Args:
+        data: As it came from outside.
+        limit_bytes: Refuse more; no more than one byte above it is ever made.
+
+    Returns:
+        What it holds.
+
+    Raises:
+        DeltaError: It is damaged or cut off, holds more, needs too much memory, or something
+            follows.
+    """
+    zstd = _library()
+    options = {zstd.DecompressionParameter.window_log_max: STREAM_WINDOW_LOG}
+    decompressor = zstd.ZstdDecompressor(options=options)
+    found, rest = bytearray(), data
+    try:
+        while not decompressor.eof:
+            part = decompressor.decompress(rest, max_length=limit_bytes + 1 - len(found))
+            found += part
+            rest = b""
+            if len(found) > limit_bytes:
+                raise DeltaError(f"it holds more than {limit_bytes} bytes")
+            if not part and decompressor.needs_input:
+                raise DeltaError("it is cut off")
+    except zstd.ZstdError as exc:
+        raise DeltaError(f"it is damaged: {exc}") from exc
+    if decompressor.unused_data:
+        raise DeltaError("something follows its end")
+    return bytes(found)
+
+
 def compress_after(prefix: Any, data: Any) -> bytes:  # noqa: ANN401 - any buffers
     """Compress bytes to one frame that refers to a prefix, too."""
     zstd = _library()

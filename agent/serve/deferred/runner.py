@@ -16,7 +16,7 @@ from typing import Final, Protocol
 import msgspec
 
 from agent.serve.deferred.queue import DeferredQueue
-from agent.serve.errors import NotServingError, WorkerBusyError
+from agent.serve.errors import NotServingError, WorkerBusyError, WorkerShedError
 from agent.serve.frames import Reply
 from agent.serve.routes import InferenceCall
 
@@ -27,7 +27,7 @@ REST_S: Final = 0.1
 """How long to wait before looking again whether the device is idle."""
 
 JOIN_S: Final = 1.0
-AGAIN: Final = frozenset({WorkerBusyError.code, NotServingError.code})
+AGAIN: Final = frozenset({WorkerBusyError.code, WorkerShedError.code, NotServingError.code})
 GONE: Final = 410
 UNKNOWN: Final = 404
 """For a client that asks for its ticket this would mean that the ticket is unknown."""

@@ -25,6 +25,8 @@ MAX_DIGITS: Final = 20
 MAX_OPEN: Final = 256
 MAX_CHILDREN: Final = 256
 MAX_ENTRIES: Final = 4096
+MAX_NAME: Final = 64
+_NOT_PLAIN: Final = re.compile(r"[^A-Za-z0-9_.-]+")
 _FLAGS: Final = os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOCTTY
 
 
@@ -93,6 +95,11 @@ def whole_number(data: bytes | None) -> int | None:
     if len(word) > MAX_DIGITS or not word.removeprefix(b"-").isdigit():
         return None
     return int(word)
+
+
+def plain_name(text: str) -> str:
+    """Return what a driver calls something as a name of plain characters, of bounded length."""
+    return _NOT_PLAIN.sub("-", text)[:MAX_NAME]
 
 
 def children(directory: str, pattern: re.Pattern[str]) -> list[str]:

@@ -48,6 +48,16 @@ class HeatReading(NamedTuple):
     severe_c: float | None = None
 
 
+class ZoneReading(NamedTuple):
+    """The reading of one zone that is trusted."""
+
+    kind: str
+    """What the driver calls the zone, such as `cpu-thermal`."""
+
+    temperature_c: float
+    headroom: float
+
+
 class _Key(NamedTuple):
     path: str
     kind: str
@@ -71,6 +81,9 @@ class ThermalZones:
         self._files = files
         self._directory = directory
         self._limits = limits
+        self.zones: list[ZoneReading] = []
+        """What each zone said at the last reading."""
+
         self._kinds: dict[str, str] = {}
         self._zones: dict[_Key, _Zone] = {}
         self._load: float | None = None
@@ -104,6 +117,7 @@ class ThermalZones:
         temperature_c: float | None = None
         worst = HeatReading()
         lost = False
+        self.zones = []
         for key, zone in self._zones.items():
             thermometer = zone.thermometer
             celsius = thermometer.judge(self._celsius(key), now_s, load)
@@ -111,6 +125,7 @@ class ThermalZones:
                 lost = lost or thermometer.counts
                 continue
             headroom = self._headroom(celsius, zone.severe_c)
+            self.zones.append(ZoneReading(key.kind, celsius, headroom))
             temperature_c = celsius if temperature_c is None else max(temperature_c, celsius)
             if worst.headroom is None or headroom > worst.headroom:
                 worst = HeatReading(headroom=headroom, severe_c=zone.severe_c)

@@ -19,7 +19,7 @@ from telemetry.device.sensors.battery import Batteries
 from telemetry.device.sensors.cooling import Cooling
 from telemetry.device.sensors.files import KernelFiles
 from telemetry.device.sensors.graphics import Graphics
-from telemetry.device.sensors.heat import ThermalZones
+from telemetry.device.sensors.heat import ThermalZones, ZoneReading
 from telemetry.device.sensors.memory import Memory
 from telemetry.device.sensors.processor import Processor
 from wire.clock import Clock
@@ -114,6 +114,11 @@ class Sensors:
             gpu_frequency_ratio=graphics.frequency_ratio,
             gpu_busy_ratio=graphics.busy_ratio,
         )
+
+    @property
+    def zones(self) -> list[ZoneReading]:
+        """What each thermal zone of the processor said at the last reading."""
+        return self._zones.zones
 
     def _scan(self) -> None:
         # Otherwise the descriptors of removed files would stay open.

@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterator
+from itertools import chain
 from pathlib import Path
 
 from telemetry.limits import MAX_ATTRIBUTES, is_name
-from telemetry.metrics import METRICS, document
+from telemetry.metrics import METRICS, OLD_NAMES, document, names_of
 
 ROOT = Path(__file__).parents[3]
+CONVENTIONS = ("hw.", "process.", "system.")
+"""What OpenTelemetry's semantic conventions have names for."""
+
 KINDS = {"observe": "histogram", "add": "sum", "gauge": "gauge"}
 SOURCES = [*ROOT.glob("agent/**/*.py"), *ROOT.glob("telemetry/device/**/*.py")]
 
@@ -55,8 +59,26 @@ def reported() -> Iterator[tuple[str, str]]:
                         yield from ((text, kind) for text in known[ast.unparse(name)])
 
 
+def of_requests() -> Iterator[tuple[str, str]]:
+    """Yield the names and kinds of what `request` takes: pairs of a name and a value."""
+    for path in SOURCES:
+        text = path.read_text()
+        if "recorder.request(" not in text:
+            continue
+        for node in ast.walk(ast.parse(text)):
+            if isinstance(node, ast.Tuple) and len(node.elts) == 2:
+                name = node.elts[0]
+                if isinstance(name, ast.Constant) and isinstance(name.value, str):
+                    yield name.value, "sum" if name.value.endswith("_total") else "histogram"
+
+
 def test_all_that_agents_report_is_in_the_table_and_nothing_else() -> None:
-    found = {(name, kind) for name, kind in reported() if name in METRICS or is_name(name)}
+    attributes = {name for metric in METRICS.values() for name in metric.attributes}
+    found = {
+        (name, kind)
+        for name, kind in chain(reported(), of_requests())
+        if is_name(name) and name not in attributes
+    }
     table = {(name, metric.kind) for name, metric in METRICS.items()}
     made_elsewhere = {("telemetry_dropped_total", "sum")}  # by the recorder itself
     assert table - made_elsewhere <= found
@@ -64,15 +86,29 @@ def test_all_that_agents_report_is_in_the_table_and_nothing_else() -> None:
 
 
 def test_names_say_kind_and_unit() -> None:
-    endings = {"ms": "_ms", "By": "_bytes", "Cel": "_c", "1": "_ratio", "s": "_s"}
+    endings = {"ms": "_ms", "Cel": "_c", "1": "_ratio", "s": "_s", "J": "_j"}
     for name, metric in METRICS.items():
         assert is_name(name)
+        assert all(map(is_name, metric.attributes))
         assert len(metric.attributes) <= MAX_ATTRIBUTES
+        if "." in name:
+            assert name.startswith(CONVENTIONS), name
+            continue
         assert name.endswith("_total") == (metric.kind == "sum"), name
         if metric.kind != "sum":
-            assert name.endswith(endings[metric.unit]), name
+            ending = endings.get(metric.unit, f"_{metric.unit.strip('{}')}s")
+            assert name.endswith(ending), name
         assert metric.meaning
         assert metric.meaning[-1] != "."
+
+
+def test_old_names_are_names_of_metrics_no_more() -> None:
+    for old, new in OLD_NAMES.items():
+        assert old not in METRICS
+        assert new in METRICS
+        assert names_of(old) == names_of(new) == (new, old)
+    assert names_of("inference_latency_ms") == ("inference_latency_ms",)
+    assert names_of("unknown") == ("unknown",)
 
 
 def test_the_document_has_the_table() -> None:

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from wire.policy import Objective, PolicySpec
+from wire.policy import Objective, PolicySpec, changes, report_every_s
 
 WRONG = [
     (PolicySpec(hot_headroom=0.5, cool_headroom=0.7), "cool_headroom is above hot_headroom"),
@@ -22,6 +22,8 @@ WRONG = [
     (PolicySpec(low_memory_bytes=-1), "low_memory_bytes is negative"),
     (PolicySpec(dwell_s=-1.0), "dwell_s is negative or not a number"),
     (PolicySpec(dwell_s=math.inf), "dwell_s is negative or not a number"),
+    (PolicySpec(report_every_s=0.5), "report_every_s is not within 1 to 3600"),
+    (PolicySpec(report_every_s=math.nan), "report_every_s is not within 1 to 3600"),
 ]
 WRONG_AIMS = [
     (Objective(min_retention=1.01), "objective.min_retention is not within 0 to 1"),
@@ -94,3 +96,25 @@ def test_no_number_that_is_none_gets_through(  # noqa: PLR0913, PLR0917 - one fo
         assert all(math.isfinite(number) for number in given_numbers)
         assert not math.isnan(hot)
         assert not math.isnan(cool)
+
+
+@pytest.mark.parametrize(
+    ("policies", "found_s"),
+    [
+        ([], 10.0),
+        ([PolicySpec()], 10.0),
+        ([PolicySpec(report_every_s=60.0), PolicySpec()], 60.0),
+        ([PolicySpec(report_every_s=60.0), PolicySpec(report_every_s=5.0)], 5.0),
+        ([PolicySpec(report_every_s=math.nan), PolicySpec(report_every_s=1e9)], 10.0),
+    ],
+)
+def test_the_shortest_interval_of_the_models_counts(
+    policies: list[PolicySpec], found_s: float
+) -> None:
+    assert report_every_s(10.0, policies) == found_s
+
+
+def test_another_interval_is_a_change_that_is_told() -> None:
+    assert changes(PolicySpec(), PolicySpec(report_every_s=60.0)) == (
+        {"report_every_s": None}, {"report_every_s": 60.0}
+    )  # fmt: skip

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -18,6 +19,7 @@ POLICIES = st.builds(
     kind=st.sampled_from(("rules", "adaptive")),
     dwell_s=st.floats(0.0, 60.0),
     low_memory_bytes=st.integers(0, 2**40),
+    report_every_s=st.just(msgspec.UNSET) | st.floats(1.0, 3600.0),
     objective=st.builds(
         Objective,
         min_retention=st.floats(0.0, 1.0),

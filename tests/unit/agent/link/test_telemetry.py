@@ -15,7 +15,8 @@ from agent.errors import ControlError
 from agent.link.connection import Link
 from agent.link.identity import Account
 from agent.link.outage import Outage
-from agent.link.telemetry import HELD_POINTS, RESEND_S, TelemetryPump
+from agent.link.resending import FIRST_S, Resending
+from agent.link.telemetry import HELD_POINTS, TelemetryPump
 from telemetry.device.recorder import MAX_EVENTS, Recorder
 from telemetry.device.spool import DISK_EVERY_S, Spool
 from telemetry.errors import SpoolError
@@ -36,7 +37,7 @@ class Rig:
         self.link = Link("dev-1", "b", Outage("here", self.recorder, self.clock))
         self.pump = TelemetryPump(
             "dev-1", recorder=self.recorder, spool=self.spool, link=self.link,
-            clock=self.clock, interval_s=60.0,
+            clock=self.clock, interval_s=lambda: 60.0, resending=Resending(lambda: 0.5),
         )  # fmt: skip
 
     def opened(self, boot_id: str = "b") -> Spool:
@@ -220,7 +221,7 @@ def test_a_batch_is_not_sent_again_while_the_broker_has_not_acknowledged_it(rig:
     transport.unacknowledged.add(up("dev-1", "telemetry"))
     for _ in range(3):
         rig.pump.send()
-        rig.clock.advance(2 * RESEND_S)
+        rig.clock.advance(2 * FIRST_S)
     assert len(hub.published) == 1
     rig.serve("int8")
     rig.pump.collect()

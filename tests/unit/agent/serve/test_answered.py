@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import msgspec
@@ -12,11 +12,16 @@ from agent.serve.answered import Answered, Outcome, record
 from tests.simulators.answers import answered
 
 LABELS = {"variant": "a", "release": "digits:1"}
+BUSY = LABELS | {"code": "agent.worker.busy"}
 REQUEST = ("inference_requests_total", 1.0, LABELS)
-FAILURE = ("inference_failures_total", 1.0, LABELS)
-REFUSAL = ("inference_refusals_total", 1.0, LABELS | {"code": "agent.worker.busy"})
-LATENCY = ("inference_latency_ms", 30.0, LABELS)
 COMPUTE = ("worker_compute_seconds_total", 0.02, LABELS)
+RUN = ("inference_runs_total", 1.0, LABELS)
+OBSERVED = [
+    ("inference_latency_ms", 30.0, LABELS),
+    ("inference_queue_s", 0.005, LABELS),
+    ("inference_runtime_s", 0.02, LABELS),
+]
+ALONE = ("inference_batch_requests", 1.0, LABELS)
 
 
 class Heard:
@@ -32,6 +37,14 @@ class Heard:
     def add(self, metric: str, amount: float, attributes: Mapping[str, str]) -> None:
         self.figures.append((metric, amount, dict(attributes)))
 
+    def request(
+        self,
+        attributes: Mapping[str, str],
+        added: Iterable[tuple[str, float]],
+        observed: Iterable[tuple[str, float]] = (),
+    ) -> None:
+        self.figures += [(name, value, dict(attributes)) for name, value in (*added, *observed)]
+
     def event(self, kind: str, reason: str, data: Mapping[str, Any]) -> None:
         self.events.append((kind, reason, dict(data)))
 
@@ -39,16 +52,33 @@ class Heard:
 @pytest.mark.parametrize(
     ("told", "figures"),
     [
-        (answered(), [REQUEST, LATENCY, COMPUTE]),
+        (answered(queue_s=0.005), [REQUEST, RUN, COMPUTE, *OBSERVED, ALONE]),
         (
-            msgspec.structs.replace(answered(), joined=3),
-            [REQUEST, LATENCY, COMPUTE, ("inference_joined_total", 1.0, LABELS)],
+            msgspec.structs.replace(answered(queue_s=0.005), joined=4),
+            [
+                REQUEST,
+                ("inference_runs_total", 0.25, LABELS),
+                COMPUTE,
+                ("inference_joined_total", 1.0, LABELS),
+                *OBSERVED,
+                ("inference_batch_requests", 4.0, LABELS),
+            ],
         ),
-        (answered(outcome=Outcome.INVALID), [REQUEST]),
-        (answered(outcome=Outcome.FAILED), [REQUEST, FAILURE]),
+        (
+            answered(outcome=Outcome.INVALID, status=413),
+            [REQUEST, ("inference_invalid_total", 1.0, LABELS | {"code": "413"})],
+        ),
+        (
+            answered(outcome=Outcome.FAILED, status=500),
+            [REQUEST, ("inference_failures_total", 1.0, LABELS | {"code": "500"})],
+        ),
         (
             msgspec.structs.replace(answered(outcome=Outcome.REFUSED), code="agent.worker.busy"),
-            [REFUSAL, REQUEST, FAILURE],
+            [
+                REQUEST,
+                ("inference_refusals_total", 1.0, BUSY),
+                ("inference_failures_total", 1.0, BUSY),
+            ],
         ),
         (answered(outcome=Outcome.UNKNOWN_MODEL), []),
     ],

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -39,6 +39,14 @@ class Measured:
 
     def add(self, metric: str, amount: float, attributes: Mapping[str, str]) -> None:
         self.figures.append((metric, amount, attributes))
+
+    def request(
+        self,
+        attributes: Mapping[str, str],
+        added: Iterable[tuple[str, float]],
+        observed: Iterable[tuple[str, float]] = (),
+    ) -> None:
+        self.figures += [(name, value, dict(attributes)) for name, value in (*added, *observed)]
 
     def event(self, kind: str, reason: str, data: Mapping[str, Any]) -> None:
         raise AssertionError((kind, reason, data))
@@ -145,8 +153,8 @@ def test_nothing_loaded_is_not_now() -> None:
     assert server.active is None
     assert not server.router.is_ready
     assert [name for name, _, _ in measured.figures] == [
-        "inference_refusals_total",
         "inference_requests_total",
+        "inference_refusals_total",
         "inference_failures_total",
     ]
     (answered,) = heard

@@ -14,6 +14,7 @@ from agent.serve.errors import (
     WorkerBusyError,
     WorkerCrashedError,
     WorkerGoneError,
+    WorkerShedError,
     WorkerTimeoutError,
 )
 from agent.serve.frames import Asked, Reply
@@ -184,7 +185,7 @@ def test_the_least_urgent_makes_place(worker: Worker) -> None:
     wait_for(scheduler, 1)
     assert Client(scheduler, "m", priority=5).outcome() is WorkerBusyError
     usual = Client(scheduler, "n")
-    assert low.outcome() is WorkerBusyError
+    assert low.outcome() is WorkerShedError
     worker.go.release(2)
     assert [first.outcome(), usual.outcome()] == [b"a", b"n"]
 

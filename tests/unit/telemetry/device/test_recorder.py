@@ -54,6 +54,22 @@ def test_each_kind_of_measurement_becomes_its_point() -> None:
     assert recorder.drain() == ((), ())
 
 
+def test_the_figures_of_a_request_are_those_of_single_calls() -> None:
+    one, other = Recorder(ManualClock()), Recorder(ManualClock())
+    one.request(INT8, (("x_total", 1.0), ("y_total", 2.0)), (("x_s", 0.5), ("x_s", 0.25)))
+    other.observe("x_s", 0.5, INT8)
+    other.observe("x_s", 0.25, INT8)
+    other.add("x_total", 1.0, INT8)
+    other.add("y_total", 2.0, INT8)
+    assert one.drain() == other.drain()
+
+
+def test_an_impossible_figure_of_a_request_is_dropped_alone() -> None:
+    recorder = Recorder(ManualClock())
+    recorder.request(INT8, (("x_total", -1.0), ("y_total", 2.0)), (("x_s", math.nan),))
+    assert sums(recorder) == {"y_total": 2.0, DROPPED_METRIC: 2.0}
+
+
 def test_a_new_minute_is_a_new_point() -> None:
     clock = ManualClock()
     recorder = Recorder(clock)
@@ -115,7 +131,7 @@ def test_events_and_texts_are_bounded() -> None:
 
 
 @pytest.mark.parametrize(
-    "name", ["memory.used_ratio", "Memory_ratio", "2_total", "", "größe", "a b"]
+    "name", ["memory..used", "memory.", ".memory", "Memory_ratio", "2_total", "", "größe", "a b"]
 )
 def test_a_name_that_the_store_refuses_is_dropped_and_counted(name: str) -> None:
     recorder = Recorder(ManualClock())
@@ -155,3 +171,66 @@ def test_whoever_listens_hears_each_event_even_one_that_is_dropped() -> None:
         recorder.event("worker", str(number))
     assert len(heard) == MAX_EVENTS + 1
     assert len(recorder.drain()[1]) == MAX_EVENTS
+
+
+def test_what_is_told_by_the_minute_waits_for_its_end() -> None:
+    clock = ManualClock()
+    recorder = Recorder(clock)
+    for value in (1.0, 3.0):
+        recorder.gauge("load_ratio", value, {})
+        recorder.add("system.disk.io", value, {})
+        recorder.gauge("temperature_c", value, {})
+        assert [point.metric for point in recorder.drain()[0]] == ["temperature_c"]
+    clock.sleep(60.0)
+    disk, load = recorder.drain()[0]
+    assert isinstance(disk, SumPoint)
+    assert isinstance(load, GaugePoint)
+    assert (disk.metric, disk.value) == ("system.disk.io", 4.0)
+    assert (load.metric, load.count, load.total) == ("load_ratio", 2, 4.0)
+    assert recorder.drain() == ((), ())
+
+
+def test_seldom_reports_put_more_minutes_together() -> None:
+    clock = ManualClock()
+    clock.wall_s -= clock.wall_s % 300.0
+    start = int(clock.wall_s // 60)
+    recorder = Recorder(clock)
+    recorder.grain_minutes = 5
+    for _ in range(5):
+        recorder.gauge("load_ratio", 1.0, {})
+        recorder.gauge("temperature_c", 1.0, {})
+        found = [(point.metric, point.minute) for point in recorder.drain()[0]]
+        assert found == [("temperature_c", int(clock.wall_s // 60))]
+        clock.sleep(60.0)
+    (load,) = recorder.drain()[0]
+    assert isinstance(load, GaugePoint)
+    assert (load.minute, load.count) == (start, 5)
+
+
+def test_of_an_unfinished_minute_only_events_are_told_if_asked() -> None:
+    clock = ManualClock()
+    recorder = Recorder(clock)
+    recorder.observe("x_s", 1.0, INT8)
+    recorder.add("x_total", 1.0, INT8)
+    recorder.event("switch", "too hot")
+    points, events = recorder.drain(finished=True)
+    assert (points, [event.kind for event in events]) == ((), ["switch"])
+    assert recorder.has_new_figures
+    assert len(recorder.look()) == 2
+    clock.sleep(60.0)
+    assert len(recorder.drain(finished=True)[0]) == 2
+
+
+def test_a_whole_drain_leaves_nothing() -> None:
+    recorder = Recorder(ManualClock())
+    recorder.gauge("load_ratio", 1.0, {})
+    assert [point.metric for point in recorder.drain(whole=True)[0]] == ["load_ratio"]
+    assert recorder.drain(whole=True) == ((), ())
+
+
+def test_what_waited_is_told_if_the_clock_goes_back() -> None:
+    clock = ManualClock()
+    recorder = Recorder(clock)
+    recorder.gauge("load_ratio", 1.0, {})
+    clock.wall_s -= 1e6
+    assert [point.metric for point in recorder.drain()[0]] == ["load_ratio"]

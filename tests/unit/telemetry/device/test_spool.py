@@ -23,8 +23,10 @@ from telemetry.device.spool import (
     Spool,
 )
 from tests.unit.telemetry.device.manual_clock import ManualClock
+from wire.codec import to_msgpack
 from wire.messages import (
     Event,
+    GaugePoint,
     HistogramPoint,
     SumPoint,
     TelemetryAck,
@@ -158,6 +160,65 @@ def test_a_full_spool_drops_the_oldest_and_says_so(opened: Open) -> None:
     spool.append([point(30)], [])
     told += sum(batch.dropped for batch, _ in spool.pending(100))
     assert told == 30 - len(kept)
+
+
+def reading(value: float = 1.0, text: str = "") -> GaugePoint:
+    return GaugePoint(
+        metric="x_c", minute=1, attributes={"x": text}, count=1, total=value, least=value,
+        greatest=value,
+    )  # fmt: skip
+
+
+def test_readings_go_first_then_figures_then_events(opened: Open) -> None:
+    spool = opened(limit_bytes=8000)
+    for number in range(100):
+        happened = [] if number % 4 else [event(n=number)]
+        spool.append([point(number), reading(number, "x" * 500)], happened)
+    held = [batch for batch, _ in spool.pending(1000)]
+    with_readings = [b.sequence for b in held if any(isinstance(p, GaugePoint) for p in b.points)]
+    with_figures = [b.sequence for b in held if any(isinstance(p, SumPoint) for p in b.points)]
+    with_events = [b.sequence // 4 for b in held if b.events]
+    assert sum(len(data) for _, data in spool.pending(1000)) <= 8000
+    for kept in (with_readings, with_figures):
+        assert kept == list(range(100 - len(kept), 100)), "the oldest of a kind go first"
+    assert with_events == list(range(25)), "events outlive figures, which outlive readings"
+    assert len(with_readings) == 0 < len(with_figures) < 100
+
+    spool.append([], [event()])
+    newest, _ = spool.pending(1000)[-1]
+    assert sum(b.dropped for b, _ in spool.pending(1000)) >= 100 - len(with_readings)
+    assert newest.events
+
+
+def test_a_spool_of_an_older_agent_is_used_and_stays_readable_for_it(
+    opened: Open, path: Path
+) -> None:
+    opened().close()
+    with closing(sqlite3.connect(path)) as db:
+        db.execute("DROP INDEX batch_holds")
+        db.execute("ALTER TABLE batch DROP COLUMN holds")
+        db.execute("UPDATE boot SET next_sequence = 1")
+        boot = db.execute("SELECT boot FROM boot").fetchone()[0]
+        body = to_msgpack(
+            TelemetryBatch(
+                device="dev-1",
+                boot_id=boot,
+                sequence=0,
+                points=(point(7.0), reading(text="x" * 900)),
+            )
+        )
+        columns = "INSERT INTO batch (boot, sequence, dropped, size, body) VALUES (?, ?, ?, ?, ?)"
+        db.execute(columns, (boot, 0, 0, len(body), body))
+        db.commit()
+    spool = opened(limit_bytes=600)
+    assert not spool.recovered
+    spool.append([point(8.0)], [])
+    assert values(spool) == [7.0, 8.0]
+    (first, _), _ = spool.pending()
+    assert len(first.points) == 1
+    with closing(sqlite3.connect(path)) as db:
+        db.execute(columns, (boot, 99, 0, len(body), body))
+        db.commit()
 
 
 def test_losses_are_told_even_if_the_telling_batch_is_lost(opened: Open) -> None:

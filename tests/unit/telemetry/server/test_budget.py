@@ -7,6 +7,7 @@ from pathlib import Path
 
 from agent.app.config import AgentConfig
 from telemetry.device.recorder import Recorder
+from telemetry.metrics import METRICS
 from telemetry.server.budget import (
     BURST_BYTES,
     REFILL_BYTES_PER_HOUR,
@@ -31,20 +32,50 @@ SPOOL_BYTES = AgentConfig(
 def busiest_minute(clock: FakeClock) -> tuple[Point, ...]:
     """Return what an agent with nine variants records if everything happens in one minute."""
     recorder = Recorder(clock)
-    for metric in ("temperature_c", "headroom_ratio", "battery_ratio", "memory_available_bytes"):
-        recorder.gauge(metric, 61.5, {})
+    record_hardware(recorder)
     recorder.add("variant_switches_total", 1.0, {"release": "d:1"})
     for number in range(9):
-        named = {"variant": f"onnxruntime-int8-{number}", "release": "detector:1.0.0"}
-        for metric in ("requests_total", "failures_total", "joined_total"):
-            recorder.add(f"inference_{metric}", 1.0, named)
-        recorder.add("worker_compute_seconds_total", 1.0, named)
-        for code in ("busy", "late", "none"):
-            recorder.add("inference_refusals_total", 1.0, {**named, "code": f"serve.{code}"})
-        for n in range(600):
-            recorder.observe("inference_latency_ms", 20.0 * 1.3 ** math.sin(n) * (1 + n % 7), named)
-        recorder.observe("switch_gap_ms", 1000.0, named)
-    return recorder.drain()[0]
+        record_variant(
+            recorder, {"variant": f"onnxruntime-int8-{number}", "release": "detector:1.0.0"}
+        )
+    return recorder.drain(whole=True)[0]
+
+
+def record_hardware(recorder: Recorder) -> None:
+    """Record what a board with many sensors has."""
+    for metric, about in METRICS.items():
+        if about.kind == "gauge" and not about.attributes:
+            recorder.gauge(metric, 61.5, {})
+    for number in range(16):
+        for metric in ("hw.temperature", "zone_headroom_ratio"):
+            recorder.gauge(metric, 61.5, {"hw.id": f"cpu-{number}-thermal"})
+    for number in range(3):
+        recorder.add("hw.energy", 61.5, {"hw.id": f"package-{number}"})
+        disk = {"system.device": f"nvme{number}n1", "disk.io.direction": "write"}
+        recorder.add("system.disk.io", 1e6, disk)
+        for way in ("receive", "transmit"):
+            named = {"network.interface.name": f"eth{number}", "network.io.direction": way}
+            recorder.add("system.network.io", 1e6, named)
+
+
+def record_variant(recorder: Recorder, named: dict[str, str]) -> None:
+    """Record what a variant has with which everything happens."""
+    for metric in ("requests", "runs", "joined", "deferred"):
+        recorder.add(f"inference_{metric}_total", 1.0, named)
+    recorder.add("worker_compute_seconds_total", 1.0, named)
+    recorder.add("process.cpu.time", 1.0, {**named, "role": "worker"})
+    recorder.gauge("process.memory.usage", 1e8, {**named, "role": "worker"})
+    recorder.add("inference_invalid_total", 1.0, {**named, "code": "400"})
+    for code in ("busy", "late", "none"):
+        for metric in ("refusals", "failures"):
+            recorder.add(f"inference_{metric}_total", 1.0, {**named, "code": f"serve.{code}"})
+    for n in range(600):
+        latency_ms = 20.0 * 1.3 ** math.sin(n) * (1 + n % 7)
+        recorder.observe("inference_latency_ms", latency_ms, named)
+        recorder.observe("inference_queue_s", latency_ms / 2000, named)
+        recorder.observe("inference_runtime_s", 0.02 * 1.3 ** math.sin(n), named)
+        recorder.observe("inference_batch_requests", 1 + n % 7, named)
+    recorder.observe("switch_gap_ms", 1000.0, named)
 
 
 def taken_out(*points: Point, clock: FakeClock) -> int:
@@ -59,7 +90,7 @@ def taken_out(*points: Point, clock: FakeClock) -> int:
 def test_the_busiest_agent_refills_more_than_it_takes_out() -> None:
     clock = FakeClock()
     points = busiest_minute(clock)
-    assert len(points) == 86
+    assert len(points) == 230
     assert taken_out(*points, clock=clock) * 60 < REFILL_BYTES_PER_HOUR
 
 
