@@ -20,6 +20,8 @@ from controller.database_url import absolute_url, sqlite_path
 from controller.download_settings import DownloadsConfig, S3Place
 from controller.download_settings import faults as download_faults
 from controller.errors import SettingsError
+from controller.export_settings import OtlpConfig, PrometheusConfig
+from controller.export_settings import faults as export_faults
 from controller.peer_settings import PeersConfig
 from controller.peer_settings import faults as peer_faults
 from wire.codec import from_toml
@@ -50,6 +52,8 @@ NAMED_BY = {
     "the account of a store": "downloads.places",
     "the devices' authority": "device_certificates.ca_file",
     "the key of the devices' authority": "device_certificates.key_file",
+    "the token for metrics": "prometheus.token_file",
+    "the headers for the collector": "otlp.headers_file",
 }
 """Which setting names a file, for errors."""
 
@@ -171,6 +175,10 @@ class ControllerConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown
     deltas: DeltasConfig = DeltasConfig()
     downloads: DownloadsConfig = DownloadsConfig()
     peers: PeersConfig = PeersConfig()
+    prometheus: PrometheusConfig = PrometheusConfig()
+    otlp: OtlpConfig | None = None
+    """Where telemetry goes as OTLP; None: nowhere."""
+
     access: Literal["mosquitto", "open"] = "mosquitto"
     """What manages the broker's accounts: `mosquitto` is the controller itself, through Mosquitto's
     dynamic-security plugin; `open` is something else."""
@@ -268,13 +276,29 @@ def read_secret(path: str, what: str) -> str:
     Raises:
         SettingsError: It cannot be read or is empty.
     """
-    try:
-        text = read_small(Path(path), what).decode().strip()
-    except UnicodeDecodeError as exc:
-        raise SettingsError(f"{what} in {path} is not text", remedy=_rename(what)) from exc
+    text = read_secret_text(path, what)
     if not text or "\n" in text:
         raise SettingsError(f"{what} in {path} is not one line", remedy=_rename(what))
     return text
+
+
+def read_secret_text(path: str, what: str) -> str:
+    """Return the text of a secret file.
+
+    Args:
+        path: The file.
+        what: What it holds, for errors.
+
+    Returns:
+        The text, without what is empty around it.
+
+    Raises:
+        SettingsError: It cannot be read or is not text.
+    """
+    try:
+        return read_small(Path(path), what).decode().strip()
+    except UnicodeDecodeError as exc:
+        raise SettingsError(f"{what} in {path} is not text", remedy=_rename(what)) from exc
 
 
 def read_api_token(config: ControllerConfig) -> str:
@@ -283,10 +307,29 @@ def read_api_token(config: ControllerConfig) -> str:
     Raises:
         SettingsError: It cannot be read or is too short to be one.
     """
-    token = read_secret(config.api.token_file, "the API token")
+    return _read_token(config.api.token_file, "the API token")
+
+
+def read_metrics_token(config: ControllerConfig) -> str | None:
+    """Return the secret with which metrics alone may be read; None if there is none.
+
+    Raises:
+        SettingsError: It cannot be read or is too short to be one.
+    """
+    path = config.prometheus.token_file
+    return None if path is None else _read_token(path, "the token for metrics")
+
+
+def _read_token(path: str, what: str) -> str:
+    """Return a secret that callers of the API show.
+
+    Raises:
+        SettingsError: It cannot be read or is too short to be one.
+    """
+    token = read_secret(path, what)
     if len(token) < MIN_API_TOKEN_CHARS or not token.isascii():
         raise SettingsError(
-            f"the API token in {config.api.token_file} is shorter than {MIN_API_TOKEN_CHARS}",
+            f"{what} in {path} is shorter than {MIN_API_TOKEN_CHARS}",
             remedy="put 32 random characters there",
         )
     return token
@@ -421,6 +464,7 @@ def _check(config: ControllerConfig, path: Path) -> None:
     faults += [(True, fault) for fault in download_faults(config.downloads)]
     faults += [(True, fault) for fault in peer_faults(config.peers)]
     faults += [(True, fault) for fault in _certificate_faults(config)]
+    faults += [(True, fault) for fault in export_faults(config.prometheus, config.otlp)]
     for wrong, text in faults:
         if wrong:
             raise SettingsError(f"{path}: {text}", remedy="correct that line")
@@ -439,6 +483,9 @@ def _with_nul(config: ControllerConfig) -> Iterator[str]:
     """Yield the settings that hold a character that no path and no address can."""
     tables = {"": config, "api.": config.api, "broker.": config.broker}
     tables |= {"downloads.": config.downloads, "peers.": config.peers}
+    tables |= {"prometheus.": config.prometheus}
+    if config.otlp is not None:
+        tables |= {"otlp.": config.otlp}
     for prefix, table in tables.items():
         for name, value in msgspec.structs.asdict(table).items():
             if isinstance(value, str) and "\0" in value:
@@ -475,7 +522,10 @@ def _absolute(config: ControllerConfig, base: Path) -> ControllerConfig:
         "server_key_file",
     )  # fmt: skip
     trust_paths = changed(config.trust, "snapshot_key_file", "timestamp_key_file")
-    downloads, certificates = config.downloads, config.device_certificates
+    prometheus_paths = changed(config.prometheus, "token_file")
+    downloads, certificates, otlp = config.downloads, config.device_certificates, config.otlp
+    if otlp is not None:
+        otlp = replace(otlp, **changed(otlp, "headers_file", "ca_file"))
     if certificates is not None:
         certificates = replace(certificates, **changed(certificates, "ca_file", "key_file"))
     places = tuple(
@@ -492,5 +542,7 @@ def _absolute(config: ControllerConfig, base: Path) -> ControllerConfig:
         api=replace(config.api, **api_paths),
         broker=replace(config.broker, **broker_paths),
         device_certificates=certificates,
+        prometheus=replace(config.prometheus, **prometheus_paths),
+        otlp=otlp,
         downloads=replace(downloads, places=places, **changed(downloads, "cert_file", "key_file")),
     )

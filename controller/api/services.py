@@ -10,6 +10,7 @@ from fastapi import APIRouter, Depends, Request, Security
 from fastapi.security import HTTPBearer
 
 from controller.api.faults import FAULT_RESPONSES
+from controller.exporting.metrics_page import MetricsPage
 from controller.schemas import Health
 from controller.services.blobs import BlobStore
 from controller.services.devices import Devices
@@ -46,6 +47,8 @@ class FleetServices:
     telemetry: TelemetryStore
     health: Callable[[], Health]
     clock: Clock
+    metrics_page: MetricsPage | None = None
+    """None where Prometheus gets nothing."""
 
 
 async def _services(request: Request) -> FleetServices:

@@ -40,6 +40,7 @@ from controller.config import (
     ControllerConfig,
     read_api_token,
     read_director_key,
+    read_metrics_token,
     read_seed,
     read_trust,
 )
@@ -49,6 +50,8 @@ from controller.delivery.deltas import Deltas
 from controller.delivery.peers import Peers
 from controller.delivery.sources import SourceServer, Ways
 from controller.errors import SettingsError, StorageError
+from controller.exporting.exports import Exports
+from controller.exporting.own_figures import Watched
 from controller.metadata.online import OnlineSigner
 from controller.metadata.store import FOLDER, MetadataStore
 from controller.ports import AccessFactory, BrokerAccess
@@ -138,8 +141,9 @@ class Controller:
         self.deltas = Deltas(database, blobs, Path(config.blobs_dir), config.deltas, clock)
         self.downloads = DownloadListener(config, self.deltas.readable.open, clock)
         retention_s = config.telemetry_retention_days * SECONDS_PER_DAY
-        telemetry = TelemetryStore(database.engine, clock, retention_s=retention_s)
-        self._telemetry = telemetry
+        self._telemetry = telemetry = TelemetryStore(
+            database.engine, clock, retention_s=retention_s
+        )
         self._reception = reception = Reception(clock)
         self._upkeep = Upkeep(database, telemetry, retention_s, reception, clock)
         transfers = Transfers(clock)
@@ -173,6 +177,8 @@ class Controller:
             metadata=metadata,
         )
         self.delivery = self._delivery(connect(), key, clock)
+        self._inbox = Inbox(self.receive)
+        self.exports = self._exports(clock)
         services = FleetServices(
             devices=Devices(database, access, transfers, config.peers, clock),
             director=director,
@@ -195,9 +201,11 @@ class Controller:
             telemetry=telemetry,
             health=self.health,
             clock=clock,
+            metrics_page=self.exports.page,
         )
-        self.app = create_app(services, token=token, version=VERSION)
-        self._inbox = Inbox(self.receive)
+        self.app = create_app(
+            services, token=token, version=VERSION, metrics_token=read_metrics_token(config)
+        )
         self._ticker = threading.Thread(target=self._tick_for_ever, name="ticker", daemon=True)
         self._server = self._api_server(tls)
 
@@ -237,6 +245,19 @@ class Controller:
             peers=peers,
         )
         return Delivery(transport, chunks, SourceServer(database, ways, transport, key, clock))
+
+    def _exports(self, clock: Clock) -> Exports:
+        """Return what hands telemetry on.
+
+        Raises:
+            SettingsError: A file of the settings is unusable, or a library is not installed.
+        """
+        watched = Watched(
+            counts=self._ingest.counts,
+            waiting=lambda: self._inbox.waiting,
+            is_connected=lambda: self._connected,
+        )
+        return Exports(self._config, self._database, self._telemetry, watched, clock)
 
     def _trusted_metadata(
         self, database: Database, key: SigningKey, clock: Clock
@@ -288,6 +309,7 @@ class Controller:
         self._ticker.start()
         self._server.start(self.app)
         self.downloads.start()
+        self.exports.start()
 
     def stop(self) -> None:
         """End everything within five seconds; also when it was never started."""
@@ -295,6 +317,7 @@ class Controller:
         self.downloads.stop_soon()
         self._server.stop()
         self.downloads.stop()
+        self.exports.stop(JOIN_S / 2)
         self.delivery.stop(JOIN_S)
         self.deltas.stop(JOIN_S)
         self._inbox.stop(JOIN_S)
