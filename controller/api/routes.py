@@ -18,7 +18,7 @@ from fastapi.concurrency import run_in_threadpool
 from fastapi.responses import Response, StreamingResponse
 from starlette.routing import BaseRoute
 
-from controller.api.export_routes import metrics_routes
+from controller.api.export_routes import export_routes, metrics_routes
 from controller.api.faults import FAULT_RESPONSES
 from controller.api.measure_routes import measurement_routes
 from controller.api.metadata_routes import metadata_routes
@@ -80,6 +80,7 @@ def fleet_routes() -> list[BaseRoute]:
         _rollouts,
         _policies,
         telemetry_routes,
+        export_routes,
         metrics_routes,
         measurement_routes,
         metadata_routes,

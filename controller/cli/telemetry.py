@@ -17,6 +17,7 @@ from controller.cli.devices import (
     check_kinds,
 )
 from controller.cli.errors import ArgumentError
+from controller.cli.export import telemetry_export
 from controller.cli.output import write_csv, write_json
 from controller.schemas import (
     Device,
@@ -81,6 +82,7 @@ def register(app: typer.Typer) -> None:
         "compare": telemetry_compare,
         "events": telemetry_events,
         "devices": telemetry_devices,
+        "export": telemetry_export,
     }
     add_group(app, "telemetry", "Show what the devices measured.", commands)
 

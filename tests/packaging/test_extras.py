@@ -248,6 +248,15 @@ def test_otlp_sends_and_is_asked_for_where_it_is_wanted(
     assert "pip install 'edgefleet[otlp]'" in lacking.stderr
 
 
+def test_parquet_is_asked_for_where_it_is_wanted(environment: Environment, work: Path) -> None:
+    export = ("telemetry", "export", "lake", "--url", "http://127.0.0.1:1")
+    token = ("--token-file", "box.toml")
+    lacking = run(work, environment("controller") / "fleet", *export, *token)
+    assert refused(lacking, "parquet")
+    found = run(work, environment("controller", "parquet") / "fleet", *export, *token)
+    assert (found.returncode, "is not installed" in found.stderr) == (2, False)
+
+
 def test_numba_compiles_what_is_declared(environment: Environment, work: Path) -> None:
     python = environment("numba") / "python"
     done = run(work, python, "-c", "import runtime_adapters.processing.numba_kernels")
