@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 # All but packager-torch: which build of PyTorch is right depends on the machine.
-EXTRAS := controller grpc hsm numba oci packager parquet plots packager-litert packager-tvm packager-iree packager-sklearn packager-dask packager-search
+EXTRAS := controller grpc hsm numba oci otlp packager parquet plots packager-litert packager-tvm packager-iree packager-sklearn packager-dask packager-search
 # -P: the folder that pytest is started in must not hide a package of the same name.
 PYTEST := $(BIN)/python -P -m pytest -q -rs -n 2 --dist loadfile --no-loadscope-reorder
 # One level, one folder or one test: make unit ONLY=tests/unit/wire, make test ONLY='-k rollout'

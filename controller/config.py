@@ -22,6 +22,8 @@ from controller.database_url import absolute_url, sqlite_path
 from controller.download_settings import DownloadsConfig, S3Place
 from controller.download_settings import faults as download_faults
 from controller.errors import SettingsError
+from controller.export_settings import OtlpConfig, PrometheusConfig
+from controller.export_settings import faults as export_faults
 from controller.peer_settings import PeersConfig
 from controller.peer_settings import faults as peer_faults
 from controller.telemetry_settings import TelemetryConfig
@@ -55,6 +57,8 @@ NAMED_BY = {
     "the secret of a webhook": "alerts.webhooks",
     "the devices' authority": "device_certificates.ca_file",
     "the key of the devices' authority": "device_certificates.key_file",
+    "the token for metrics": "prometheus.token_file",
+    "the headers for the collector": "otlp.headers_file",
 }
 """Which setting names a file, for errors."""
 
@@ -177,6 +181,10 @@ class ControllerConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown
     downloads: DownloadsConfig = DownloadsConfig()
     peers: PeersConfig = PeersConfig()
     alerts: AlertsConfig = AlertsConfig()
+    prometheus: PrometheusConfig = PrometheusConfig()
+    otlp: OtlpConfig | None = None
+    """Where telemetry goes as OTLP; None: nowhere."""
+
     access: Literal["mosquitto", "open"] = "mosquitto"
     """What manages the broker's accounts: `mosquitto` is the controller itself, through Mosquitto's
     dynamic-security plugin; `open` is something else."""
@@ -277,13 +285,29 @@ def read_secret(path: str, what: str) -> str:
     Raises:
         SettingsError: It cannot be read or is empty.
     """
-    try:
-        text = read_small(Path(path), what).decode().strip()
-    except UnicodeDecodeError as exc:
-        raise SettingsError(f"{what} in {path} is not text", remedy=_rename(what)) from exc
+    text = read_secret_text(path, what)
     if not text or "\n" in text:
         raise SettingsError(f"{what} in {path} is not one line", remedy=_rename(what))
     return text
+
+
+def read_secret_text(path: str, what: str) -> str:
+    """Return the text of a secret file.
+
+    Args:
+        path: The file.
+        what: What it holds, for errors.
+
+    Returns:
+        The text, without what is empty around it.
+
+    Raises:
+        SettingsError: It cannot be read or is not text.
+    """
+    try:
+        return read_small(Path(path), what).decode().strip()
+    except UnicodeDecodeError as exc:
+        raise SettingsError(f"{what} in {path} is not text", remedy=_rename(what)) from exc
 
 
 def read_api_token(config: ControllerConfig) -> str:
@@ -292,10 +316,29 @@ def read_api_token(config: ControllerConfig) -> str:
     Raises:
         SettingsError: It cannot be read or is too short to be one.
     """
-    token = read_secret(config.api.token_file, "the API token")
+    return _read_token(config.api.token_file, "the API token")
+
+
+def read_metrics_token(config: ControllerConfig) -> str | None:
+    """Return the secret with which metrics alone may be read; None if there is none.
+
+    Raises:
+        SettingsError: It cannot be read or is too short to be one.
+    """
+    path = config.prometheus.token_file
+    return None if path is None else _read_token(path, "the token for metrics")
+
+
+def _read_token(path: str, what: str) -> str:
+    """Return a secret that callers of the API show.
+
+    Raises:
+        SettingsError: It cannot be read or is too short to be one.
+    """
+    token = read_secret(path, what)
     if len(token) < MIN_API_TOKEN_CHARS or not token.isascii():
         raise SettingsError(
-            f"the API token in {config.api.token_file} is shorter than {MIN_API_TOKEN_CHARS}",
+            f"{what} in {path} is shorter than {MIN_API_TOKEN_CHARS}",
             remedy="put 32 random characters there",
         )
     return token
@@ -435,6 +478,7 @@ def _check(config: ControllerConfig, path: Path) -> None:
     faults += [(True, fault) for fault in telemetry_faults(config.telemetry)]
     faults += [(True, fault) for fault in alert_faults(config.alerts)]
     faults += [(True, fault) for fault in _certificate_faults(config)]
+    faults += [(True, fault) for fault in export_faults(config.prometheus, config.otlp)]
     for wrong, text in faults:
         if wrong:
             raise SettingsError(f"{path}: {text}", remedy="correct that line")
@@ -454,6 +498,9 @@ def _with_nul(config: ControllerConfig) -> Iterator[str]:
     tables = {"": config, "api.": config.api, "broker.": config.broker}
     tables |= {"downloads.": config.downloads, "peers.": config.peers}
     tables |= {f"alerts.webhooks {each.name!r} ": each for each in config.alerts.webhooks}
+    tables |= {"prometheus.": config.prometheus}
+    if config.otlp is not None:
+        tables |= {"otlp.": config.otlp}
     for prefix, table in tables.items():
         for name, value in msgspec.structs.asdict(table).items():
             if isinstance(value, str) and "\0" in value:
@@ -490,7 +537,10 @@ def _absolute(config: ControllerConfig, base: Path) -> ControllerConfig:
         "server_key_file",
     )  # fmt: skip
     trust_paths = changed(config.trust, "snapshot_key_file", "timestamp_key_file")
-    downloads, certificates = config.downloads, config.device_certificates
+    prometheus_paths = changed(config.prometheus, "token_file")
+    downloads, certificates, otlp = config.downloads, config.device_certificates, config.otlp
+    if otlp is not None:
+        otlp = replace(otlp, **changed(otlp, "headers_file", "ca_file"))
     if certificates is not None:
         certificates = replace(certificates, **changed(certificates, "ca_file", "key_file"))
     places = tuple(
@@ -512,5 +562,7 @@ def _absolute(config: ControllerConfig, base: Path) -> ControllerConfig:
         api=replace(config.api, **api_paths),
         broker=replace(config.broker, **broker_paths),
         device_certificates=certificates,
+        prometheus=replace(config.prometheus, **prometheus_paths),
+        otlp=otlp,
         downloads=replace(downloads, places=places, **changed(downloads, "cert_file", "key_file")),
     )

@@ -48,6 +48,13 @@ class BusyError(ControllerError):
     retryable = True
 
 
+class CollectorError(ControllerError):
+    """A collector of telemetry does not take what it is sent."""
+
+    code = "controller.collector"
+    retryable = True
+
+
 class UnauthorizedError(ControllerError):
     """The caller did not show the API token."""
 

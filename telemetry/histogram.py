@@ -72,6 +72,15 @@ class ExponentialHistogram:
         """The greatest value, exactly; None while empty."""
         return self._greatest if self._least <= self._greatest else None
 
+    @property
+    def zeros(self) -> int:
+        """How many values count as 0."""
+        return self._zeros
+
+    def buckets(self) -> list[tuple[int, int]]:
+        """Return the buckets that count something, rising: the index of each, and its count."""
+        return sorted((index, count) for index, count in self._buckets.items() if count)
+
     def add(self, value: float, count: int = 1) -> None:
         """Count a value.
 

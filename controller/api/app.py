@@ -31,6 +31,7 @@ def create_app(
     token: str,
     version: str,
     max_blob_bytes: int = MAX_BLOB_BYTES,
+    metrics_token: str | None = None,
 ) -> FastAPI:
     """Make the application.
 
@@ -39,6 +40,7 @@ def create_app(
         token: The secret that callers show.
         version: The program's version.
         max_blob_bytes: The largest body of an uploaded blob.
+        metrics_token: The secret that opens the metrics alone; None if there is none.
 
     Returns:
         The application behind its guard.
@@ -53,5 +55,7 @@ def create_app(
     )
     app.state.services = services
     api_faults.install(app)
-    app.add_middleware(Guard, token=token, max_blob_bytes=max_blob_bytes)
+    app.add_middleware(
+        Guard, token=token, max_blob_bytes=max_blob_bytes, metrics_token=metrics_token
+    )
     return app

@@ -24,6 +24,9 @@ MAX_BODY_BYTES = 1024 * 1024
 OPEN_PATHS = frozenset({"/v1/health"})
 """These paths need no token: they say nothing about the fleet, and load balancers ask for them."""
 
+METRICS_PATH = "/metrics"
+"""This path may be read with a token of its own, too."""
+
 _BLOBS = "/v1/blobs/"
 
 
@@ -34,11 +37,15 @@ class Guard:
         app: The other application.
         token: The API token.
         max_blob_bytes: The largest body of an uploaded blob.
+        metrics_token: What opens the metrics alone; None if only the API token does.
     """
 
-    def __init__(self, app: ASGIApp, token: str, max_blob_bytes: int) -> None:
+    def __init__(
+        self, app: ASGIApp, token: str, max_blob_bytes: int, metrics_token: str | None = None
+    ) -> None:
         self._app = app
         self._token = token.encode()
+        self._metrics_token = None if metrics_token is None else metrics_token.encode()
         self._max_blob_bytes = max_blob_bytes
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -50,7 +57,7 @@ class Guard:
         headers = {name.lower(): value for name, value in scope["headers"]}
         try:
             if path not in OPEN_PATHS:
-                self._check_token(headers.get(b"authorization", b""))
+                self._check_token(path, headers.get(b"authorization", b""))
                 keep_place(scope)
             _check_address(path, scope["query_string"])
             limit = self._max_blob_bytes if path.startswith(_BLOBS) else MAX_BODY_BYTES
@@ -60,9 +67,11 @@ class Guard:
             return
         await self._app(scope, _Counted(receive, limit), send)
 
-    def _check_token(self, header: bytes) -> None:
+    def _check_token(self, path: str, header: bytes) -> None:
         scheme, _, shown = header.partition(b" ")
         right = hmac.compare_digest(shown.strip(), self._token)
+        if path == METRICS_PATH and self._metrics_token is not None:
+            right |= hmac.compare_digest(shown.strip(), self._metrics_token)
         if scheme.lower() != b"bearer" or not right:
             raise UnauthorizedError(
                 "the API token is missing or wrong",

@@ -19,6 +19,7 @@ from fastapi.responses import Response, StreamingResponse
 from starlette.routing import BaseRoute
 
 from controller.api.alert_routes import alert_routes
+from controller.api.export_routes import export_routes, metrics_routes
 from controller.api.faults import FAULT_RESPONSES
 from controller.api.measure_routes import measurement_routes
 from controller.api.metadata_routes import metadata_routes
@@ -83,6 +84,8 @@ def fleet_routes() -> list[BaseRoute]:
         telemetry_routes,
         saved_query_routes,
         alert_routes,
+        export_routes,
+        metrics_routes,
         measurement_routes,
         metadata_routes,
         model_routes,

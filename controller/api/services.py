@@ -10,6 +10,7 @@ from fastapi import APIRouter, Depends, Request, Security
 from fastapi.security import HTTPBearer
 
 from controller.api.faults import FAULT_RESPONSES
+from controller.exporting.metrics_page import MetricsPage
 from controller.schemas import Health
 from controller.services.alert_rules import AlertRuleBook
 from controller.services.blobs import BlobStore
@@ -54,6 +55,8 @@ class FleetServices:
     webhooks: Webhooks
     health: Callable[[], Health]
     clock: Clock
+    metrics_page: MetricsPage | None = None
+    """None where Prometheus gets nothing."""
 
 
 async def _services(request: Request) -> FleetServices:

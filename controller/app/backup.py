@@ -211,7 +211,8 @@ def named_outside(home: Path, config: ControllerConfig) -> tuple[str, ...]:
         config.trust.snapshot_key_file, config.trust.timestamp_key_file, api.token_file,
         api.cert_file, api.key_file, api.ca_file, broker.password_file, broker.ca_file,
         broker.cert_file, broker.key_file, broker.server_cert_file, broker.server_key_file,
-        downloads.cert_file, downloads.key_file,
+        downloads.cert_file, downloads.key_file, config.prometheus.token_file,
+        *((config.otlp.headers_file, config.otlp.ca_file) if config.otlp is not None else ()),
         *(place.credentials_file for place in downloads.places if isinstance(place, S3Place)),
         *(name for each in config.alerts.webhooks for name in (each.secret_file, each.ca_file)),
     ]  # fmt: skip

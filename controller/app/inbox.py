@@ -112,6 +112,11 @@ class Inbox:
             self._waiting_bytes += _size_bytes(received)
             self._changed.notify_all()
 
+    @property
+    def waiting(self) -> int:
+        """How many messages wait."""
+        return self._waiting
+
     def start(self) -> None:
         """Begin to take messages."""
         self._thread.start()

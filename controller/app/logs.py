@@ -35,5 +35,7 @@ def configure_logging(level: int = logging.INFO) -> None:
     root = logging.getLogger()
     root.handlers[:] = [handler]
     root.setLevel(level)
-    for name in ("alembic", "tuf", "uvicorn"):
+    for name in ("alembic", "tuf", "uvicorn", "urllib3"):
         logging.getLogger(name).setLevel(logging.WARNING)
+    # It has a line for each attempt; `controller.exporting.worker` says once what is wrong.
+    logging.getLogger("opentelemetry").setLevel(logging.CRITICAL)

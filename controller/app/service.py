@@ -42,6 +42,7 @@ from controller.config import (
     ControllerConfig,
     read_api_token,
     read_director_key,
+    read_metrics_token,
     read_seed,
     read_trust,
 )
@@ -51,6 +52,8 @@ from controller.delivery.deltas import Deltas
 from controller.delivery.peers import Peers
 from controller.delivery.sources import SourceServer, Ways
 from controller.errors import SettingsError, StorageError
+from controller.exporting.exports import Exports
+from controller.exporting.own_figures import Watched
 from controller.metadata.online import OnlineSigner
 from controller.metadata.store import FOLDER, MetadataStore
 from controller.ports import AccessFactory, BrokerAccess
@@ -140,8 +143,7 @@ class Controller:
         self._database = database = Database(config.database_url)
         self.deltas = Deltas(database, blobs, Path(config.blobs_dir), config.deltas, clock)
         self.downloads = DownloadListener(config, self.deltas.readable.open, clock)
-        telemetry = telemetry_store(config, database, clock)
-        self._telemetry = telemetry
+        self._telemetry = telemetry = telemetry_store(config, database, clock)
         self._reception = reception = Reception(clock)
         self._upkeep = Upkeep(database, telemetry, reception, clock)
         transfers = Transfers(clock)
@@ -175,6 +177,8 @@ class Controller:
             metadata=metadata,
         )
         self.delivery = self._delivery(connect(), key, clock)
+        self._inbox = Inbox(self._ingest.handle_all)
+        self.exports = self._exports(clock)
         devices = Devices(database, access, transfers, config.peers, clock)
         self.alerting = Alerting(database, telemetry, devices, reception, config.alerts, clock)
         self.app = create_app(
@@ -204,11 +208,12 @@ class Controller:
                 webhooks=self.alerting.webhooks,
                 health=self.health,
                 clock=clock,
+                metrics_page=self.exports.page,
             ),
             token=token,
             version=VERSION,
+            metrics_token=read_metrics_token(config),
         )
-        self._inbox = Inbox(self._ingest.handle_all)
         self._tickers = [
             threading.Thread(target=self._for_ever, args=args, name=args[0], daemon=True)
             for args in (
@@ -255,6 +260,19 @@ class Controller:
             peers=peers,
         )
         return Delivery(transport, chunks, SourceServer(database, ways, transport, key, clock))
+
+    def _exports(self, clock: Clock) -> Exports:
+        """Return what hands telemetry on.
+
+        Raises:
+            SettingsError: A file of the settings is unusable, or a library is not installed.
+        """
+        watched = Watched(
+            counts=self._ingest.counts,
+            waiting=lambda: self._inbox.waiting,
+            is_connected=lambda: self._connected,
+        )
+        return Exports(self._config, self._database, self._telemetry, watched, clock)
 
     def _trusted_metadata(
         self, database: Database, key: SigningKey, clock: Clock
@@ -308,6 +326,7 @@ class Controller:
         self.alerting.start()
         self._server.start(self.app)
         self.downloads.start()
+        self.exports.start()
 
     def stop(self) -> None:
         """End everything within five seconds; also when it was never started."""
@@ -315,6 +334,7 @@ class Controller:
         self.downloads.stop_soon()
         self._server.stop()
         self.downloads.stop()
+        self.exports.stop(JOIN_S / 2)
         self.delivery.stop(JOIN_S)
         self.deltas.stop(JOIN_S)
         self._inbox.stop(JOIN_S)

@@ -238,6 +238,33 @@ class ApiClient:
                 raise self._strange(f"a blob of {response.length} bytes, not {size_bytes}")
             yield from _parts(response, size_bytes)
 
+    def lines(
+        self, path: str, params: Mapping[str, str | list[str]], limit_bytes: int
+    ) -> Iterator[bytes]:
+        """Ask for an answer that is too long to be held.
+
+        Args:
+            path: Below the address.
+            params: Query parameters.
+            limit_bytes: The greatest length of a line.
+
+        Yields:
+            Its lines, one at a time.
+
+        Raises:
+            AnswerError: A line is longer.
+            UnreachableError: The controller ended before all of it came.
+            FaultError: The controller refused.
+        """
+        with self._own_errors():
+            response = self._request("GET", f"{path}?{urlencode(params, doseq=True)}")
+            if response.status != HTTPStatus.OK:
+                raise self._fault("GET", response.status, response.read())
+            while line := response.readline(limit_bytes + 1):
+                if len(line) > limit_bytes:
+                    raise self._strange(f"a line of more than {limit_bytes} bytes")
+                yield line
+
     def _send(
         self,
         method: str,

@@ -13,6 +13,7 @@ from controller.cli.client import connect
 from controller.cli.commands import Commands, add_group
 from controller.cli.drawing.quantities import Unit, quantity_text, unit_of
 from controller.cli.errors import ArgumentError
+from controller.cli.export import telemetry_export
 from controller.cli.formats import (
     RECORDS,
     CsvOption,
@@ -64,6 +65,7 @@ def register(app: typer.Typer) -> None:
         "run": telemetry_run,
         "saved": telemetry_saved,
         "forget": telemetry_forget,
+        "export": telemetry_export,
     }
     add_group(app, "telemetry", "Show what the devices measured.", commands)
 

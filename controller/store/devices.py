@@ -175,6 +175,16 @@ def heard_at_s(session: Session, selector: Selector) -> dict[str, tuple[float, f
     return {device: (first_s, at_s) for device, first_s, at_s in session.execute(statement)}
 
 
+def count_by_profile(session: Session) -> dict[tuple[str, bool], int]:
+    """Return how many enrolled devices there are, by the name of their profile and by presence."""
+    statement = (
+        select(DeviceRow.profile_name, DeviceRow.online, func.count())
+        .where(DeviceRow.state == DeviceState.ENROLLED)
+        .group_by(DeviceRow.profile_name, DeviceRow.online)
+    )
+    return {(profile, online): count for profile, online, count in session.execute(statement)}
+
+
 def values_by_name(session: Session, names: Collection[str]) -> dict[str, dict[str, str]]:
     """Return the values of labels, and of what devices have of their own, for all devices.
 

@@ -4,18 +4,20 @@ Rules:
 - Every revision grows, so that each device takes what the database says as new.
 - What the database knows of the present starts of the devices is forgotten: each is asked anew.
 - The time limits of what is under way begin again.
+- Counters for other systems begin at 0 again.
 """
 
 from __future__ import annotations
 
 from typing import Final
 
-from sqlalchemy import select, update
+from sqlalchemy import delete, select, update
 from sqlalchemy.orm import Session
 
 from controller.domain.states import DeploymentState
 from controller.store.model_tables import DesiredModelRow, DesiredStateRow
 from controller.store.tables import DeploymentRow, DeviceRow
+from telemetry.server.tables import export_counter
 from wire.messages import MAX_REVISION
 
 RAISE_BY: Final = 2**16
@@ -55,6 +57,8 @@ def catch_up(session: Session, *, now_s: float) -> None:
         .where(DeploymentRow.state == DeploymentState.ASSIGNED)
         .values(started_at_s=now_s, reported_at_s=None),
         update(DeviceRow).values(boot_id="", report_sequence=0),
+        # Less than Prometheus has seen: it takes counters that begin anew for what they are.
+        delete(export_counter),
     )
     for change in changes:
         session.execute(change.execution_options(synchronize_session=False))

@@ -9,7 +9,7 @@ import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from sqlalchemy import or_, select, update
+from sqlalchemy import func, or_, select, update
 from sqlalchemy.orm import Session
 
 from controller.domain.rollout_policy import Limits, RolloutView, StageSpec, counted
@@ -106,6 +106,12 @@ def active_ids(session: Session) -> list[str]:
             .order_by(RolloutRow.created_at_s, RolloutRow.id)
         )
     )
+
+
+def count_by_state(session: Session) -> dict[str, int]:
+    """Return how many rollouts there are, by state."""
+    statement = select(RolloutRow.state, func.count()).group_by(RolloutRow.state)
+    return {row[0]: row[1] for row in session.execute(statement)}
 
 
 def active_for_release(session: Session, release: str) -> list[RolloutRow]:

@@ -28,12 +28,14 @@ from telemetry.server.counting import Arrived, Counting, SeriesGoneError
 from telemetry.server.dead_letters import DeadLetter
 from telemetry.server.event_log import EventQuery
 from telemetry.server.ingest import checked, span_at
+from telemetry.server.levels import MINUTES, Part
 from telemetry.server.partitions import Partitions
 from telemetry.server.presence import Gap, Measured
 from telemetry.server.pruning import Pruning, Retention
 from telemetry.server.rollups import RollUps
 from telemetry.server.rows import (
     DeviceLosses,
+    MinuteColumns,
     Reported,
     Series,
     StoredEvent,
@@ -287,6 +289,30 @@ class TelemetryStore:
             if self._engine.dialect.name == "postgresql":
                 connection.execution_options(isolation_level="REPEATABLE READ")
             yield Snapshot(connection, self._retention, self._clock.now_s())
+
+    def read(
+        self,
+        series: Sequence[int],
+        since_minute: int,
+        until_minute: int,
+        devices: Sequence[str] | None = None,
+    ) -> Iterator[MinuteColumns]:
+        """Read the minutes of devices, a bounded number of rows at once.
+
+        Args:
+            series: Which series.
+            since_minute: The first minute, inclusive.
+            until_minute: The last minute, exclusive.
+            devices: Only these; None for all.
+
+        Yields:
+            One or more rows, as columns.
+
+        Raises:
+            TelemetryStoreError: The database failed.
+        """
+        with self.snapshot() as snapshot:
+            yield from snapshot.rows(Part(MINUTES, since_minute, until_minute), series, devices)
 
     def silences(
         self, since_minute: int, until_minute: int, *, longer_than: int

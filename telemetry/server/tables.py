@@ -176,3 +176,28 @@ event = Table(
     Index("ix_telemetry_event_device", "device", "at_s"),
     Index("ix_telemetry_event_at", "at_s"),
 )
+
+export_place = Table(
+    "telemetry_export_place",
+    metadata,
+    Column("sink", String(32), primary_key=True),
+    Column("device", String(MAX_DEVICE), primary_key=True),
+    Column("place", BigInteger, nullable=False),
+)
+"""How far the telemetry of a device was handed on to another system: the first minute that was not.
+Without a device: where a new one begins. Of a sink of events: the number of the last one."""
+
+export_counter = Table(
+    "telemetry_export_counter",
+    metadata,
+    Column("sink", String(32), primary_key=True),
+    Column("digest", String(64), primary_key=True),
+    Column("series", Text, nullable=False),
+    Column("value_count", BigInteger, nullable=False),
+    Column("total", Double, nullable=False),
+    Column("sketch", LargeBinary, nullable=True),
+    Column("created_at_s", Double, nullable=False),
+    Column("minute", Integer, nullable=False),
+)
+"""What was counted of a series since `created_at_s`: never less than before. `minute` is the newest
+that was added, so that a series which nobody reports any more can go."""

@@ -234,6 +234,29 @@ def test_grpc_brings_what_its_process_imports(environment: Environment, work: Pa
     assert "No module named 'grpc'" in lacking.stderr
 
 
+def test_otlp_sends_and_is_asked_for_where_it_is_wanted(
+    environment: Environment, work: Path
+) -> None:
+    code = (
+        "from controller.export_settings import OtlpConfig as C; "
+        "from controller.exporting.collector import Collector as O; "
+        "O(C(endpoint='http://127.0.0.1:1', timeout_s=0.1), {}).close()"
+    )
+    done = run(work, environment("controller", "otlp") / "python", "-c", code)
+    assert (done.returncode, done.stderr) == (0, "")
+    lacking = run(work, environment("controller") / "python", "-c", code)
+    assert "pip install 'edgefleet[otlp]'" in lacking.stderr
+
+
+def test_parquet_is_asked_for_where_it_is_wanted(environment: Environment, work: Path) -> None:
+    export = ("telemetry", "export", "lake", "--url", "http://127.0.0.1:1")
+    token = ("--token-file", "box.toml")
+    lacking = run(work, environment("controller") / "fleet", *export, *token)
+    assert refused(lacking, "parquet")
+    found = run(work, environment("controller", "parquet") / "fleet", *export, *token)
+    assert (found.returncode, "is not installed" in found.stderr) == (2, False)
+
+
 def test_numba_compiles_what_is_declared(environment: Environment, work: Path) -> None:
     python = environment("numba") / "python"
     done = run(work, python, "-c", "import runtime_adapters.processing.numba_kernels")

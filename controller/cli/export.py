@@ -1,0 +1,197 @@
+"""`fleet telemetry export`: a copy of the telemetry as Parquet files.
+
+Rules:
+- Whole days of UTC are written, each into a file of its own, so the same command again brings each
+  day up to date.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Annotated, Final, TypeVar, cast
+
+import typer
+
+from controller.cli.arguments import JsonOption, parse_duration
+from controller.cli.client import ApiClient, connect
+from controller.cli.errors import AnswerError, ArgumentError, UnreachableError
+from controller.cli.output import write_json
+from controller.cli.parquet_files import PART, NewFile, check_library, new_file
+from controller.schemas import ReportedMetric
+from telemetry.limits import is_name
+from telemetry.server.export.lines import (
+    MAX_LINE_BYTES,
+    EndLine,
+    EventsLine,
+    Line,
+    MetricLine,
+    RowsLine,
+)
+from wire.clock import SystemClock
+from wire.codec import from_json
+from wire.console.output import remark, write_table
+
+DAY_S: Final = 86_400
+_ROUTE: Final = "/v1/telemetry/export"
+T = TypeVar("T")
+
+
+def telemetry_export(
+    context: typer.Context,
+    directory: Annotated[
+        Path, typer.Argument(metavar="DIR", help="Where the files go; made if it is missing.")
+    ],
+    since: Annotated[
+        str, typer.Option(metavar="TIME", help="From the day of this time on, such as 7d.")
+    ] = "1d",
+    until: Annotated[
+        str, typer.Option(metavar="TIME", help="Until the day of this time; the default is today.")
+    ] = "",
+    metric: Annotated[
+        list[str] | None,
+        typer.Option(metavar="NAME", help="Only this metric; may be given more than once."),
+    ] = None,
+    events: Annotated[bool, typer.Option("--events", help="Events too.")] = False,
+    as_json: JsonOption = False,
+) -> None:
+    """Copy telemetry into Parquet files, one for each metric and day, for DuckDB or Spark.
+
+    Days are whole days of UTC. A day that was copied before is replaced, unless the controller has
+    deleted some of it meanwhile.
+
+    Examples:
+        fleet telemetry export lake --since 7d --events
+        fleet telemetry export lake --metric inference_latency_ms --since 0
+    """
+    check_library()
+    days = _days(since, until)
+    with connect(context) as api:
+        known = [found.name for found in api.get("/v1/telemetry/metrics", list[ReportedMetric])]
+        names = sorted(set(metric or known))
+        _check_names(names, known)
+        written = [done for name in names for done in _measurements(api, directory, name, days)]
+        if events:
+            written += _events(api, directory, days)
+    kept = [str(path) for path, rows in written if rows is None]
+    shown = [(str(path), rows) for path, rows in written if rows is not None]
+    if as_json:
+        write_json({
+            "files": [{"path": path, "rows": rows} for path, rows in shown], "kept": kept,
+        })  # fmt: skip
+        return
+    write_table(("FILE", "ROWS"), shown)
+    if kept:
+        remark(f"left as they are, because they have more than the controller still has: {kept}")
+
+
+Written = tuple[Path, int | None]
+"""A file and how many rows were written; None if it stays as it was."""
+
+
+def _measurements(api: ApiClient, directory: Path, name: str, days: range) -> Iterator[Written]:
+    for day_s in days:
+        found = _answer(api, "measurements", day_s, {"metric": name})
+        first = _expect(next(found, None), MetricLine)
+        place = directory / f"metric={name}" / f"day={_day(day_s)}" / PART
+        yield from _written(place, first, found)
+
+
+def _events(api: ApiClient, directory: Path, days: range) -> Iterator[Written]:
+    for day_s in days:
+        place = directory / "events" / f"day={_day(day_s)}" / PART
+        yield from _written(place, None, _answer(api, "events", day_s, {}))
+
+
+def _written(path: Path, first: MetricLine | None, found: Iterator[Line]) -> Iterator[Written]:
+    """Write what follows; a day without rows gets no file.
+
+    Raises:
+        ArgumentError: The file cannot be written.
+        UnreachableError: The answer is not whole.
+    """
+    line = next(found, None)
+    if isinstance(line, EndLine):
+        return
+    try:
+        with new_file(path, first) as file:
+            rows = _copied(file, line, found)
+            yield path, rows if file.finish() else None
+    except OSError as exc:
+        raise ArgumentError(
+            f"cannot write {path}: {(exc.strerror or str(exc)).lower()}",
+            remedy="name a directory in which there is room and which you may write",
+        ) from exc
+
+
+def _copied(file: NewFile, line: Line | None, found: Iterator[Line]) -> int:
+    """Write all rows, and return how many there are.
+
+    Raises:
+        UnreachableError: The answer is not whole.
+        AnswerError: It has something else.
+    """
+    while isinstance(line, RowsLine | EventsLine):
+        file.write(line)
+        line = next(found, None)
+    if line is None:
+        raise UnreachableError(
+            "the controller ended before all of the telemetry came", remedy="try again"
+        )
+    end = _expect(line, EndLine)
+    if end.rows != file.rows:
+        raise AnswerError(f"{file.rows} rows came in place of {end.rows}", remedy="try again")
+    return file.rows
+
+
+def _answer(api: ApiClient, what: str, day_s: int, more: Mapping[str, str]) -> Iterator[Line]:
+    asked = {"since_s": str(day_s), "until_s": str(day_s + DAY_S), **more}
+    for line in api.lines(f"{_ROUTE}/{what}", asked, MAX_LINE_BYTES):
+        yield from_json(line, cast("type[Line]", Line), limit_bytes=MAX_LINE_BYTES)
+
+
+def _day(at_s: int) -> str:
+    return time.strftime("%Y-%m-%d", time.gmtime(at_s))
+
+
+def _expect(line: Line | None, kind: type[T]) -> T:
+    """Return a line of one kind.
+
+    Raises:
+        AnswerError: It is none.
+    """
+    if not isinstance(line, kind):
+        raise AnswerError(
+            "the controller answered in another form", remedy="use the `fleet` of its version"
+        )
+    return line
+
+
+def _days(since: str, until: str) -> range:
+    """Return the beginnings of the days.
+
+    Raises:
+        ArgumentError: A time makes no sense.
+    """
+    now_s = SystemClock().now_s()
+    first_s = now_s - parse_duration(since, option="--since")
+    last_s = now_s - parse_duration(until, option="--until") if until else now_s
+    if last_s < first_s:
+        raise ArgumentError("--until is before --since", remedy="write --since 7d --until 1d")
+    start = max(int(first_s) // DAY_S, 0)
+    return range(start * DAY_S, (int(last_s) // DAY_S + 1) * DAY_S, DAY_S)
+
+
+def _check_names(names: list[str], known: list[str]) -> None:
+    """Refuse metrics that no device has reported.
+
+    Raises:
+        ArgumentError: There is one.
+    """
+    for name in names:
+        if name not in known or not is_name(name):  # it becomes the name of a folder
+            raise ArgumentError(
+                f"no device has reported a metric {name!r}",
+                remedy=f"the reported metrics are: {', '.join(known) or 'none yet'}",
+            )

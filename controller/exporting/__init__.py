@@ -1,0 +1,1 @@
+"""Hands telemetry on to other systems: to Prometheus, which asks, and to a collector of OTLP."""

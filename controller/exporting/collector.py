@@ -1,0 +1,280 @@
+"""A collector of OTLP, spoken to through the OpenTelemetry SDK: the one door to it.
+
+Rules:
+- The library is imported when a collector is used: it is an extra.
+- A device is a resource: `service.instance.id` and `device.id` are its name.
+- Of each minute what was counted in it is sent (delta temporality), with the minute as its time. A
+  histogram stays exponential, of the same scale and buckets.
+- No proxy of the environment is used. A redirect is a refusal: the SDK would take it for success.
+
+Source:
+    OpenTelemetry, "Metrics data model" and "Logs data model"; semantic conventions of `service.*`
+    and `device.*`.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+from collections.abc import Mapping, Sequence
+from http import HTTPStatus
+from itertools import groupby
+from typing import TYPE_CHECKING, Any, Final
+
+from controller.errors import CollectorError, SettingsError
+from controller.export_settings import OtlpConfig
+from telemetry.metrics import METRICS
+from telemetry.server.export.places import NumberedEvent
+from telemetry.server.export.reading import Measured, NamedSeries
+from telemetry.server.question import SECONDS_PER_MINUTE
+from wire.version import VERSION
+
+if TYPE_CHECKING:
+    import requests
+    from opentelemetry.sdk._logs import ReadableLogRecord
+    from opentelemetry.sdk.metrics.export import Metric, ResourceMetrics
+    from opentelemetry.sdk.resources import Resource
+    from opentelemetry.sdk.util.instrumentation import InstrumentationScope
+
+SERVICE: Final = "edgefleet-agent"
+SCOPE: Final = "edgefleet.telemetry"
+EVENT: Final = "edgefleet."
+"""What the name of an event begins with; its kind follows."""
+
+NANOS_PER_S: Final = 10**9
+
+
+def check_library() -> None:
+    """Refuse to begin without the extra.
+
+    Raises:
+        SettingsError: It is not installed.
+    """
+    if importlib.util.find_spec("opentelemetry.exporter") is None or (
+        importlib.util.find_spec("opentelemetry.exporter.otlp.proto.http") is None
+    ):
+        raise SettingsError(
+            "the OpenTelemetry SDK is not installed, and [otlp] needs it",
+            remedy="pip install 'edgefleet[otlp]'",
+        )
+
+
+class Collector:
+    """Sends telemetry to one collector.
+
+    Args:
+        config: Where it is.
+        headers: Of each request.
+
+    Raises:
+        SettingsError: The library is not installed.
+    """
+
+    def __init__(self, config: OtlpConfig, headers: Mapping[str, str]) -> None:
+        check_library()
+        from opentelemetry.exporter.otlp.proto.http import Compression
+        from opentelemetry.exporter.otlp.proto.http._log_exporter import OTLPLogExporter
+        from opentelemetry.exporter.otlp.proto.http.metric_exporter import OTLPMetricExporter
+
+        self._endpoint = config.endpoint.rstrip("/")
+        self._is_closed = False
+        self._faults: list[str] = []
+        more: dict[str, Any] = {
+            "certificate_file": config.ca_file,
+            "headers": dict(headers),
+            "timeout": config.timeout_s,
+            "compression": Compression(config.compression),
+            "session": _session(self._faults),
+        }
+        self._metrics = OTLPMetricExporter(f"{self._endpoint}/v1/metrics", **more)
+        self._logs = OTLPLogExporter(f"{self._endpoint}/v1/logs", **more)
+
+    def send_measured(self, found: Sequence[Measured]) -> None:
+        """Send measurements; returns when the collector has them.
+
+        Args:
+            found: One or more.
+
+        Raises:
+            CollectorError: It did not take them.
+        """
+        from opentelemetry.sdk.metrics.export import MetricExportResult, MetricsData
+
+        ordered = sorted(found, key=lambda one: (one.device, one.series.metric, one.series.kind))
+        data = MetricsData([
+            _resource_metrics(device, list(group))
+            for device, group in groupby(ordered, key=lambda one: one.device)
+        ])  # fmt: skip
+        if self._metrics.export(data) is not MetricExportResult.SUCCESS:
+            raise self._refused("measurements")
+
+    def send_events(self, found: Sequence[NumberedEvent], now_s: float) -> None:
+        """Send events; returns when the collector has them.
+
+        Args:
+            found: One or more.
+            now_s: Wall time.
+
+        Raises:
+            CollectorError: It did not take them.
+        """
+        from opentelemetry.sdk._logs.export import LogRecordExportResult
+
+        records = [_record(one, now_s) for one in found]
+        if self._logs.export(records) is not LogRecordExportResult.SUCCESS:
+            raise self._refused("events")
+
+    def close(self) -> None:
+        """End what is on its way; may be called again, and in another thread."""
+        if self._is_closed:
+            return
+        self._is_closed = True
+        self._metrics.shutdown()
+        self._logs.shutdown()  # type: ignore[no-untyped-call]  # of the library
+
+    def _refused(self, what: str) -> CollectorError:
+        why = self._faults[-1] if self._faults else "it was stopped"
+        return CollectorError(
+            f"the collector at {self._endpoint} did not take {what}: {why}",
+            remedy="look at its log; what it lacks is sent again",
+        )
+
+
+def _session(faults: list[str]) -> requests.Session:
+    """Return what makes requests, and notes what went wrong with the last one."""
+    import requests
+
+    def check(answer: requests.Response, *_: object, **__: object) -> None:
+        faults[:] = [f"it answered {answer.status_code}"]
+        if answer.status_code // 100 == HTTPStatus.MULTIPLE_CHOICES // 100:
+            raise requests.exceptions.InvalidURL("a redirect")
+
+    class Session(requests.Session):
+        def request(self, *of: Any, **more: Any) -> requests.Response:  # noqa: ANN401
+            faults[:] = []
+            try:
+                return super().request(*of, **more)
+            except requests.exceptions.RequestException as exc:
+                if not faults:
+                    faults[:] = [_plain(exc)]
+                raise
+
+    session = Session()
+    session.trust_env = False
+    session.hooks["response"] = [check]
+    return session
+
+
+def _plain(exc: Exception) -> str:
+    """Return why there was no answer, in few words."""
+    import requests
+
+    if isinstance(exc, requests.exceptions.SSLError):
+        return "its certificate is refused, or it has no TLS"
+    if isinstance(exc, requests.exceptions.Timeout):
+        return "it did not answer in time"
+    return "no connection"
+
+
+def _resource_metrics(device: str, found: list[Measured]) -> ResourceMetrics:
+    from opentelemetry.sdk.metrics.export import ResourceMetrics, ScopeMetrics
+
+    metrics = [
+        _metric(series.metric, series, list(group))
+        for series, group in groupby(found, key=lambda one: one.series)
+    ]
+    return ResourceMetrics(_resource(device), [ScopeMetrics(_scope(), metrics, "")], "")
+
+
+def _resource(device: str) -> Resource:
+    from opentelemetry.sdk.resources import Resource
+
+    return Resource({
+        "service.name": SERVICE,
+        "service.instance.id": device,
+        "device.id": device,
+    })  # fmt: skip
+
+
+def _scope() -> InstrumentationScope:
+    from opentelemetry.sdk.util.instrumentation import InstrumentationScope
+
+    return InstrumentationScope(SCOPE, VERSION)
+
+
+def _metric(name: str, series: NamedSeries, found: list[Measured]) -> Metric:
+    from opentelemetry.sdk.metrics.export import (
+        AggregationTemporality,
+        ExponentialHistogram,
+        Gauge,
+        Metric,
+        Sum,
+    )
+
+    known = METRICS.get(name)
+    meaning, unit = (known.meaning, known.unit) if known is not None else ("", "")
+    delta = AggregationTemporality.DELTA
+    data: ExponentialHistogram | Sum | Gauge
+    if series.kind == "histogram":
+        data = ExponentialHistogram([_histogram_point(one) for one in found], delta)
+    elif series.kind == "sum":
+        points = [_number(one, one.measure.total) for one in found]
+        data = Sum(points, delta, is_monotonic=True)
+    else:
+        data = Gauge([_number(one, one.measure.total / one.measure.count) for one in found])
+    return Metric(name, meaning, unit, data)
+
+
+def _histogram_point(found: Measured) -> Any:  # noqa: ANN401 - a type of the library
+    from opentelemetry.sdk.metrics.export import Buckets, ExponentialHistogramDataPoint
+
+    from telemetry.histogram import SCALE, ExponentialHistogram
+
+    measure = found.measure
+    histogram = measure.histogram or ExponentialHistogram()
+    buckets = dict(histogram.buckets())
+    first = min(buckets, default=0)
+    counts = [buckets.get(index, 0) for index in range(first, max(buckets, default=-1) + 1)]
+    return ExponentialHistogramDataPoint(
+        **_times(found),
+        count=measure.count,
+        sum=measure.total,
+        scale=SCALE,
+        zero_count=histogram.zeros,
+        positive=Buckets(first, counts),
+        negative=Buckets(0, []),
+        flags=0,
+        min=measure.least,
+        max=measure.greatest,
+    )
+
+
+def _number(found: Measured, value: float) -> Any:  # noqa: ANN401 - a type of the library
+    from opentelemetry.sdk.metrics.export import NumberDataPoint
+
+    return NumberDataPoint(**_times(found), value=value)
+
+
+def _times(found: Measured) -> dict[str, Any]:
+    start_s = found.minute * SECONDS_PER_MINUTE
+    return {
+        "attributes": dict(found.series.attributes),
+        "start_time_unix_nano": start_s * NANOS_PER_S,
+        "time_unix_nano": (start_s + SECONDS_PER_MINUTE) * NANOS_PER_S,
+    }
+
+
+def _record(found: NumberedEvent, now_s: float) -> ReadableLogRecord:
+    from opentelemetry._logs import LogRecord, SeverityNumber
+    from opentelemetry.sdk._logs import ReadableLogRecord
+
+    device, event = found.found
+    record = LogRecord(
+        timestamp=int(event.at_s * NANOS_PER_S),
+        observed_timestamp=int(now_s * NANOS_PER_S),
+        severity_number=SeverityNumber.INFO,
+        severity_text="INFO",
+        body=event.reason,
+        attributes=event.data,
+        event_name=EVENT + event.kind,
+    )
+    return ReadableLogRecord(record, _resource(device), _scope())

@@ -1,0 +1,123 @@
+"""Metrics as Prometheus knows them: their names, their labels and their values. Pure.
+
+Rules:
+- A name begins with `PREFIX` and ends with its unit, spelled out; a counter ends with `_total`.
+  Milliseconds stay milliseconds: the buckets of a native histogram are powers of 2, and a thousand
+  is none.
+- A gauge of the fleet is three: the mean, the least and the greatest of the last minutes.
+- No two samples have one name and the same labels: Prometheus would refuse them all.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Final, Literal, NamedTuple
+
+from telemetry.histogram import ExponentialHistogram
+from telemetry.metrics import METRICS, Kind
+
+PREFIX: Final = "edgefleet_"
+TOTAL: Final = "_total"
+SPELLED: Final = {"_ms": "_milliseconds", "_s": "_seconds", "_c": "_celsius"}
+OF_GAUGE: Final = ("mean", "min", "max")
+OWN_LABELS: Final = frozenset({"le", "quantile"})
+"""What Prometheus itself writes into labels."""
+
+FamilyKind = Literal["counter", "gauge", "histogram"]
+Labels = tuple[tuple[str, str], ...]
+
+
+class HistogramValue(NamedTuple):
+    """The value of a histogram."""
+
+    number: int
+    """How many values there are."""
+
+    total: float
+    histogram: ExponentialHistogram
+
+
+class Sample(NamedTuple):
+    """A value and its labels."""
+
+    labels: Labels
+    value: float | HistogramValue
+    created_at_s: float | None = None
+    """Since when it was counted; None for what is not counted."""
+
+
+@dataclass(frozen=True, slots=True)
+class Family:
+    """A metric with all its samples."""
+
+    name: str
+    kind: FamilyKind
+    meaning: str
+    samples: tuple[Sample, ...]
+
+
+def prometheus_name(metric: str, kind: Kind) -> str:
+    """Return how a metric of devices is called.
+
+    Args:
+        metric: Its name in the store, which has no other characters than Prometheus allows.
+        kind: Its kind.
+    """
+    stem = metric.removesuffix(TOTAL) if kind == "sum" else metric
+    for short, spelled in SPELLED.items():
+        if stem.endswith(short):
+            stem = stem.removesuffix(short) + spelled
+    return PREFIX + stem + (TOTAL if kind == "sum" else "")
+
+
+def gauge_names(metric: str) -> tuple[str, ...]:
+    """Return how the three of a gauge are called, in the order of `OF_GAUGE`."""
+    name = prometheus_name(metric, "gauge")
+    return tuple(f"{name}_{each}" for each in OF_GAUGE)
+
+
+def document() -> str:
+    """Return the table of names as it stands in `docs/exports.md`."""
+    lines = ["| metric | at `/metrics` | type |", "|---|---|---|"]
+    for metric, known in sorted(METRICS.items()):
+        if known.kind == "gauge":
+            names = ", ".join(f"`{name}`" for name in gauge_names(metric))
+            lines.append(f"| `{metric}` | {names} | gauges |")
+        else:
+            kind = "native histogram" if known.kind == "histogram" else "counter"
+            lines.append(f"| `{metric}` | `{prometheus_name(metric, known.kind)}` | {kind} |")
+    return "\n".join(lines) + "\n"
+
+
+def meaning_of(metric: str) -> str:
+    """Return what a metric means; empty where only the devices know."""
+    known = METRICS.get(metric)
+    return known.meaning if known is not None else ""
+
+
+def labels_of(attributes: Mapping[str, str]) -> Labels:
+    """Return attributes as labels, in the order of their names."""
+    named = {f"{name}_" if name in OWN_LABELS else name: attributes[name] for name in attributes}
+    return tuple(sorted(named.items()))
+
+
+def gathered(found: Iterable[tuple[str, FamilyKind, str, Sample]]) -> list[Family]:
+    """Return samples as families.
+
+    Args:
+        found: Name, kind, meaning and sample; of several kinds of one name the first counts, and of
+            several samples with the same labels the first.
+
+    Returns:
+        By name; each with its samples by labels.
+    """
+    kinds: dict[str, tuple[FamilyKind, str]] = {}
+    samples: dict[str, dict[Labels, Sample]] = {}
+    for name, kind, meaning, sample in found:
+        if kinds.setdefault(name, (kind, meaning))[0] == kind:
+            samples.setdefault(name, {}).setdefault(sample.labels, sample)
+    return [
+        Family(name, *kinds[name], tuple(samples[name][labels] for labels in sorted(samples[name])))
+        for name in sorted(samples)
+    ]

@@ -1,0 +1,180 @@
+"""Settled measurements as they lie in the store, with the names of their series."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import NamedTuple
+
+from telemetry.errors import UnknownMetricError
+from telemetry.metrics import Kind
+from telemetry.server import sketches
+from telemetry.server.export.amounts import Amount
+from telemetry.server.export.places import Places
+from telemetry.server.export.settled import Window, windows
+from telemetry.server.question import SECONDS_PER_MINUTE, STATISTICS
+from telemetry.server.rows import MinuteColumns, Series
+from telemetry.server.store import TelemetryStore
+
+
+class NamedSeries(NamedTuple):
+    """A series and its metric."""
+
+    metric: str
+    kind: Kind
+    attributes: Mapping[str, str]
+    """With release, variant and model; empty ones are left out."""
+
+
+class Measured(NamedTuple):
+    """What a device measured of a series in one minute."""
+
+    series: NamedSeries
+    minute: int
+    device: str
+    measure: Amount
+
+
+AllSeries = dict[int, NamedSeries]
+
+
+def all_series(store: TelemetryStore, *kinds: Kind) -> AllSeries:
+    """Return the series that there are, by their identifiers.
+
+    Args:
+        store: The telemetry.
+        kinds: Only these; none for all.
+
+    Raises:
+        TelemetryStoreError: The database failed.
+    """
+    names = {found.name for found in store.metrics() if not kinds or found.kind in kinds}
+    return {
+        series.id: NamedSeries(metric, series.kind, series.attributes)
+        for metric in sorted(names)
+        for series in store.series(metric)
+        if not kinds or series.kind in kinds
+    }
+
+
+def series_of(store: TelemetryStore, metric: str) -> list[Series]:
+    """Return a metric's series of one kind: the first of `STATISTICS` that it has, as in a query.
+
+    Args:
+        store: The telemetry.
+        metric: Its name.
+
+    Returns:
+        At least one series.
+
+    Raises:
+        UnknownMetricError: No device has reported it.
+        TelemetryStoreError: The database failed.
+    """
+    found = store.series(metric)
+    for kind in STATISTICS:
+        chosen = [one for one in found if one.kind == kind]
+        if chosen:
+            return chosen
+    raise UnknownMetricError(
+        f"no device has reported a metric {metric!r}",
+        remedy="`fleet telemetry metrics` lists those that are there",
+    )
+
+
+def newest_minutes(store: TelemetryStore) -> dict[str, int]:
+    """Return, of each device, the newest minute of which something is stored.
+
+    Args:
+        store: The telemetry.
+
+    Raises:
+        TelemetryStoreError: The database failed.
+    """
+    return {
+        found.device: int(found.newest_s // SECONDS_PER_MINUTE) - 1
+        for found in store.devices()
+        if found.newest_s is not None
+    }
+
+
+def next_windows(
+    store: TelemetryStore, places: Places, done: Mapping[str, int], now_s: float
+) -> Iterator[Window]:
+    """Yield what can be handed on.
+
+    Args:
+        store: The telemetry.
+        places: How far it was handed on.
+        done: Of each device, from `Places.done`.
+        now_s: Wall time.
+
+    Yields:
+        The next window of each device that has one.
+
+    Raises:
+        TelemetryStoreError: The database failed.
+    """
+    now = int(now_s // SECONDS_PER_MINUTE)
+    start = places.start(now)
+    yield from windows(newest_minutes(store), done, start, now)
+
+
+def measured(store: TelemetryStore, series: AllSeries, window: Window) -> list[Measured]:
+    """Read a window, whole: no transaction is open while its reader waits for another system.
+
+    Args:
+        store: The telemetry.
+        series: Which series.
+        window: Which minutes of which devices.
+
+    Returns:
+        What there is, in any order.
+
+    Raises:
+        TelemetryStoreError: The database failed.
+        WireFormatError: A stored histogram is not one of ours.
+    """
+    if not series:
+        return []
+    return [
+        Measured(series[row.series_id], row.minute, row.device, amount_of(row))
+        for columns in store.read(list(series), window.since, window.until, window.devices)
+        for row in rows_of(columns)
+    ]
+
+
+class StoredRow(NamedTuple):
+    """A row of the store."""
+
+    series_id: int
+    minute: int
+    last_minute: int
+    device: str
+    value_count: int
+    total: float
+    least: float
+    greatest: float
+    sketch: bytes | None
+
+
+def rows_of(columns: MinuteColumns) -> Iterator[StoredRow]:
+    """Yield the rows of which the store returned the columns."""
+    return map(StoredRow._make, zip(*columns, strict=True))
+
+
+def amount_of(row: StoredRow) -> Amount:
+    """Return what a row holds.
+
+    Args:
+        row: Of the store.
+
+    Raises:
+        WireFormatError: Its histogram is not one of ours.
+    """
+    return Amount(
+        count=row.value_count,
+        total=row.total,
+        least=row.least,
+        greatest=row.greatest,
+        histogram=None if row.sketch is None else sketches.decode(row.sketch),
+    )

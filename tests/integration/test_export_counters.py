@@ -1,0 +1,167 @@
+"""Counters for Prometheus: exact, never falling, and none the wiser for restarts and old rows."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import sqlalchemy as sa
+
+from controller.export_settings import PrometheusConfig
+from telemetry.errors import TelemetryStoreError
+from telemetry.server import tables
+from telemetry.server.export.counters import KEPT_MINUTES, Counters
+from telemetry.server.export.settled import SILENT_MINUTES
+from tests.simulators.measured_fleet import LATENCY, REQUESTS, MeasuredFleet
+
+
+@pytest.fixture
+def fleet(database_url: str, tmp_path: Path) -> Iterator[MeasuredFleet]:
+    made = MeasuredFleet(database_url, tmp_path, prometheus=PrometheusConfig(enabled=True))
+    made.hand_on()  # telemetry is counted from now on
+    yield made
+    made.close()
+
+
+def counted(fleet: MeasuredFleet, *, by_device: bool = False) -> dict[tuple[str, str], float]:
+    """Read the counters from the database, as after a restart."""
+    counters = Counters(
+        fleet.controller._database.engine,
+        fleet.controller._telemetry,
+        fleet.clock,
+        by_device=by_device,
+    )
+    named = "device" if by_device else "variant"
+    return {
+        (counter.series.metric, counter.series.attributes[named]): counter.total
+        for counter in counters.all()
+    }
+
+
+def test_minutes_are_counted_once_when_they_are_settled(fleet: MeasuredFleet) -> None:
+    fleet.measure("cam-1", "int8", [10.0, 20.0])
+    fleet.measure("cam-2", "int8", [30.0])
+    fleet.hand_on()
+    assert counted(fleet) == {}, "the minute may still grow"
+    fleet.measure("cam-1", "int8", [5.0])
+    fleet.pass_minutes(2, "cam-1", "cam-2")
+    expected = {(LATENCY, "int8"): 65.0, (REQUESTS, "int8"): 4.0}
+    assert counted(fleet) == expected
+    fleet.pass_minutes(3, "cam-1", "cam-2")
+    fleet.kill()
+    fleet.pass_minutes(3, "cam-1", "cam-2")
+    assert counted(fleet) == expected
+
+
+def test_what_was_measured_offline_is_counted_when_it_comes(fleet: MeasuredFleet) -> None:
+    measured_at = fleet.minute
+    fleet.pass_minutes(4, "cam-2")
+    fleet.clock.advance(60 * 60 * 30)
+    for late in range(15):
+        fleet.measure("cam-1", "int8", [1.0], minute=measured_at + late)
+    fleet.measure("cam-2", "int8", [2.0])
+    fleet.pass_minutes(2, "cam-1", "cam-2")
+    assert counted(fleet)[REQUESTS, "int8"] == 16
+
+
+def test_the_last_minutes_of_a_silent_device_are_counted_in_the_end(fleet: MeasuredFleet) -> None:
+    fleet.measure("cam-1", "int8", [1.0])
+    fleet.clock.advance(60 * (SILENT_MINUTES - 1))
+    fleet.hand_on()
+    assert counted(fleet) == {}
+    fleet.clock.advance(60 * 2)
+    fleet.hand_on()
+    assert counted(fleet)[REQUESTS, "int8"] == 1.0
+
+
+def test_counters_outlive_the_rows(fleet: MeasuredFleet) -> None:
+    fleet.measure("cam-1", "int8", [10.0] * 5)
+    fleet.pass_minutes(3, "cam-1")
+    fleet.clock.advance(86_400)
+    with fleet.controller._database.engine.begin() as connection:
+        connection.execute(sa.delete(tables.minute))
+    fleet.measure("cam-1", "int8", [10.0] * 2)
+    fleet.pass_minutes(3, "cam-1")
+    assert counted(fleet)[REQUESTS, "int8"] == 7.0
+    counters = Counters(fleet.controller._database.engine, fleet.controller._telemetry, fleet.clock)
+    (latency,) = [each for each in counters.all() if each.series.metric == LATENCY]
+    assert latency.histogram is not None
+    assert (latency.count, latency.histogram.count, latency.histogram.quantile(0.5)) == (7, 7, 10)
+
+
+def test_series_that_nobody_reports_any_more_go(fleet: MeasuredFleet) -> None:
+    fleet.measure("cam-1", "int8", [1.0])
+    fleet.pass_minutes(3, "cam-1")
+    fleet.clock.advance(60 * KEPT_MINUTES)
+    fleet.hand_on()
+    assert counted(fleet) == {}
+    fleet.measure("cam-1", "int8", [1.0])
+    fleet.pass_minutes(2, "cam-1")
+    assert counted(fleet)[REQUESTS, "int8"] == 1.0
+
+
+def test_devices_may_have_counters_of_their_own(fleet: MeasuredFleet) -> None:
+    fleet.settle(prometheus=PrometheusConfig(enabled=True, by_device=True))
+    fleet.hand_on()
+    fleet.measure("cam-1", "int8", [1.0])
+    fleet.measure("cam-2", "int8", [1.0, 2.0])
+    fleet.pass_minutes(3, "cam-1", "cam-2")
+    found = counted(fleet, by_device=True)
+    assert (found[REQUESTS, "cam-1"], found[REQUESTS, "cam-2"]) == (1.0, 2.0)
+    text = fleet.api.get("/metrics").text
+    assert 'edgefleet_temperature_celsius_max{device="cam-2"} 50.0' in text
+
+
+def test_nothing_is_counted_when_the_places_cannot_be_kept(fleet: MeasuredFleet) -> None:
+    fleet.measure("cam-1", "int8", [1.0])
+    fleet.clock.advance(180)
+    fleet.measure("cam-1", "int8", [1.0])
+    engine = fleet.controller._database.engine
+    counters = Counters(engine, fleet.controller._telemetry, fleet.clock)
+    with engine.begin() as connection:
+        connection.execute(sa.text("ALTER TABLE telemetry_export_counter RENAME TO away"))
+    with pytest.raises(TelemetryStoreError, match="telemetry database failed"):
+        counters.count()
+    fleet.hand_on()  # says so in the log, and goes on
+    with engine.begin() as connection:
+        connection.execute(sa.text("ALTER TABLE away RENAME TO telemetry_export_counter"))
+    fleet.hand_on()
+    assert counted(fleet)[REQUESTS, "int8"] == 1.0
+
+
+def test_the_page_needs_a_token_and_may_have_one_of_its_own(
+    fleet: MeasuredFleet, tmp_path: Path
+) -> None:
+    secret = "metrics-0123456789abcdef"
+    (tmp_path / "metrics.token").write_text(f"{secret}\n")
+    config = PrometheusConfig(enabled=True, token_file=str(tmp_path / "metrics.token"))
+    fleet.settle(prometheus=config)
+    fleet.measure("cam-1", "int8", [1.0])
+    fleet.pass_minutes(3, "cam-1")
+    only = {"Authorization": f"Bearer {secret}"}
+    assert 'edgefleet_inference_requests_total{model="digits"' in fleet.api.get("/metrics").text
+    assert fleet.api.get("/metrics", headers=only).status_code == 200
+    assert fleet.api.get("/v1/devices", headers=only).status_code == 401
+    assert fleet.api.get("/metrics", headers={"Authorization": "Bearer x"}).status_code == 401
+
+
+def test_without_the_setting_there_is_no_page(fleet: MeasuredFleet) -> None:
+    fleet.settle(prometheus=PrometheusConfig())
+    answer = fleet.api.get("/metrics")
+    assert (answer.status_code, "[prometheus]" in answer.json()["remedy"]) == (404, True)
+
+
+def test_the_controllers_own_figures(fleet: MeasuredFleet) -> None:
+    fleet.enrol("cam-1", "cam-2")
+    fleet.devices["cam-2"].leave()
+    page = fleet.api.get("/metrics").text
+    profile = fleet.devices["cam-1"].profile.name
+    for line in (
+        f'edgefleet_controller_devices{{online="false",profile="{profile}"}} 1.0',
+        f'edgefleet_controller_devices{{online="true",profile="{profile}"}} 1.0',
+        'edgefleet_controller_messages_total{kind="hello"} 2.0',
+        "edgefleet_controller_waiting_messages 0.0",
+        "edgefleet_controller_broker_connected 1.0",
+    ):
+        assert line in page.splitlines(), page
