@@ -33,6 +33,10 @@ def _has_room(folder: Path) -> bool:
     )
 
 
+# The workers of a run share the processors: threads that spin while they wait for each other take
+# time from tests beside them.
+os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
+
 # What is written and synchronized to a disk is most of what tests wait for. Whoever names a folder
 # himself gets it.
 if "TMPDIR" not in os.environ and _has_room(MEMORY_FILES):
