@@ -6,7 +6,10 @@ STAMP := $(VENV)/.installed
 # All but packager-torch: which build of PyTorch is right depends on the machine.
 EXTRAS := controller grpc hsm numba oci otlp packager parquet plots packager-litert packager-tvm packager-iree packager-sklearn packager-dask packager-search
 # -P: the folder that pytest is started in must not hide a package of the same name.
-PYTEST := $(BIN)/python -P -m pytest -q -rs -n 2 --dist loadfile --no-loadscope-reorder
+# Three workers keep two processors at work: many tests wait for processes.
+PYTEST := $(BIN)/python -P -m pytest -q -rs -n 3 --dist loadfile --no-loadscope-reorder
+# Tests start thousands of processes: none compiles our modules anew, whatever the surroundings say.
+BYTECODE := $(BIN)/python -m compileall -q agent controller packager runtime_adapters telemetry wire
 # One level, one folder or one test: make unit ONLY=tests/unit/wire, make test ONLY='-k rollout'
 ONLY ?=
 export PYTHONSAFEPATH := 1
@@ -24,22 +27,22 @@ demo: $(STAMP)  ## show the whole product on a real model and real processes
 	@$(BIN)/python -m examples.digits.demo
 
 test: $(STAMP)  ## run every test that needs no root and no internet
-	@$(PYTEST) $(ONLY)
+	@$(BYTECODE) && $(PYTEST) $(ONLY)
 
 unit: $(STAMP)  ## run the tests of single modules: no network, no database
-	@$(PYTEST) $(or $(ONLY),tests/unit)
+	@$(BYTECODE) && $(PYTEST) $(or $(ONLY),tests/unit)
 
 contract: $(STAMP)  ## run one suite over all adapters, and over the bytes on the wire
-	@$(PYTEST) $(or $(ONLY),tests/contract)
+	@$(BYTECODE) && $(PYTEST) $(or $(ONLY),tests/contract)
 
 integration: $(STAMP)  ## run the tests with a real broker, databases, runtimes and processes
-	@$(PYTEST) $(or $(ONLY),tests/integration)
+	@$(BYTECODE) && $(PYTEST) $(or $(ONLY),tests/integration)
 
 acceptance: $(STAMP)  ## run whole fleets, with a kill -9 of each part
-	@$(PYTEST) $(or $(ONLY),tests/acceptance)
+	@$(BYTECODE) && $(PYTEST) $(or $(ONLY),tests/acceptance)
 
 packaging: $(STAMP)  ## check the wheel, the units, the documents and what the agent imports
-	@$(PYTEST) $(or $(ONLY),tests/packaging)
+	@$(BYTECODE) && $(PYTEST) $(or $(ONLY),tests/packaging)
 
 field: $(STAMP)  ## run a fleet with 200 kills, damaged files and a hostile client; SEED=7
 	@$(BIN)/python -m tests.field.run --seed $(or $(SEED),1)

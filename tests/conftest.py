@@ -3,11 +3,45 @@
 from __future__ import annotations
 
 import logging
+import os
 import signal
+import tempfile
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 from hypothesis import settings
+
+MEMORY_FILES = Path("/dev/shm")  # noqa: S108 - as Linux names it; a folder below it is made
+ROOM_BYTES = 4 * 2**30
+FREE_MEMORY_BYTES = 8 * 2**30
+
+
+def _has_room(folder: Path) -> bool:
+    """Whether files of the tests may lie in memory: there is much of it, and programs run there."""
+    try:
+        found = os.statvfs(folder)
+        meminfo = Path("/proc/meminfo").read_text()
+    except OSError:
+        return False
+    kib = {line.split(":")[0]: line.split()[1] for line in meminfo.splitlines()}
+    return (
+        os.access(folder, os.W_OK)
+        and not found.f_flag & os.ST_NOEXEC
+        and found.f_bavail * found.f_frsize >= ROOM_BYTES
+        and int(kib.get("MemAvailable", 0)) * 1024 >= FREE_MEMORY_BYTES
+    )
+
+
+# The workers of a run share the processors: threads that spin while they wait for each other take
+# time from tests beside them.
+os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
+
+# What is written and synchronized to a disk is most of what tests wait for. Whoever names a folder
+# himself gets it.
+if "TMPDIR" not in os.environ and _has_room(MEMORY_FILES):
+    os.environ["TMPDIR"] = str(MEMORY_FILES)
+    tempfile.tempdir = None
 
 # Machines are noisy: that a test is slow is no fault of what it tests.
 settings.register_profile("edgefleet", deadline=None)

@@ -102,7 +102,10 @@ class PostgresServer:
     def create_database(self, template: str = "template0") -> str:
         """Make a copy of a database, by default of an empty one, and return its name."""
         name = f"test_{next(_numbers)}"
-        self._execute(f"CREATE DATABASE {name} TEMPLATE {template}")
+        with self._connection() as connection:
+            # Since version 15 copies go through the log, which takes several times as long.
+            how = "STRATEGY file_copy" if connection.info.server_version >= 150_000 else ""
+            connection.execute(f"CREATE DATABASE {name} TEMPLATE {template} {how}".encode())
         return name
 
     def drop_database(self, name: str) -> None:
@@ -114,10 +117,13 @@ class PostgresServer:
         return f"postgresql+psycopg://fleet@/{name}?host={self._directory}"
 
     def _execute(self, statement: str) -> None:
-        with psycopg.connect(
-            host=str(self._directory), user="fleet", dbname="postgres", autocommit=True
-        ) as connection:
+        with self._connection() as connection:
             connection.execute(statement.encode())
+
+    def _connection(self) -> psycopg.Connection[tuple[object, ...]]:
+        return psycopg.connect(
+            host=str(self._directory), user="fleet", dbname="postgres", autocommit=True
+        )
 
     def _wait_until_accepting(self) -> None:
         if until(self._accepts_or_ended, "PostgreSQL") == "ended":

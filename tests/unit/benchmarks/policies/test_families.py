@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import itertools
 from collections import Counter
 from pathlib import Path
@@ -24,25 +25,28 @@ from benchmarks.policies.surroundings import COLDEST_C, CORUNNER_PERIOD_S, HOTTE
 VALIDATION_SHA256 = "7abc47e464932f97398d62977092b31433b8067e05c4b21112f69a99a54454c9"
 DOCUMENT = Path(__file__).parents[4] / "docs" / "adaptation.md"
 SEEDS = (9001, 9002)
-DRAWS = {(name, seed): draw(name, seed) for name in FAMILIES for seed in SEEDS}
-EVERY = pytest.mark.parametrize("drawn", DRAWS.values(), ids=lambda d: f"{d.family}-{d.seed}")
+KEYS = tuple(itertools.product(FAMILIES, SEEDS))
+# Drawn on first use and not when tests are collected.
+kept = functools.cache(draw)
 
 
-@EVERY
+@pytest.fixture(params=KEYS, ids=lambda key: f"{key[0]}-{key[1]}")
+def drawn(request: pytest.FixtureRequest) -> Draw:
+    return kept(*request.param)
+
+
 def test_a_draw_is_a_trace_that_the_agent_would_read(drawn: Draw) -> None:
     plain = Trace(header=drawn.trace.header, ticks=drawn.trace.ticks)
 
     assert trace_from_bytes(trace_to_bytes(plain)) == plain
 
 
-@EVERY
 def test_its_requests_are_those_of_its_trace(drawn: Draw) -> None:
     plain = Trace(header=drawn.trace.header, ticks=drawn.trace.ticks)
 
     assert list(drawn.trace.arrivals()) == list(plain.arrivals())
 
 
-@EVERY
 def test_its_variants_can_be_replayed(drawn: Draw) -> None:
     known = checked(drawn.variants)
 
@@ -52,7 +56,6 @@ def test_its_variants_can_be_replayed(drawn: Draw) -> None:
     assert set(drawn.trace.header.board.slowdowns) == set(known)
 
 
-@EVERY
 def test_it_stays_within_the_ranges(drawn: Draw) -> None:
     header, ticks = drawn.trace.header, drawn.trace.ticks
 
@@ -65,7 +68,8 @@ def test_it_stays_within_the_ranges(drawn: Draw) -> None:
 
 
 def test_the_aim_for_the_battery_is_the_return_of_the_charger() -> None:
-    for (name, _), drawn in DRAWS.items():
+    for name, seed in KEYS:
+        drawn = kept(name, seed)
         header, aim = drawn.trace.header, drawn.spec("adaptive").aim
         fed = [t.inputs.charger_w >= header.board.thermal.idle_w for t in drawn.trace.ticks]
         if all(fed):
@@ -83,18 +87,18 @@ def test_the_aim_for_the_battery_is_the_return_of_the_charger() -> None:
 def test_equal_seeds_give_equal_draws() -> None:
     again = {key: draw(*key) for key in [("mixed-day", 9001), ("bad-sensor", 9002)]}
 
-    assert all(DRAWS[key] == drawn for key, drawn in again.items())
+    assert all(kept(*key) == drawn for key, drawn in again.items())
 
 
 def test_other_seeds_and_families_give_other_boards() -> None:
-    boards = {drawn.trace.header.board.thermal for drawn in DRAWS.values()}
+    boards = {kept(*key).trace.header.board.thermal for key in KEYS}
 
-    assert len(boards) == len(DRAWS)
+    assert len(boards) == len(KEYS)
 
 
 def test_families_do_what_their_names_say() -> None:
     def inputs(name: str) -> list[list[float]]:
-        ticks = DRAWS[name, 9001].trace.ticks
+        ticks = kept(name, 9001).trace.ticks
         return [
             [t.inputs.slowdown for t in ticks],
             [float(t.inputs.memory_bytes or 0) for t in ticks],
@@ -110,11 +114,11 @@ def test_families_do_what_their_names_say() -> None:
     assert swings(inputs("memory-hog")[memory]) > 1.5 > swings(inputs("calm")[memory])
     assert min(inputs("battery-and-sun")[charger]) == 0.0 < max(inputs("battery-and-sun")[charger])
     assert swings(inputs("day-and-night")[demand]) > 2.5
-    assert any(DRAWS["outliers", seed].trace.header.requests.outlier_share > 0 for seed in SEEDS)
+    assert any(kept("outliers", seed).trace.header.requests.outlier_share > 0 for seed in SEEDS)
 
 
 def test_the_neighbour_comes_every_quarter_of_an_hour() -> None:
-    drawn = DRAWS["corunner-900s", 9001]
+    drawn = kept("corunner-900s", 9001)
     busy = [tick.inputs.slowdown > 1.2 for tick in drawn.trace.ticks]
     starts = [
         tick.at_s
@@ -132,7 +136,7 @@ def test_declared_latencies_are_far_off_in_their_family() -> None:
     factors = [
         factor
         for seed in SEEDS
-        for factor in DRAWS["misdeclared", seed].trace.header.board.slowdowns.values()
+        for factor in kept("misdeclared", seed).trace.header.board.slowdowns.values()
     ]
 
     assert max(factors) / min(factors) > 1.4

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+
 import pytest
 
 from agent.replay.traces import MAX_REQUESTS, Trace, trace_from_bytes, trace_to_bytes
@@ -10,11 +12,15 @@ from benchmarks.policies.year import DAYS, MIDSUMMER, WEEK, draw_day, warmth
 from wire.durations import DAY_S
 
 SEED = 7
-DRAWN = {number: draw_day(SEED, number) for number in range(2 * WEEK)}
-EVERY = pytest.mark.parametrize("drawn", DRAWN.values(), ids=lambda d: d.family)
+# Drawn on first use and not when tests are collected.
+kept = functools.cache(functools.partial(draw_day, SEED))
 
 
-@EVERY
+@pytest.fixture(params=range(WEEK), ids=lambda number: f"day-{number}")
+def drawn(request: pytest.FixtureRequest) -> Draw:
+    return kept(request.param)
+
+
 def test_a_day_is_a_trace_that_the_agent_would_read(drawn: Draw) -> None:
     plain = Trace(header=drawn.trace.header, ticks=drawn.trace.ticks)
     assert trace_from_bytes(trace_to_bytes(plain)) == plain
@@ -24,12 +30,11 @@ def test_a_day_is_a_trace_that_the_agent_would_read(drawn: Draw) -> None:
 
 
 def test_a_seed_and_a_number_are_a_day() -> None:
-    assert draw_day(SEED, 3) == DRAWN[3]
-    assert draw_day(SEED + 1, 3).variants != DRAWN[3].variants
-    assert DRAWN[4].variants != DRAWN[3].variants
+    assert draw_day(SEED, 3) == kept(3)
+    assert draw_day(SEED + 1, 3).variants != kept(3).variants
+    assert kept(4).variants != kept(3).variants
 
 
-@EVERY
 def test_requests_are_fewer_by_night(drawn: Draw) -> None:
     hours = [0] * 24
     for tick, came in zip(drawn.trace.ticks, drawn.trace.came, strict=True):
@@ -40,7 +45,8 @@ def test_requests_are_fewer_by_night(drawn: Draw) -> None:
 def test_a_job_runs_in_working_hours_only() -> None:
     working: set[int] = set()
     weekend: set[int] = set()
-    for number, drawn in DRAWN.items():
+    for number in range(WEEK):
+        drawn = kept(number)
         hours = {int(t.at_s // 3600.0) for t in drawn.trace.ticks if t.inputs.other_share > 0.08}
         (working if number % WEEK < 5 else weekend).update(hours)
     assert working
