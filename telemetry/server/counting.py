@@ -12,7 +12,7 @@ Rules:
 from __future__ import annotations
 
 import secrets
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
@@ -137,21 +137,25 @@ class Counting:
     ) -> None:
         """Add measures to what is stored for the same series and minutes."""
         parts: Parts = {}
-        of_fleet: Parts = {}
+        of_fleet: defaultdict[tuple[int, int], list[Measure]] = defaultdict(list)
         for batch, checked, _ in stored:
+            device = batch.device
             for (key, minute), measures in checked.measures.items():
                 series = ids[key]
-                parts.setdefault((series, minute, batch.device), []).extend(measures)
-                of_fleet.setdefault((series, minute, NO_DEVICE), []).extend(measures)
+                at = (series, minute, device)
+                # Never changed in place: if a series is gone, the batches are counted anew.
+                parts[at] = parts[at] + measures if at in parts else measures
+                of_fleet[series, minute] += measures
         if not parts:
             return
         before, after = _add(connection, tables.minute, parts)
         for at, measure in after.items():
-            grown[at[-1]] += minute_bytes(before.get(at), len(measure.sketch or b""))
+            grown[at[2]] += minute_bytes(before.get(at), len(measure.sketch or b""))
         self._note_late(connection, parts)
         # Last, because all ingests wait here for one another.
         connection.execute(self._sql.lock_fleet).first()
-        _add(connection, tables.fleet_minute, of_fleet)
+        fleet = {(*at, NO_DEVICE): measures for at, measures in of_fleet.items()}
+        _add(connection, tables.fleet_minute, fleet)
 
     def _note_late(self, connection: sa.Connection, parts: Parts) -> None:
         closed = connection.execute(self._sql.closed_hours).scalar() or 0
@@ -192,7 +196,7 @@ def _add(
     for series, minute, device, *measured in bulk.matching(connection, table, list(parts)):
         stored = Measure._make(measured)
         before[series, minute, device] = len(stored.sketch or b"")
-        parts[series, minute, device].append(stored)
+        parts[series, minute, device] = [*parts[series, minute, device], stored]
     after = folded(parts)
     bulk.upsert(connection, table, [(*at, *measure) for at, measure in sorted(after.items())])
     return before, after

@@ -233,6 +233,7 @@ def _checked_attributes(attributes: Mapping[str, str]) -> dict[str, str]:
 
 
 def _measure(point: Point) -> Measure:
+    # What is not a number is not within any bounds.
     if isinstance(point, HistogramPoint):
         return Measure(*taken(point.blob))
     if isinstance(point, SumPoint):
@@ -240,9 +241,11 @@ def _measure(point: Point) -> Measure:
             raise WireFormatError(f"a counter cannot grow by {point.value}")
         value = float(point.value)
         return Measure(1, value, value, value)
-    values = (point.least, point.greatest, point.total)
-    # What is not a number is not within any bounds.
-    sane = all(-MAX_MAGNITUDE <= value <= MAX_MAGNITUDE for value in values)
-    if not sane or point.least > point.greatest or not 1 <= point.count <= COUNT_MAX:
+    count, total, least, greatest = point.count, point.total, point.least, point.greatest
+    if (
+        not -MAX_MAGNITUDE <= least <= greatest <= MAX_MAGNITUDE
+        or not -MAX_MAGNITUDE <= total <= MAX_MAGNITUDE
+        or not 1 <= count <= COUNT_MAX
+    ):
         raise WireFormatError("the values of a gauge are impossible")
-    return Measure(point.count, float(point.total), float(point.least), float(point.greatest))
+    return Measure(count, float(total), float(least), float(greatest))
