@@ -1,4 +1,4 @@
-"""The telemetry of a fleet: how fast it is stored, how large it is, how fast questions are answered.
+"""The telemetry of a fleet: how fast it is stored, how large it is, how fast questions are.
 
 A day of 7,000 devices is 10 million device-minutes: each row is what one device measured of one
 series in one minute. All of it goes through `TelemetryStore.ingest_all`, as the controller's inbox
@@ -7,16 +7,17 @@ hands it over, and hours and days are made of it.
 - Storing: rows a second, beside the same rows written by the driver alone in transactions of the
   same size, which is what the disk and the database allow.
 - Size: bytes a row, beside DuckDB's file of the same rows.
-- Questions: beside DuckDB over all the minutes, and over the very rows that our answer reads. Both
-  give true percentiles, of histograms with the same buckets.
+- Questions: beside DuckDB over all the minutes, and over the very rows that our answer reads.
+  Both give true percentiles, of histograms with the same buckets.
 
-`EDGEFLEET_BENCH_DEVICES` and `EDGEFLEET_BENCH_HOURS` change the size. DuckDB and PostgreSQL are left
-out where they are not installed.
+`EDGEFLEET_BENCH_DEVICES` and `EDGEFLEET_BENCH_HOURS` change the size. DuckDB and PostgreSQL are
+left out where they are not installed.
 """
 
 from __future__ import annotations
 
 import contextlib
+import functools
 import math
 import os
 import random
@@ -30,13 +31,14 @@ from typing import Any, Final
 import numpy as np
 import sqlalchemy as sa
 
-from benchmarks.harness import Row, against, alone, main, not_measured
 from benchmarks.databases.postgres import postgres
+from benchmarks.harness import Row, against, alone, main, not_measured
 from controller.store.database import Database, migrate
 from telemetry.histogram import ExponentialHistogram, representative
 from telemetry.server import sketches
 from telemetry.server.query import Query, run
 from telemetry.server.store import TelemetryStore
+from wire.clock import SystemClock
 from wire.messages import GaugePoint, HistogramPoint, Point, SumPoint, TelemetryBatch
 
 try:
@@ -59,23 +61,15 @@ VALUES: Final = 60
 """Requests of a device in a minute."""
 
 
-class At:
-    """A clock that stands where the data end."""
+class At(SystemClock):
+    """A clock whose wall time stands where the data end."""
 
     def __init__(self, minute: int) -> None:
         self._minute = minute
 
     def now_s(self) -> float:
+        """Return that time."""
         return self._minute * 60.0
-
-    def monotonic_s(self) -> float:
-        return time.monotonic()
-
-    def sleep(self, duration_s: float) -> None:
-        time.sleep(duration_s)
-
-    def wait(self, event: Any, duration_s: float) -> bool:
-        return bool(event.wait(duration_s))
 
 
 def histograms(seed: int) -> list[bytes]:
@@ -231,15 +225,15 @@ def ingest_rows(kind: Sqlite | Postgres, quick: bool) -> Iterator[Row]:
 class Duck:
     """DuckDB over the same rows: one list of buckets and one of counts in each."""
 
-    def __init__(self, path: Path, threads: int = 2) -> None:
+    def __init__(self, path: Path) -> None:
         self.path = path
         self._connection = duckdb.connect(str(path))
-        self._connection.execute(f"SET threads = {threads}")
+        self._connection.execute("SET threads = 2")
         for table in ("minutes", "fleet"):
             self._connection.execute(
-                f"CREATE TABLE {table} (variant VARCHAR, minute INTEGER, device VARCHAR, "
-                "n BIGINT, total DOUBLE, least DOUBLE, greatest DOUBLE, buckets SMALLINT[], "
-                "counts INTEGER[])"
+                f"CREATE TABLE IF NOT EXISTS {table} "
+                "(variant VARCHAR, minute INTEGER, device VARCHAR, n BIGINT, total DOUBLE, "
+                "least DOUBLE, greatest DOUBLE, buckets SMALLINT[], counts INTEGER[])"
             )
 
     def add(self, table: str, rows: Sequence[tuple[Any, ...]]) -> None:
@@ -254,7 +248,7 @@ class Duck:
         arrays["counts"] = pa.array([one[1] for one in unpacked], pa.list_(pa.int32()))
         block = pa.table(arrays)
         self._connection.register("block", block)
-        self._connection.execute(f"INSERT INTO {table} SELECT * FROM block")
+        self._connection.execute(f"INSERT INTO {table} SELECT * FROM block")  # noqa: S608
         self._connection.unregister("block")
 
     def p95(self, table: str, where: str) -> list[tuple[Any, ...]]:
@@ -273,16 +267,17 @@ class Duck:
             SELECT variant, min(bucket) FROM running WHERE upto >= ceil(0.95 * whole)
             GROUP BY variant ORDER BY variant
         """  # noqa: S608 - constants
-        return self._connection.execute(text).fetchall()
+        return list(self._connection.execute(text).fetchall())
 
     def mean(self, table: str, where: str) -> list[tuple[Any, ...]]:
         """Return the mean by variant."""
         text = (
             f"SELECT variant, sum(total) / sum(n) FROM {table} WHERE {where} GROUP BY 1 ORDER BY 1"  # noqa: S608
         )
-        return self._connection.execute(text).fetchall()
+        return list(self._connection.execute(text).fetchall())
 
     def close(self) -> None:
+        """Write everything into the file."""
         self._connection.execute("CHECKPOINT")
         self._connection.close()
 
@@ -293,7 +288,7 @@ _UNPACKED: dict[bytes, tuple[list[int], list[int]]] = {}
 def _buckets(sketch: bytes) -> tuple[list[int], list[int]]:
     found = _UNPACKED.get(sketch)
     if found is None:
-        buckets = sketches.decode(sketch)._buckets
+        buckets = dict(sketches.decode(sketch).buckets())
         found = (list(buckets), list(buckets.values()))
         if len(_UNPACKED) < 2 * POOL:
             _UNPACKED[sketch] = found
@@ -343,25 +338,23 @@ def query_rows(folder: Path, quick: bool) -> Iterator[Row]:
     yield against(
         "bytes a row, with hours and the fleet", [size], [theirs], unit="B", peer="DuckDB"
     )
-    yield from _questions(later, Duck.__new__(Duck), duck.path, now, hours, quick)
+    yield from _questions(later, Duck(duck.path), now, hours, quick)
 
 
 def _duck_rows(batches: Sequence[TelemetryBatch]) -> list[tuple[Any, ...]]:
     found = []
     for batch in batches:
         point = batch.points[0]
-        assert isinstance(point, HistogramPoint)
+        if not isinstance(point, HistogramPoint):
+            continue
         measured = sketches.taken(point.blob)
         found.append((point.attributes["variant"], point.minute, batch.device, *measured))
     return found
 
 
 def _questions(
-    store: TelemetryStore, duck: Duck, path: Path, now: int, hours: int, quick: bool
+    store: TelemetryStore, duck: Duck, now: int, hours: int, quick: bool
 ) -> Iterator[Row]:
-    duck.path = path
-    duck._connection = duckdb.connect(str(path))
-    duck._connection.execute("SET threads = 2")
     rounds = 3 if quick else 9
     day = f"minute >= {START}"
     hour = f"minute >= {now - 60}"
@@ -379,8 +372,13 @@ def _questions(
             metric=LATENCY, statistics=words, group_by=("variant",), since_s=first * 60.0,
             until_s=now * 60.0, where=(("device", "device-00007"),) if one in where else (),
         )  # fmt: skip
-        yield _beside(name, lambda a=asked: run(store, a).rows,
-                      lambda t=table, w=where, f=ask: f(t, w), words, rounds, aim)  # fmt: skip
+        ours = functools.partial(_answer, store, asked)
+        theirs = functools.partial(ask, table, where)
+        yield _beside(name, ours, theirs, words, rounds, aim)
+
+
+def _answer(store: TelemetryStore, query: Query) -> Sequence[tuple[Any, ...]]:
+    return run(store, query).rows
 
 
 def _beside(
@@ -391,7 +389,11 @@ def _beside(
     rounds: int,
     aim: float | None,
 ) -> Row:
-    """Ask both, alternately, and check that they say the same."""
+    """Ask both, alternately, and check that they say the same.
+
+    Raises:
+        SystemExit: They do not.
+    """
     for (variant, value), (other, found) in zip(ours(), theirs(), strict=True):
         expected = representative(found) if words == ("p95",) else found
         if variant != other or not math.isclose(value, expected, rel_tol=0.03):

@@ -410,11 +410,37 @@ class SignedDesired:
 
 
 @dataclass(kw_only=True)
+class AnswerSource:
+    """Which rows answered a part of the time."""
+
+    level: str
+    """`minute`, `hour` or `day`."""
+
+    since_s: int
+    until_s: int
+
+
+@dataclass(kw_only=True)
 class TelemetryTable:
     """The answer to a telemetry query."""
 
     columns: list[str]
     rows: list[list[Any]]
+    sources: list[AnswerSource] = field(default_factory=list)
+    """In order of time. Where minutes are no longer kept, the first begins before what was asked:
+    with the whole hour or day."""
+
+
+@dataclass(kw_only=True)
+class DeadLetter:
+    """A batch of telemetry that could not be read or stored."""
+
+    at_s: float
+    device: str
+    reason: str
+    size_bytes: int
+    payload: str
+    """Its first 4096 bytes, in base64."""
 
 
 @dataclass(kw_only=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import math
 from typing import Annotated
 
@@ -9,7 +10,9 @@ from fastapi import APIRouter, Query
 
 from controller.api.services import Services, router
 from controller.schemas import (
+    AnswerSource,
     ComparedGroup,
+    DeadLetter,
     DeviceEvent,
     ReportedMetric,
     ReportingDevice,
@@ -59,7 +62,11 @@ def query_telemetry(  # noqa: PLR0913, PLR0917 - one parameter for each of the q
     if not table.rows:  # perhaps because a name is misspelt
         named = [value for name, value in query.where if name == telemetry_query.MODEL]
         services.models.check_known(*named)
-    return TelemetryTable(columns=list(table.columns), rows=[list(row) for row in table.rows])
+    return TelemetryTable(
+        columns=list(table.columns),
+        rows=[list(row) for row in table.rows],
+        sources=[AnswerSource(**source._asdict()) for source in table.sources],
+    )
 
 
 @telemetry_routes.get("/compare", name="compare")
@@ -135,6 +142,18 @@ def list_events(
         limit=limit,
     )
     return [shown_event(found) for found in services.telemetry.events(query)]
+
+
+@telemetry_routes.get("/dead-letters", name="dead_letters")
+def list_dead_letters(
+    services: Services,
+    device: Annotated[str, Query(description="Only those of this one.")] = "",
+) -> list[DeadLetter]:
+    """Return batches that could not be read or stored, the newest first."""
+    return [
+        DeadLetter(**{**found._asdict(), "payload": base64.b64encode(found.payload).decode()})
+        for found in services.telemetry.dead_letters(device)
+    ]
 
 
 @telemetry_routes.get("/devices", name="devices")

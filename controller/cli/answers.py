@@ -148,10 +148,19 @@ def page(answer: Answer, form: Form) -> Page:
     return _table(answer) if form.name == TABLE else _plot(answer)
 
 
-def _nothing(answer: Answer) -> list[str]:
-    """Return what is said of an answer without values."""
+def _told(answer: Answer) -> list[str]:
+    """Return what is said of an answer without values, and of one that is not from minutes alone.
+
+    Args:
+        answer: The answer.
+    """
     if answer.table.rows:
-        return []
+        levels = {source.level for source in answer.table.sources}
+        if not is_terminal() or levels <= {"minute"}:
+            return []
+        since = local_time(answer.table.sources[0].since_s)
+        named = [f"{name}s" for name in ("day", "hour", "minute") if name in levels]
+        return [f"from rows of {', '.join(named)}, since {since}"]
     statistic = main_statistic(answer.question, answer.table.columns)
     return [f"no values: {title_of(answer.question, [statistic])}"]
 
@@ -177,6 +186,10 @@ def _trends(
         return None
     begin_s, end_s = answer.range_s
     minutes = max(1, math.ceil((end_s - begin_s) / TREND_CELLS / 60))
+    # Whole hours and days, of which the controller has rows.
+    for size in (60, 1440):
+        if minutes > size:
+            minutes = math.ceil(minutes / size) * size
     shape = shape_of(question, table)
     statistic = main_statistic(question, [table.columns[i] for i in shape.statistics])
     asked = replace(question, step=f"{minutes}m", stat=statistic)
@@ -212,7 +225,7 @@ def _table(answer: Answer) -> Page:
     right = [columns[i] for i in shape.statistics]
     laid_out = table_lines(columns, rows, minor=minor, right=right)
     left_out = [left_out_text(laid_out)] if laid_out.left_out else []
-    return Page(laid_out.lines, [*left_out, *_nothing(answer)])
+    return Page(laid_out.lines, [*left_out, *_told(answer)])
 
 
 def _cell(answer: Answer, column: int, value: str | float | None) -> object:
@@ -241,7 +254,7 @@ def _plot(answer: Answer) -> Page:
     ]
     field = [*title, *(_field(drawn, canvas) if drawn.lines else bars(drawn.bars, canvas))]
     empty = not (drawn.lines or drawn.bars)
-    return Page([] if empty else [*map(showable, field)], [*_left_out(drawn), *_nothing(answer)])
+    return Page([] if empty else [*map(showable, field)], [*_left_out(drawn), *_told(answer)])
 
 
 def _field(drawn: Chart, canvas: Canvas) -> list[str]:
@@ -262,7 +275,7 @@ def _picture(answer: Answer, form: Form) -> list[str]:
 
     drawn = _chart(answer, picture.MAX_LINES, picture.MAX_BARS)
     write_bytes(picture.png_bytes(drawn, offset_s(drawn.span_s[1])), form)
-    return [*_left_out(drawn), *_nothing(answer)]
+    return [*_left_out(drawn), *_told(answer)]
 
 
 def _chart(answer: Answer, most_lines: int, most_bars: int) -> Chart:

@@ -43,6 +43,7 @@ from controller.cli.saved_queries import (
     telemetry_saved,
 )
 from controller.cli.telemetry_lists import (
+    telemetry_dead_letters,
     telemetry_devices,
     telemetry_events,
     telemetry_metrics,
@@ -61,6 +62,7 @@ def register(app: typer.Typer) -> None:
         "compare": telemetry_compare,
         "events": telemetry_events,
         "devices": telemetry_devices,
+        "dead-letters": telemetry_dead_letters,
         "save": telemetry_save,
         "run": telemetry_run,
         "saved": telemetry_saved,

@@ -21,7 +21,7 @@ from controller.cli.formats import (
 )
 from controller.cli.output import write_json
 from controller.cli.questions import SelectorOption, SinceOption, UntilOption, part_asked
-from controller.schemas import Device, DeviceEvent, ReportedMetric, ReportingDevice
+from controller.schemas import DeadLetter, Device, DeviceEvent, ReportedMetric, ReportingDevice
 from wire.clock import SystemClock
 from wire.codec import to_json
 from wire.console.output import write_table
@@ -149,3 +149,36 @@ def telemetry_devices(
         ],
         minor=("BATCHES",),
     )  # fmt: skip
+
+
+def telemetry_dead_letters(
+    context: typer.Context,
+    device: Annotated[
+        str,
+        typer.Argument(metavar="[DEVICE]", help="Identifier of the device; the default is all."),
+    ] = "",
+    form: RecordsFormatOption = "",
+    output: OutputOption = None,
+    as_json: JsonOption = False,
+    as_csv: CsvOption = False,
+) -> None:
+    """List batches of telemetry that could not be read or stored, and why, the newest first.
+
+    The controller keeps five of each device, with their first bytes (--json).
+
+    Examples:
+        fleet telemetry dead-letters
+        fleet telemetry dead-letters cam-berlin --json
+    """
+    chosen = chosen_form(form, as_json=as_json, as_csv=as_csv, output=output, possible=RECORDS)
+    with connect(context) as api:
+        found = api.get("/v1/telemetry/dead-letters", list[DeadLetter], {"device": device})
+    kinds: list[tuple[str, Kind]] = [
+        ("at_s", "number"), ("device", "text"), ("size_bytes", "whole"), ("reason", "text"),
+    ]  # fmt: skip
+    rows = [(e.at_s, e.device, e.size_bytes, e.reason) for e in found]
+    if not write_records(chosen, found, kinds, rows):
+        write_table(
+            ("TIME", "DEVICE", "BYTES", "REASON"),
+            [(local_time(e.at_s), e.device, e.size_bytes, e.reason) for e in found],
+        )

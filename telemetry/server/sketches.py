@@ -40,6 +40,7 @@ COUNTS: Final[dict[int, np.dtype[Any]]] = {width: np.dtype(f"<u{width}") for wid
 """The type of a count, by its width in bytes."""
 
 _VERSION_AT: Final = 0
+_PAD_AT: Final = 3
 _LENGTH_AT: Final = 4
 _CODES: Final = {1: "B", 2: "H", 4: "I", 8: "Q"}
 _MOST: Final = VALUE_MAX * COUNT_MAX * (INDEX_MAX - INDEX_MIN)
@@ -97,7 +98,8 @@ def _as_it_came(data: bytes) -> Taken | None:
     filled = length - counts.count(0)
     is_short = filled * (DISTANCE.itemsize + width) >= length * width
     is_narrow = width == 1 or most >= 1 << (4 * width)
-    if not (is_short and is_narrow and counts[0] and counts[-1]) or max(most, zeros) > COUNT_MAX:
+    is_plain = counts[0] and counts[-1] and not data[_PAD_AT]
+    if not (is_short and is_narrow and is_plain) or max(most, zeros) > COUNT_MAX:
         return None
     # A total that is not a number fails here as well.
     if not (0.0 <= least <= greatest <= VALUE_MAX and 0.0 <= total <= _MOST):

@@ -12,7 +12,7 @@ import math
 from collections.abc import Iterable
 from typing import Final, NamedTuple
 
-from telemetry.metrics import METRICS
+from telemetry.metrics import METRICS, names_of
 from wire.console.sizes import KIB, UNITS, bytes_text
 
 BYTES: Final = "By"
@@ -51,7 +51,7 @@ def unit_of(metric: str, statistic: str) -> Unit:
     Returns:
         The unit.
     """
-    known = METRICS.get(metric)
+    known = METRICS.get(names_of(metric)[0])
     is_rate = statistic == "rate"
     if known is None or (known.kind != "sum" and statistic in {"rate", "count"}):
         return Unit("", is_rate)  # how many values there were
