@@ -197,6 +197,18 @@ def names_of(metric: str) -> tuple[str, ...]:
     return present, *(old for old, new in OLD_NAMES.items() if new == present)
 
 
+def known(metric: str) -> Metric | None:
+    """Return what is known of a metric.
+
+    Args:
+        metric: Its name, or an old one of it.
+
+    Returns:
+        None if no agent of this version reports it.
+    """
+    return METRICS.get(OLD_NAMES.get(metric, metric))
+
+
 def document() -> str:
     """Return the table as it stands in `docs/metrics.md`."""
     lines = ["| metric | kind | unit | attributes | meaning |", "|---|---|---|---|---|"]

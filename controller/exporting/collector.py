@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from controller.errors import CollectorError, SettingsError
 from controller.export_settings import OtlpConfig
-from telemetry.metrics import METRICS
+from telemetry.metrics import known
 from telemetry.server.export.places import NumberedEvent
 from telemetry.server.export.reading import Measured, NamedSeries
 from telemetry.server.question import SECONDS_PER_MINUTE
@@ -210,8 +210,8 @@ def _metric(name: str, series: NamedSeries, found: list[Measured]) -> Metric:
         Sum,
     )
 
-    known = METRICS.get(name)
-    meaning, unit = (known.meaning, known.unit) if known is not None else ("", "")
+    found = known(name)
+    meaning, unit = (found.meaning, found.unit) if found is not None else ("", "")
     delta = AggregationTemporality.DELTA
     data: ExponentialHistogram | Sum | Gauge
     if series.kind == "histogram":

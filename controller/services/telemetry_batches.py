@@ -12,7 +12,7 @@ from __future__ import annotations
 import logging
 from collections import Counter, defaultdict
 from collections.abc import Callable, Sequence
-from typing import Final
+from typing import Final, NamedTuple
 
 import msgspec
 
@@ -42,7 +42,16 @@ USUAL_S: Final = 10.0
 
 COUNT_EVERY_S: Final = 60.0
 
+ITEMS_AT_ONCE: Final = 20_000
+"""Points and events that are stored together: each takes a kilobyte as an object, and a compressed
+batch holds many in few bytes."""
+
 _log = logging.getLogger(__name__)
+
+
+class _Waiting(NamedTuple):
+    batch: TelemetryBatch
+    payload: bytes
 
 
 def report_every_s(devices: int) -> float | msgspec.UnsetType:
@@ -97,20 +106,30 @@ class TelemetryBatches:
             TelemetryStoreError: The same.
         """
         known = self._note_seen({device for device, _ in received})
-        payloads: list[bytes] = []
-        batches: list[TelemetryBatch] = []
+        waiting: list[_Waiting] = []
+        items = 0
         for device, payload in received:
             if device not in known:
                 self._refuse("ingest.stranger", device, "not enrolled")
                 continue
             try:
-                batches.append(own_message(payload, TelemetryBatch, device, packed=True))
-                payloads.append(payload)
+                batch = own_message(payload, TelemetryBatch, device, packed=True)
             except WireFormatError as exc:
                 self._bury(device, exc, payload)
+                continue
+            waiting.append(_Waiting(batch, payload))
+            items += len(batch.points) + len(batch.events)
+            if items >= ITEMS_AT_ONCE:
+                self._store(waiting)
+                waiting, items = [], 0
+        if waiting:
+            self._store(waiting)
+
+    def _store(self, waiting: Sequence[_Waiting]) -> None:
+        """Store batches together and acknowledge them."""
         stored: defaultdict[tuple[str, str], list[int]] = defaultdict(list)
-        outcomes = self._telemetry.ingest_all(batches) if batches else []
-        for batch, payload, outcome in zip(batches, payloads, outcomes, strict=True):
+        outcomes = self._telemetry.ingest_all([each.batch for each in waiting])
+        for (batch, payload), outcome in zip(waiting, outcomes, strict=True):
             if outcome.fault is not None:
                 self._bury(batch.device, outcome.fault, payload)
                 continue

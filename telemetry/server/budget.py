@@ -5,8 +5,8 @@ bucket refills with time. While it is empty, nothing of the device is stored.
 
 Rules:
 - An honest device never meets its budget: the constants say from which figures they follow.
-- A batch is stored whole or not at all: the bucket may go below nothing by one batch, and then
-  refills from there.
+- A batch is stored whole or not at all, and those that wait together are looked at before they are
+  stored: the bucket may go below nothing by them, and then refills from there.
 - The buckets are in memory: a new start of the controller fills them. A durable bucket would cost a
   write for each batch, and whoever can start the controller again can do worse than fill its disk.
 - Usable from several threads. Two batches of one device at one time may both find the same room.

@@ -463,6 +463,8 @@ def test_telemetry_comes_in_once_and_is_answered(fleet: Fleet) -> None:
     fleet.clock.advance(60)
     params = {"metric": "temperature_c", "stat": "count,max", "by": "device", "since": "1h"}
     table = fleet.api.get("/v1/telemetry/query", params=params).raise_for_status().json()
+    (source,) = table.pop("sources")
+    assert (source["level"], source["until_s"]) == ("minute", (minute + 1) * 60)
     assert table == {"columns": ["device", "count", "max"], "rows": [["cam-1", 2, 50.0]]}
     params = {"metric": "temperature_c", "stat": "count", "where": "device=cam-2"}
     assert fleet.api.get("/v1/telemetry/query", params=params).json()["rows"] == []
@@ -498,7 +500,9 @@ def test_old_telemetry_is_forgotten(fleet: Fleet) -> None:
     batch = TelemetryBatch(device="cam-1", boot_id="b", sequence=1, events=(event,))
     fleet.hub.deliver(Received(topics.up("cam-1", "telemetry"), to_msgpack(batch)))
     url = "/v1/devices/cam-1/events"
-    fleet.step(29 * 86_400)
+    fleet.step(89 * 86_400)
+    fleet.controller.keep_telemetry()
     assert len(fleet.api.get(url).json()) == 1
     fleet.step(2 * 86_400)
+    fleet.controller.keep_telemetry()
     assert fleet.api.get(url).json() == []

@@ -60,7 +60,7 @@ def test_a_pipe_gets_plain_values_and_no_other_column(served: Served) -> None:
     assert [row[0] for row in csv.reader(io.StringIO(as_csv))] == ["variant", *VARIANTS]
     as_json = served.ok(*LATENCY, "--by", "variant", "--format", "json").json
     assert as_json == served.ok(*LATENCY, "--by", "variant", "--json").json
-    assert set(as_json) == {"columns", "rows"}
+    assert set(as_json) == {"columns", "rows", "sources"}
 
 
 def test_a_terminal_gets_units_and_how_it_went(served: Served) -> None:

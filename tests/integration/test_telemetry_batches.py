@@ -10,7 +10,7 @@ import msgspec
 import pytest
 import sqlalchemy as sa
 
-from controller.services.telemetry_batches import TelemetryBatches, report_every_s
+from controller.services.telemetry_batches import ITEMS_AT_ONCE, TelemetryBatches, report_every_s
 from controller.store.database import Database
 from telemetry.errors import TelemetryStoreError
 from telemetry.server.dead_letters import MAX_PAYLOAD_BYTES, MOST_OF_DEVICE
@@ -20,6 +20,7 @@ from tests.simulators.clock import FakeClock
 from tests.simulators.stored_fleet import add_device
 from wire.codec import from_json, to_msgpack
 from wire.messages import HistogramPoint, SumPoint, TelemetryAck, TelemetryBatch
+from wire.packed import packed
 from wire.topics import down
 
 
@@ -113,6 +114,21 @@ def test_a_batch_that_cannot_be_read_becomes_a_dead_letter(controller: Controlle
     (kept,) = [letter for letter in letters if letter.size_bytes == len(large)]
     assert kept.payload == large[:MAX_PAYLOAD_BYTES]
     assert [letter.device for letter in controller.store.dead_letters("pi-1")] == ["pi-1"]
+
+
+def test_small_messages_that_hold_much_are_stored_some_at_a_time(controller: Controller) -> None:
+    minute = int(controller.clock.now_s() // 60)
+    point = SumPoint(metric="n_total", minute=minute, attributes={}, value=1)
+    received = []
+    for sequence in range(12):
+        sent = TelemetryBatch(
+            device="pi-1", boot_id="b", sequence=sequence, points=(point,) * (ITEMS_AT_ONCE // 8)
+        )
+        received.append(("pi-1", packed(to_msgpack(sent))))
+    assert sum(len(payload) for _, payload in received) < 64 * 1024
+    controller.taking.take(received)
+    assert controller.total() == ((12 * (ITEMS_AT_ONCE // 8),),)
+    assert [len(ack.sequences) for ack in controller.devices.acks.popitem()[1]] == [8, 4]
 
 
 def test_dead_letters_are_few(controller: Controller) -> None:

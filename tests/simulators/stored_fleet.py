@@ -22,6 +22,8 @@ from controller.store.database import Database, migrate
 from controller.store.model_tables import DeviceModelRow
 from controller.store.rollouts import NewRollout
 from controller.store.tables import DeviceRow, ReleaseRow, RolloutRow
+from telemetry.server import tables
+from telemetry.server.partitions import Partitions
 from telemetry.server.tables import metadata as telemetry_metadata
 from tests.simulators.clock import FakeClock
 
@@ -147,6 +149,9 @@ def stored_home(home: Path, database_url: str = "") -> str:
     migrate(url, "0002")
     run(url, OLD_FLEET)
     migrate(url)
+    database = Database(url)
+    Partitions(database.engine).cover(tables.minute, [28_000_000])
+    database.close()
     run(url, _ROWS)
     BlobStore(home / "blobs").put(b"a blob")
     return url

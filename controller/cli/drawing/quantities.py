@@ -12,7 +12,7 @@ import math
 from collections.abc import Iterable
 from typing import Final, NamedTuple
 
-from telemetry.metrics import METRICS, names_of
+from telemetry.metrics import known
 from wire.console.sizes import KIB, UNITS, bytes_text
 
 BYTES: Final = "By"
@@ -51,11 +51,11 @@ def unit_of(metric: str, statistic: str) -> Unit:
     Returns:
         The unit.
     """
-    known = METRICS.get(names_of(metric)[0])
+    found = known(metric)
     is_rate = statistic == "rate"
-    if known is None or (known.kind != "sum" and statistic in {"rate", "count"}):
+    if found is None or (found.kind != "sum" and statistic in {"rate", "count"}):
         return Unit("", is_rate)  # how many values there were
-    return Unit(known.unit, is_rate)
+    return Unit(found.unit, is_rate)
 
 
 def quantity_text(value: object, unit: Unit) -> str:

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 
 from telemetry.errors import UnknownMetricError
-from telemetry.metrics import METRICS
+from telemetry.metrics import known
 from telemetry.server.alerts.judging import Answer, Group
 from telemetry.server.alerts.rules import ABSENT, Absence, AnyRule, BurnRate, Change, Threshold
 from telemetry.server.query import Query, run
@@ -135,7 +135,7 @@ class Answers:
         try:
             table = run(self._store, scope(query))
         except UnknownMetricError:
-            if metric in METRICS:
+            if known(metric) is not None:
                 return {}
             raise
         parts = len(rule.by)

@@ -15,7 +15,7 @@ import msgspec
 
 from telemetry.errors import AlertRuleError, QueryError
 from telemetry.limits import is_name
-from telemetry.metrics import METRICS
+from telemetry.metrics import known
 from telemetry.server.alerts.rules import (
     KINDS,
     Absence,
@@ -258,10 +258,10 @@ def _metric_faults(key: str, metric: str) -> Iterator[str]:
 
 
 def _stat_faults(metric: str, stat: str) -> Iterator[str]:
-    known = METRICS.get(metric)
-    if known is not None:
+    found = known(metric)
+    if found is not None:
         try:
-            check_statistics(metric, known.kind, (stat,))
+            check_statistics(metric, found.kind, (stat,))
         except QueryError as exc:
             yield f"stat: {exc.message}; {exc.remedy}"
     elif not QUANTILE.fullmatch(stat) and not any(stat in words for words in STATISTICS.values()):

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from typing import Final, Literal, NamedTuple
 
 from telemetry.histogram import ExponentialHistogram
-from telemetry.metrics import METRICS, Kind
+from telemetry.metrics import METRICS, Kind, known
 
 PREFIX: Final = "edgefleet_"
 TOTAL: Final = "_total"
@@ -80,20 +80,20 @@ def gauge_names(metric: str) -> tuple[str, ...]:
 def document() -> str:
     """Return the table of names as it stands in `docs/exports.md`."""
     lines = ["| metric | at `/metrics` | type |", "|---|---|---|"]
-    for metric, known in sorted(METRICS.items()):
-        if known.kind == "gauge":
+    for metric, found in sorted(METRICS.items()):
+        if found.kind == "gauge":
             names = ", ".join(f"`{name}`" for name in gauge_names(metric))
             lines.append(f"| `{metric}` | {names} | gauges |")
         else:
-            kind = "native histogram" if known.kind == "histogram" else "counter"
-            lines.append(f"| `{metric}` | `{prometheus_name(metric, known.kind)}` | {kind} |")
+            kind = "native histogram" if found.kind == "histogram" else "counter"
+            lines.append(f"| `{metric}` | `{prometheus_name(metric, found.kind)}` | {kind} |")
     return "\n".join(lines) + "\n"
 
 
 def meaning_of(metric: str) -> str:
     """Return what a metric means; empty where only the devices know."""
-    known = METRICS.get(metric)
-    return known.meaning if known is not None else ""
+    found = known(metric)
+    return found.meaning if found is not None else ""
 
 
 def labels_of(attributes: Mapping[str, str]) -> Labels:

@@ -13,7 +13,7 @@ from typing import Any, Final
 
 import msgspec
 
-from telemetry.metrics import METRICS, Kind
+from telemetry.metrics import Kind, known
 from telemetry.server.event_log import MAX_EVENTS as MAX_EVENTS_READ
 from telemetry.server.event_log import EventQuery
 from telemetry.server.rows import MinuteColumns, Series, StoredEvent
@@ -91,8 +91,8 @@ def measurement_lines(
         TelemetryStoreError: The database failed.
     """
     kind = series[0].kind
-    known = METRICS.get(metric)
-    unit = known.unit if known is not None and known.kind == kind else ""
+    found = known(metric)
+    unit = found.unit if found is not None and found.kind == kind else ""
     named = {str(one.id): one.attributes for one in series}
     yield _line(MetricLine(name=metric, kind=kind, unit=unit, series=named))
     number = 0
