@@ -210,8 +210,8 @@ def _metric(name: str, series: NamedSeries, found: list[Measured]) -> Metric:
         Sum,
     )
 
-    found = known(name)
-    meaning, unit = (found.meaning, found.unit) if found is not None else ("", "")
+    named = known(name)
+    meaning, unit = (named.meaning, named.unit) if named is not None else ("", "")
     delta = AggregationTemporality.DELTA
     data: ExponentialHistogram | Sum | Gauge
     if series.kind == "histogram":

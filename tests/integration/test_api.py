@@ -464,7 +464,7 @@ def test_telemetry_comes_in_once_and_is_answered(fleet: Fleet) -> None:
     params = {"metric": "temperature_c", "stat": "count,max", "by": "device", "since": "1h"}
     table = fleet.api.get("/v1/telemetry/query", params=params).raise_for_status().json()
     (source,) = table.pop("sources")
-    assert (source["level"], source["until_s"]) == ("minute", (minute + 1) * 60)
+    assert (source["level"], source["until_s"]) == ("minute", (minute + 2) * 60)
     assert table == {"columns": ["device", "count", "max"], "rows": [["cam-1", 2, 50.0]]}
     params = {"metric": "temperature_c", "stat": "count", "where": "device=cam-2"}
     assert fleet.api.get("/v1/telemetry/query", params=params).json()["rows"] == []

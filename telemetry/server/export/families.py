@@ -1,7 +1,9 @@
 """Metrics as Prometheus knows them: their names, their labels and their values. Pure.
 
 Rules:
-- A name begins with `PREFIX` and ends with its unit, spelled out; a counter ends with `_total`.
+- A name begins with `PREFIX` and ends with its unit, spelled out; a counter ends with `_total`. A
+  dot becomes `_`, and a name of OpenTelemetry's, which has no unit, gets it: as OpenTelemetry's
+  "Prometheus and OpenMetrics Compatibility" says.
   Milliseconds stay milliseconds: the buckets of a native histogram are powers of 2, and a thousand
   is none.
 - A gauge of the fleet is three: the mean, the least and the greatest of the last minutes.
@@ -19,7 +21,11 @@ from telemetry.metrics import METRICS, Kind, known
 
 PREFIX: Final = "edgefleet_"
 TOTAL: Final = "_total"
+DOT: Final = "."
 SPELLED: Final = {"_ms": "_milliseconds", "_s": "_seconds", "_c": "_celsius"}
+UNITS: Final = {
+    "By": "bytes", "s": "seconds", "J": "joules", "W": "watts", "Cel": "celsius", "1": "ratio",
+}  # fmt: skip
 OF_GAUGE: Final = ("mean", "min", "max")
 OWN_LABELS: Final = frozenset({"le", "quantile"})
 """What Prometheus itself writes into labels."""
@@ -61,10 +67,14 @@ def prometheus_name(metric: str, kind: Kind) -> str:
     """Return how a metric of devices is called.
 
     Args:
-        metric: Its name in the store, which has no other characters than Prometheus allows.
+        metric: Its name in the store.
         kind: Its kind.
     """
     stem = metric.removesuffix(TOTAL) if kind == "sum" else metric
+    if DOT in metric:
+        named = known(metric)
+        unit = UNITS.get(named.unit, "") if named is not None else ""
+        stem = "_".join(filter(None, (stem.replace(DOT, "_"), unit)))
     for short, spelled in SPELLED.items():
         if stem.endswith(short):
             stem = stem.removesuffix(short) + spelled
@@ -98,7 +108,10 @@ def meaning_of(metric: str) -> str:
 
 def labels_of(attributes: Mapping[str, str]) -> Labels:
     """Return attributes as labels, in the order of their names."""
-    named = {f"{name}_" if name in OWN_LABELS else name: attributes[name] for name in attributes}
+    named = {
+        f"{name}_" if name in OWN_LABELS else name.replace(DOT, "_"): value
+        for name, value in attributes.items()
+    }
     return tuple(sorted(named.items()))
 
 
