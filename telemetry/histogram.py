@@ -33,6 +33,9 @@ INDEX_MAX = (64 << SCALE) - 1
 COUNT_MAX = 2**40
 """As many as a million values a second for twelve days give, in one bucket of one minute."""
 
+TOTAL_MAX = VALUE_MAX * COUNT_MAX * (INDEX_MAX - INDEX_MIN)
+"""Totals stop growing here, as counts do."""
+
 RANK_SLACK = 1e-9
 """0.07 * 100 is 7.000000000000001 in binary; minus this slack, the rank is 7 as it should be."""
 
@@ -103,7 +106,7 @@ class ExponentialHistogram:
             value = min(value, VALUE_MAX)
             index = bucket_index(value)
             self._buckets[index] = min(self._buckets.get(index, 0) + count, COUNT_MAX)
-        self.total += value * count
+        self.total = min(self.total + value * count, TOTAL_MAX)
         self._least = min(self._least, value)
         self._greatest = max(self._greatest, value)
 
@@ -113,7 +116,7 @@ class ExponentialHistogram:
         for index, count in tuple(other._buckets.items()):
             self._buckets[index] = min(self._buckets.get(index, 0) + count, COUNT_MAX)
         self._zeros = min(self._zeros + other._zeros, COUNT_MAX)
-        self.total += other.total
+        self.total = min(self.total + other.total, TOTAL_MAX)
         self._least = min(self._least, other._least)
         self._greatest = max(self._greatest, other._greatest)
 
@@ -211,7 +214,7 @@ class ExponentialHistogram:
             raise WireFormatError(
                 f"histogram: the least {least} and the greatest {greatest} are impossible"
             )
-        if not 0.0 <= total <= VALUE_MAX * COUNT_MAX * (INDEX_MAX - INDEX_MIN):
+        if not 0.0 <= total <= TOTAL_MAX:
             raise WireFormatError(f"histogram: the total {total} is impossible")
         self.total, self._least, self._greatest = total, least, greatest
 

@@ -58,8 +58,9 @@ class Groups:
             name for name in names if name not in own and name in query.device_values
         )
         self._names = tuple(name for name in names if name not in self._labels)
-        self._named = _named(query)
-        self._only = None if self._named is not None else query.devices
+        wanted = _wanted(query)
+        self._named = wanted if wanted is not None and len(wanted) <= MAX_NAMED else None
+        self._only = None if self._named is not None else wanted
         self._of_devices = _of_devices([query.device_values[name] for name in self._labels])
         self._attributes = {
             one.id: tuple(one.attributes.get(name, "") for name in self._names) for one in series
@@ -201,13 +202,12 @@ class Groups:
         return (*start, *(named[name] for name in self._query.group_by))
 
 
-def _named(query: Query) -> frozenset[str] | None:
-    """Return the devices that a statement names; None if they are all, or too many for that."""
+def _wanted(query: Query) -> frozenset[str] | None:
+    """Return the devices that are asked for; None for all."""
     asked = frozenset(value for name, value in query.where if name == DEVICE)
     if query.devices is None:
         return asked or None
-    wanted = query.devices & asked if asked else query.devices
-    return wanted if len(wanted) <= MAX_NAMED else None
+    return query.devices & asked if asked else query.devices
 
 
 def _of_devices(values: Sequence[Mapping[str, str]]) -> dict[str, tuple[str, ...]]:

@@ -10,6 +10,7 @@ from collections.abc import Iterable
 from typing import Final
 
 import sqlalchemy as sa
+from sqlalchemy.exc import OperationalError
 
 from telemetry.server import tables
 
@@ -21,7 +22,11 @@ WIDTHS: Final = {
 }
 """Minutes in a partition of each table: some ten of each at the default retention."""
 
+LONGEST_WAIT_MS: Final = 500
+"""How long a partition that is dropped may hold up all that read and write."""
+
 _LOCK: Final = 0x65666C_02
+_LOCK_NOT_AVAILABLE: Final = "55P03"
 
 
 class Partitions:
@@ -50,7 +55,23 @@ class Partitions:
             with self._engine.begin() as connection:
                 # Two at once would both find it missing.
                 connection.execute(sa.select(sa.func.pg_advisory_xact_lock(_LOCK)))
-                connection.exec_driver_sql(partition_text(name, first))
+                exists = sa.select(sa.func.to_regclass(f"{name}_{first}"))
+                if connection.scalar(exists) is not None:
+                    continue
+                # CREATE TABLE … PARTITION OF waits for everybody who reads the table, and
+                # everybody who comes then waits for it. To attach a table does not.
+                end = first + width
+                for text in (
+                    (
+                        f"CREATE TABLE {name}_{first} (LIKE {name} INCLUDING DEFAULTS "
+                        "INCLUDING CONSTRAINTS)"
+                    ),
+                    (
+                        f"ALTER TABLE {name} ATTACH PARTITION {name}_{first} "
+                        f"FOR VALUES FROM ({first}) TO ({end})"
+                    ),
+                ):
+                    connection.exec_driver_sql(text)
         self._known |= wanted
 
     def forget(self) -> None:
@@ -95,6 +116,9 @@ def drop(engine: sa.Engine, table: sa.Table, before: int) -> None:
         engine: PostgreSQL.
         table: One of `WIDTHS`.
         before: That minute, exclusive.
+
+    Raises:
+        OperationalError: The database failed.
     """
     inherits = (
         "SELECT c.relname FROM pg_inherits i JOIN pg_class c ON c.oid = i.inhrelid "
@@ -105,5 +129,12 @@ def drop(engine: sa.Engine, table: sa.Table, before: int) -> None:
     for name in names:
         first = int(name.rpartition("_")[2])
         if first + WIDTHS[table.name] <= before:
-            with engine.begin() as connection:
-                connection.exec_driver_sql(f"DROP TABLE IF EXISTS {table.name}_{first}")
+            # It waits for everybody who reads, and everybody who comes then waits for it: so not
+            # for long. The next prune tries again.
+            try:
+                with engine.begin() as connection:
+                    connection.exec_driver_sql(f"SET LOCAL lock_timeout = '{LONGEST_WAIT_MS}ms'")
+                    connection.exec_driver_sql(f"DROP TABLE IF EXISTS {table.name}_{first}")
+            except OperationalError as exc:
+                if getattr(exc.orig, "sqlstate", None) != _LOCK_NOT_AVAILABLE:
+                    raise

@@ -20,6 +20,7 @@ from telemetry.server.levels import DAYS, HOURS, LEVELS, MINUTES, Level
 from telemetry.server.series import SeriesIds
 
 SECONDS_PER_MINUTE: Final = 60
+_COARSER: Final = {MINUTES: HOURS, HOURS: DAYS}
 ROWS_AT_ONCE: Final = 100_000
 """How many are deleted in a transaction, if pruning runs every hour and all devices have rows."""
 
@@ -37,14 +38,42 @@ class Retention:
         """Return how long the rows of a level are kept."""
         return {MINUTES: self.minutes_s, HOURS: self.hours_s, DAYS: self.days_s}[level]
 
-    def first_minute(self, level: Level, now_s: float) -> int:
-        """Return the first minute of which a level has all rows."""
-        return -(-self.before(self.of(level), now_s) // level.minutes) * level.minutes
-
     @staticmethod
     def before(kept_s: float, now_s: float) -> int:
-        """Return the minute before which everything that is kept so long is too old."""
-        return math.ceil(max(now_s - kept_s, 0.0) / SECONDS_PER_MINUTE)
+        """Return the minute before which everything that is kept so long is too old.
+
+        It is the first that an ingest still takes (`telemetry.server.ingest.span_at`).
+        """
+        return math.floor(max(now_s - kept_s, 0.0) / SECONDS_PER_MINUTE)
+
+
+def first_minute(
+    connection: sa.Connection, retention: Retention, level: Level, now_s: float
+) -> int:
+    """Return the first minute of which a level has all rows: what is before it may be deleted.
+
+    That is a whole row of the level above, which is made and not to be made anew.
+
+    Args:
+        connection: In any transaction.
+        retention: How long things are kept.
+        level: Of which.
+        now_s: Wall time.
+    """
+    before = Retention.before(retention.of(level), now_s)
+    coarser = _COARSER.get(level)
+    if coarser is None:
+        return -(-before // level.minutes) * level.minutes
+    row, late = tables.level.c, tables.late.c
+    done = connection.scalar(sa.select(row.done_minute).where(row.name == coarser.name)) or 0
+    # What came late for an hour may be noted for its hour alone: its day needs its hours as well.
+    noted = connection.scalar(
+        sa.select(sa.func.min(late.minute)).where(
+            late.level.in_([coarser.name] if level is MINUTES else [HOURS.name, coarser.name])
+        )
+    )
+    first = min(before, done, before if noted is None else noted)
+    return first // coarser.minutes * coarser.minutes
 
 
 class Pruning:
@@ -93,18 +122,19 @@ class Pruning:
                 for level in LEVELS
                 for table in (tables.DEVICES[level.name], tables.FLEETS[level.name])
             ]
-            connection.execute(sa.delete(tables.series).where(~sa.or_(*used)))
+            # An ingest may be writing the first rows of a series. Whoever locks the series waits
+            # for it, and the next statement sees its rows; what the first one saw is older.
+            unused = sa.select(tables.series.c.id).where(~sa.or_(*used)).order_by("id")
+            ids = list(connection.scalars(unused.with_for_update()))
+            connection.execute(
+                sa.delete(tables.series).where(tables.series.c.id.in_(ids), ~sa.or_(*used))
+            )
             self._series.look(connection)
         return gone
 
     def _prune_level(self, level: Level, now_s: float) -> int:
-        before = Retention.before(self._retention.of(level), now_s)
         with self._reading.connect() as connection:
-            row = tables.level.c
-            coarser = {MINUTES: HOURS, HOURS: DAYS}.get(level)
-            if coarser is not None:
-                done = sa.select(row.done_minute).where(row.name == coarser.name)
-                before = min(before, connection.execute(done).scalar_one())
+            before = first_minute(connection, self._retention, level, now_s)
         if before <= 0:
             return 0
         if self._engine.dialect.name == "sqlite":

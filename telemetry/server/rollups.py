@@ -91,8 +91,6 @@ class RollUps:
 
     def _pieces(self, level: Level) -> Iterator[None]:
         """Do the work of one level; it may end after each piece."""
-        while self._make_late(level):
-            yield
         done, closed = self._close(level)
         while done < closed:
             with self._reading.connect() as connection:
@@ -102,6 +100,11 @@ class RollUps:
                 done += level.minutes
             with self._engine.begin() as connection:
                 self._move(connection, level, done_minute=done)
+            yield
+        # Last, and each note once: devices that always send something late must not keep the
+        # hours that are over from being made.
+        last: tuple[int, str] | None = (-1, NO_DEVICE)
+        while last is not None and (last := self._make_late(level, last)):
             yield
 
     def _close(self, level: Level) -> tuple[int, int]:
@@ -132,14 +135,23 @@ class RollUps:
         found = connection.execute(every).scalar()
         return end if found is None else min(found // level.minutes * level.minutes, end)
 
-    def _make_late(self, level: Level) -> bool:
-        """Make anew what something came late for; return whether there was any."""
+    def _make_late(self, level: Level, after: tuple[int, str]) -> tuple[int, str] | None:
+        """Make anew what something came late for.
+
+        Args:
+            level: Which rows.
+            after: The minute and the device of the last note that this call has seen.
+
+        Returns:
+            The next such place; None if there was no note behind it.
+        """
         late = tables.late.c
         with self._reading.connect() as connection:
             done, _ = self._level(connection, level)
             query = (
                 sa.select(late.minute, late.device, late.mark)
                 .where(late.level == level.name, late.minute < done)
+                .where(sa.tuple_(late.minute, late.device) > sa.tuple_(*after))
                 .order_by(late.minute, late.device)
                 .limit(LATE_AT_ONCE)
             )
@@ -151,7 +163,7 @@ class RollUps:
             self._remake(level, minute, few)
             with self._engine.begin() as connection:
                 self._forget(connection, level, noted)
-        return bool(notes)
+        return (notes[-1][0], notes[-1][1]) if notes else None
 
     def _forget(
         self, connection: sa.Connection, level: Level, noted: Sequence[tuple[int, str, int]]

@@ -29,6 +29,7 @@ from telemetry.histogram import (
     INDEX_MAX,
     INDEX_MIN,
     SCALE,
+    TOTAL_MAX,
     VALUE_MAX,
     ExponentialHistogram,
 )
@@ -43,7 +44,6 @@ _VERSION_AT: Final = 0
 _PAD_AT: Final = 3
 _LENGTH_AT: Final = 4
 _CODES: Final = {1: "B", 2: "H", 4: "I", 8: "Q"}
-_MOST: Final = VALUE_MAX * COUNT_MAX * (INDEX_MAX - INDEX_MIN)
 
 
 class Taken(NamedTuple):
@@ -102,7 +102,7 @@ def _as_it_came(data: bytes) -> Taken | None:
     if not (is_short and is_narrow and is_plain) or max(most, zeros) > COUNT_MAX:
         return None
     # A total that is not a number fails here as well.
-    if not (0.0 <= least <= greatest <= VALUE_MAX and 0.0 <= total <= _MOST):
+    if not (0.0 <= least <= greatest <= VALUE_MAX and 0.0 <= total <= TOTAL_MAX):
         return None
     return Taken(zeros + sum(counts), total, least, greatest, data)
 
@@ -118,6 +118,7 @@ def packed(
         counts: Those counts, above 0 and at most `COUNT_MAX`.
         measures: The total, the least and the greatest value.
     """
+    measures = (min(measures[0], TOTAL_MAX), *measures[1:])
     zeros = 0
     if slots[0] == 0:
         zeros, slots, counts = int(counts[0]), slots[1:], counts[1:]

@@ -8,7 +8,7 @@ import sqlalchemy as sa
 
 from telemetry.server import reading, tables
 from telemetry.server.levels import DAYS, HOURS, LEVELS, MINUTES, Kept, Part
-from telemetry.server.pruning import Retention
+from telemetry.server.pruning import Retention, first_minute
 from telemetry.server.rows import Grain, MinuteColumns
 
 
@@ -46,7 +46,7 @@ class Snapshot:
         return [
             Kept(
                 level=level,
-                first=self._retention.first_minute(level, self._now_s),
+                first=first_minute(self._connection, self._retention, level, self._now_s),
                 end=2**31 if level is MINUTES else done.get(level.name, 0),
                 stale=stale[level.name],
             )
