@@ -123,7 +123,8 @@ def convert(value: Any, kind: type[T]) -> T:  # noqa: ANN401 - any decoded JSON 
     """
     try:
         return msgspec.convert(value, type=kind)
-    except msgspec.ValidationError as exc:
+    # The second: a text with half a character, which JSON can hold and UTF-8 cannot.
+    except (msgspec.ValidationError, UnicodeEncodeError) as exc:
         raise WireFormatError(f"not a valid {_name(kind)}: {exc}") from exc
 
 

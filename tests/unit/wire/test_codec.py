@@ -121,3 +121,8 @@ def test_errors_say_fault_and_remedy() -> None:
     error = FleetError("the disk is full", remedy="free 3 MB")
     assert str(error) == "the disk is full; free 3 MB"
     assert str(FleetError("the disk is full")) == "the disk is full"
+
+
+def test_half_a_character_is_our_error() -> None:
+    with pytest.raises(WireFormatError, match="not a valid DeviceProfile"):
+        codec.convert({"\ud800": 1}, DeviceProfile)
