@@ -352,7 +352,7 @@ def test_a_worker_tells_with_its_next_answer_how_samples_are_distributed(tmp_pat
     assert (seen.tensor, seen.measure, seen.samples) == ("output.y", "class", 2)
     (answer,) = json.loads(bytes(first.body))["outputs"]
     assert seen.bin == int(np.argmax(answer["data"][:4]))
-    assert third.seen == (), "a tenth of a second has not passed"
+    assert third.seen == (), "a fifth of a second has not passed"
 
 
 @pytest.mark.parametrize("wrong", ["0", "1"])

@@ -22,8 +22,8 @@ from wire.clock import Clock
 from wire.package.distribution import Distribution
 from wire.package.manifest import TensorSpec, VariantInfo
 
-MOST_SHARE: Final = 0.01
-MOST_PER_S: Final = 10.0
+MOST_SHARE: Final = 0.005
+MOST_PER_S: Final = 5.0
 MOST_ROWS: Final = 16
 """Samples of a request that are counted: its first ones."""
 
@@ -48,7 +48,7 @@ class Observer:
             ("input", spec.name): spec for spec in info.inputs if spec.datatype != "BYTES"
         } | {("output", spec.name): spec for spec in info.outputs if spec.datatype != "BYTES"}
         self._counted = tuple(self._chosen(info))
-        self._next_s = 0.0 if self._counted else float("inf")
+        self._next_s = 0.0
         self._counts: Counter[tuple[str, str, int]] = Counter()
 
     def look(self, inputs: Tensors, outputs: Tensors) -> None:
@@ -58,6 +58,8 @@ class Observer:
             inputs: The request.
             outputs: The answer of the model.
         """
+        if not self._counted:
+            return
         start_s = self._clock.monotonic_s()
         if start_s < self._next_s:
             return
@@ -71,8 +73,7 @@ class Observer:
         except (KeyError, ValueError, TypeError, MemoryError):
             self._counted = ()  # the tensors are not as declared: what is counted would be wrong
         end_s = self._clock.monotonic_s()
-        wait_s = max((end_s - start_s) / MOST_SHARE, 1 / MOST_PER_S)
-        self._next_s = start_s + wait_s if self._counted else float("inf")
+        self._next_s = start_s + max((end_s - start_s) / MOST_SHARE, 1 / MOST_PER_S)
 
     def take(self) -> tuple[Seen, ...]:
         """Return what has been counted since the last time."""
