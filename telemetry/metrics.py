@@ -122,6 +122,11 @@ METRICS: Final[dict[str, Metric]] = {
     "memory_full_stall_ratio": Metric(
         "gauge", "1", (), "share of 10 s in which all tasks waited for memory", by_minute=True
     ),
+    "model_samples_total": Metric(
+        "sum", "{sample}", (*_OF_VARIANT, "tensor", "measure", "bin"),
+        "samples by the bins of the package's evaluation; some of the requests are looked at",
+        by_minute=True,
+    ),
     "peer_sent_bytes_total": Metric(
         "sum", "By", (), "what the device sent to others of its site"
     ),

@@ -15,7 +15,7 @@ from typing import Final, TypeAlias
 import msgspec
 
 from agent.ports import RequestRecorderPort
-from agent.serve.frames import ModelIdentity
+from agent.serve.frames import ModelIdentity, Seen
 
 
 class Outcome(Enum):
@@ -81,6 +81,9 @@ class Answered(msgspec.Struct, frozen=True, kw_only=True):
     apart: str = ""
     """Why earlier requests could not be joined, if that is not yet reported; else empty."""
 
+    seen: tuple[Seen, ...] = ()
+    """How samples of earlier requests were distributed, if that is not yet reported."""
+
     deferred: bool = False
     """Whether it waited until the device had nothing better to do."""
 
@@ -123,6 +126,17 @@ def record(recorder: RequestRecorderPort, answered: Answered) -> None:
         ("inference_batch_requests", answered.joined),
     )
     recorder.request(attributes, added, observed)
+    for seen in answered.seen:
+        recorder.add(
+            "model_samples_total",
+            float(seen.samples),
+            {
+                **attributes,
+                "tensor": seen.tensor,
+                "measure": seen.measure,
+                "bin": str(seen.bin),
+            },
+        )
     if answered.apart:
         recorder.event(
             "worker", f"requests for this model cannot be joined: {answered.apart}", attributes

@@ -126,6 +126,17 @@ class Infer(msgspec.Struct, frozen=True, kw_only=True, tag="infer"):
     """Whether to run the samples of a request one at a time, which bounds its memory."""
 
 
+class Seen(msgspec.Struct, frozen=True, kw_only=True, array_like=True):
+    """How many samples fell into a bin of a distribution that the package carries."""
+
+    tensor: str
+    """`input.NAME` or `output.NAME`."""
+
+    measure: str
+    bin: int
+    samples: int
+
+
 class Reply(msgspec.Struct, frozen=True, kw_only=True):
     """An HTTP answer without the headers that the HTTP server adds."""
 
@@ -146,6 +157,9 @@ class Reply(msgspec.Struct, frozen=True, kw_only=True):
 
     apart: str = ""
     """Why earlier requests could not be joined, if that is not yet reported; else empty."""
+
+    seen: tuple[Seen, ...] = ()
+    """How samples of earlier requests were distributed, if that is not yet reported."""
 
     code: str = ""
     """Code of the error for which the router refused the request; empty for all other answers."""

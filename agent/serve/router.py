@@ -179,6 +179,7 @@ class Router:
             samples=reply.samples,
             joined=reply.joined,
             apart=reply.apart,
+            seen=reply.seen,
             deferred=call.deferrable,
             is_before=named is not None,
         )

@@ -9,11 +9,14 @@ from typing import Annotated
 from fastapi import APIRouter, Query
 
 from controller.api.services import Services, router
+from controller.errors import InvalidRequestError
 from controller.schemas import (
     AnswerSource,
     ComparedGroup,
     DeadLetter,
     DeviceEvent,
+    DriftPart,
+    ReleaseDrift,
     ReportedMetric,
     ReportingDevice,
     TelemetryComparison,
@@ -21,11 +24,13 @@ from controller.schemas import (
 )
 from controller.services.device_queries import over_devices
 from telemetry.metrics import KINDS, METRICS, names_of
-from telemetry.server import compare
+from telemetry.server import compare, drifts
 from telemetry.server import query as telemetry_query
 from telemetry.server.event_log import EventQuery
 from telemetry.server.query_text import parse_conditions, parse_time_s
 from telemetry.server.rows import DeviceLosses, Reported, StoredEvent
+from wire.package.distribution import Distribution
+from wire.package.manifest import Manifest
 
 MAX_EVENTS = 1000
 
@@ -109,6 +114,59 @@ def compare_telemetry(  # noqa: PLR0913, PLR0917 - one parameter for each of the
 
 def _group(side: compare.Side, value: float) -> ComparedGroup:
     return ComparedGroup(name=side.name, value=value, devices=side.devices, values=side.values)
+
+
+@telemetry_routes.get("/drift", name="drift")
+def drift_of_release(
+    services: Services,
+    release: Annotated[str, Query(description="Digest or name:version.")],
+    variant: Annotated[str, Query(description="Only this one; empty for all.")] = "",
+    since: Annotated[str, Query(description="Such as 1d.")] = "1d",
+    until: Annotated[str, Query(description="Such as 10m; empty for now.")] = "",
+    selector: Annotated[str, Query(description="Only devices that match it.")] = "",
+) -> ReleaseDrift:
+    """Compare what devices ask and answer with the evaluation that the package carries."""
+    query = telemetry_query.parse(
+        drifts.METRIC, since=since, until=until, now_s=services.clock.now_s()
+    )
+    query = over_devices(services.devices, selector, ())(query)
+    manifest = services.preflight.find(release).manifest
+    name, known = f"{manifest.name}:{manifest.version}", _references(manifest, variant)
+    parts = drifts.run(services.telemetry, query, name, known)
+    return ReleaseDrift(
+        release=name,
+        variants=len(known),
+        parts=[
+            DriftPart(
+                variant=part.variant,
+                tensor=part.tensor,
+                measure=part.measure,
+                stability_index=part.result.stability_index,
+                distance=part.result.distance,
+                samples=part.result.samples,
+                devices=part.result.devices,
+                chance=part.result.chance if part.result.can_tell else None,
+                moved=part.moved,
+            )
+            for part in parts
+        ],
+    )
+
+
+def _references(manifest: Manifest, variant: str) -> dict[str, tuple[Distribution, ...]]:
+    """Return what the variants of a package carry of their evaluation, those that carry some.
+
+    Raises:
+        InvalidRequestError: There is no such variant.
+    """
+    chosen = [each for each in manifest.variants if variant in {"", each.name}]
+    if not chosen:
+        names = ", ".join(each.name for each in manifest.variants)
+        raise InvalidRequestError(
+            f"{manifest.name}:{manifest.version} has no variant {variant!r}",
+            remedy=f"it has {names}",
+        )
+    return {each.name: each.info.distributions for each in chosen if each.info.distributions}
 
 
 @telemetry_routes.get("/events", name="events")

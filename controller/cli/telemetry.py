@@ -12,6 +12,7 @@ from controller.cli.asking import EveryOption, SparkOption, WatchOption, answer,
 from controller.cli.client import connect
 from controller.cli.commands import Commands, add_group
 from controller.cli.drawing.quantities import Unit, quantity_text, unit_of
+from controller.cli.drift import telemetry_drift
 from controller.cli.errors import ArgumentError
 from controller.cli.export import telemetry_export
 from controller.cli.formats import (
@@ -60,6 +61,7 @@ def register(app: typer.Typer) -> None:
         "query": telemetry_query,
         "top": telemetry_top,
         "compare": telemetry_compare,
+        "drift": telemetry_drift,
         "events": telemetry_events,
         "devices": telemetry_devices,
         "dead-letters": telemetry_dead_letters,

@@ -152,6 +152,19 @@ class Preflight:
                 continue
         return found
 
+    def find(self, ref: str) -> OfferedRelease:
+        """Return a release as its signed index and manifest describe it, revoked or not.
+
+        Args:
+            ref: Digest or `name:version`.
+
+        Raises:
+            UnknownReleaseError: None of that name has been published.
+            FleetError: Its files cannot be read.
+        """
+        with self._database.reading() as transaction:
+            return self.offered(releases.get(transaction, ref))
+
     def offered(self, row: ReleaseRow) -> OfferedRelease:
         """Return a release as its signed index and manifest describe it.
 

@@ -203,6 +203,8 @@ def _variant(
         _costs(candidate, pipeline),
         accuracy=accuracy,
         provenance=_provenance(candidate, pipeline, metric),
+        distributions=pipeline.result(candidate.evaluate, Comparison).distributions
+        or msgspec.UNSET,
     )
     info = declared.put_into(info)
     if _has_anchors(info):

@@ -12,6 +12,7 @@ import msgspec
 
 from packager.plan.further import FurtherMetric
 from packager.plan.recipes import SourceKind
+from wire.package.distribution import Distribution
 from wire.package.manifest import Accuracy, FurtherAccuracy, TensorSpec, Tolerance
 
 HEADROOM: Final = 1.5
@@ -177,6 +178,9 @@ class Comparison(msgspec.Struct, frozen=True, kw_only=True):
 
     integers: tuple[str, ...] = ()
     """Outputs that are whole numbers: another processor's rounding may change them by 1."""
+
+    distributions: tuple[Distribution, ...] = ()
+    """Of the samples and the variant's answers to them."""
 
     def tolerances(self) -> dict[str, Tolerance]:
         """Return how far each output may be from the reference on a device."""

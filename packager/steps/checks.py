@@ -26,6 +26,7 @@ from packager.judge.comparison import (
     paired,
     worst_errors,
 )
+from packager.judge.distributions import distributions
 from packager.judge.drift import drift
 from packager.judge.evidence import evidence
 from packager.judge.golden import GUARD, OTHER_GUARD, VariantAnswers, pick
@@ -123,7 +124,8 @@ def evaluate(job: Job, output: Path) -> Comparison:
         found = compared_shapes(job, info, (answers, *further))
     else:
         found = _compared(job, info, answers, None)
-    return msgspec.structs.replace(found, kernels=kernels)
+    known = () if info.states else distributions(load_inputs(_gate(job), info.inputs), answers)
+    return msgspec.structs.replace(found, kernels=kernels, distributions=known)
 
 
 def emulate(job: Job, output: Path) -> Comparison:

@@ -27,7 +27,8 @@ names the identifiers of all series of a metric, and SQLite takes 32,766 of them
 COMMON_SERIES = 10_000
 """Until there are so many, a device may bring `MAX_SERIES_OF_DEVICE`; the rest is reserved for
 devices that brought few. So who wants to keep new series out for the whole fleet needs 85 devices,
-not a handful. A release of nine variants has some 150 series: this is room for 66 of them."""
+not a handful. A release of nine variants has some 150 series: this is room for 66 of them.
+Where the packages carry distributions, each variant that serves has up to 64 more."""
 
 MAX_SERIES_OF_DEVICE = 2000
 """The device that gets each release first brings all its series, a dozen releases within the days

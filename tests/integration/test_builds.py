@@ -30,7 +30,7 @@ from tests.integration.builds import (
 from tests.models import ROOT, hard_digits
 from tests.simulators.patience import PATIENCE_S, until
 from wire.clock import SystemClock
-from wire.codec import convert
+from wire.codec import convert, to_json
 from wire.package.manifest import Accuracy
 
 CLOCK = SystemClock()
@@ -77,6 +77,24 @@ def test_with_the_first_builds_figures_a_rebuild_elsewhere_gives_the_same_bytes(
     assert "done" in {step["state"] for step in again["steps"]}
     assert contents(plain.package) == contents(tmp_path / "there")
     assert again["digest"] == plain.result["digest"]
+
+
+def test_a_package_carries_how_its_evaluation_is_distributed(plain: Plain) -> None:
+    manifest, _ = open_package(plain.package)
+    for variant in manifest.variants:
+        accuracy, found = variant.info.accuracy, variant.info.distributions
+        assert accuracy is not None
+        assert found
+        assert [(each.of, each.measure) for each in found] == [
+            ("output", "class"),
+            ("output", "margin"),
+            ("input", "mean"),
+            ("input", "spread"),
+        ]
+        for each in found:
+            assert sum(each.counts) == accuracy.samples
+            assert len(to_json(each)) < 1024
+        assert len(found[0].classes) == 10
 
 
 def digits_copy(work: Path, target: Path) -> Path:

@@ -37,6 +37,7 @@ from tests.simulators.frozen import frozen, until_busy
 from tests.simulators.packages import package, variant
 from tests.simulators.patience import PATIENCE_S, finished, until
 from wire.clock import SystemClock
+from wire.package.distribution import Distribution
 from wire.package.index import asset_uri
 from wire.package.manifest import Golden, Tolerance, Variant
 
@@ -331,6 +332,27 @@ def test_a_worker_whose_supervisor_died_while_it_started_ends() -> None:
         )  # fmt: skip
     os.close(reading)
     assert done.returncode == -signal.SIGKILL
+
+
+def test_a_worker_tells_with_its_next_answer_how_samples_are_distributed(tmp_path: Path) -> None:
+    by_class = Distribution(
+        of="output", tensor="y", measure="class", classes=(0, 1, 2, 3), counts=(9, 9, 9, 9, 0)
+    )
+    plain = variant("a")
+    info = msgspec.structs.replace(plain.info, distributions=(by_class,))
+    chosen = msgspec.structs.replace(plain, info=info)
+    package("1.0", [(chosen, b'{"seed": 3}')]).write_to(tmp_path)
+    worker = WorkerProcess.start(
+        tmp_path, chosen, model=MODEL, limits=WorkerLimits(), timeout_s=PATIENCE_S
+    )
+    first, second, third = (infer(worker, 2) for _ in range(3))
+    worker.stop()
+    assert first.seen == ()
+    (seen,) = second.seen
+    assert (seen.tensor, seen.measure, seen.samples) == ("output.y", "class", 2)
+    (answer,) = json.loads(bytes(first.body))["outputs"]
+    assert seen.bin == int(np.argmax(answer["data"][:4]))
+    assert third.seen == (), "a fifth of a second has not passed"
 
 
 @pytest.mark.parametrize("wrong", ["0", "1"])

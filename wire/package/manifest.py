@@ -22,6 +22,7 @@ import msgspec
 
 from wire.codec import convert, from_json, to_builtins, to_pretty_json
 from wire.errors import WireFormatError
+from wire.package.distribution import Distribution
 from wire.package.processing import Postprocessing, Quantization
 from wire.profile import NAME_PATTERN, DeviceProfile
 
@@ -345,6 +346,10 @@ class VariantInfo(msgspec.Struct, frozen=True, kw_only=True):
     field: dict[str, FieldFigures] | msgspec.UnsetType = msgspec.UNSET
     """Profile to what the variant needed on devices of that profile; set by a build that was given
     such figures. On these devices they stand in place of `performance`."""
+
+    distributions: tuple[Distribution, ...] | msgspec.UnsetType = msgspec.UNSET
+    """How the evaluation's samples and the variant's answers to them are distributed; unset where
+    there were too few samples, or where they are sequences or boxes."""
 
 
 class Variant(msgspec.Struct, frozen=True, kw_only=True):

@@ -45,6 +45,7 @@ from agent.serve.frames import (
 )
 from agent.serve.worker.batching import Done, Joiner
 from agent.serve.worker.inference_protocol import InferenceProtocol, InferenceRequest
+from agent.serve.worker.observing import Observer
 from agent.serve.worker.processing import Processing
 from agent.serve.worker.signed_files import SignedFiles
 from runtime_adapters.errors import InputError
@@ -102,6 +103,7 @@ class VariantWorker:
             parameters=load.model.parameters,
             processing=processing,
         )
+        self._observer = Observer(load.info, clock)
         self._joiner = Joiner(self._session, description.inputs, description.outputs, clock)
         _warm_up(self._session, description.inputs)
         signed.check_untouched()  # after the first run: a runtime may read some of a file late
@@ -132,6 +134,9 @@ class VariantWorker:
         requests = [(place, request.inputs) for place, request in understood.items()]
         for run in self._joiner.run(requests, most_rows=asked.most_rows, stream=asked.stream):
             yield Replies(replies=tuple(self._reply(understood[d.place], d) for d in run))
+            for done in run:  # its answer has been sent
+                if not isinstance(done.result, Exception):
+                    self._observer.look(understood[done.place].inputs, done.result)
 
     def _understand(self, request: Asked) -> InferenceRequest | Exception:
         try:
@@ -155,6 +160,7 @@ class VariantWorker:
             joined=done.joined,
             samples=done.samples,
             apart=self._joiner.take_fault()[:MAX_ERROR_CHARACTERS],
+            seen=self._observer.take(),
         )
 
     def _probe(self, *, measure: bool) -> ProbeResult:

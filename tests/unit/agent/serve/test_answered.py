@@ -9,6 +9,7 @@ import msgspec
 import pytest
 
 from agent.serve.answered import Answered, Outcome, record
+from agent.serve.frames import Seen
 from tests.simulators.answers import answered
 
 LABELS = {"variant": "a", "release": "digits:1"}
@@ -108,3 +109,11 @@ def test_that_requests_cannot_be_joined_is_an_event() -> None:
     assert heard.events == [
         ("worker", "requests for this model cannot be joined: out of memory", LABELS)
     ]
+
+
+def test_how_samples_were_distributed_is_counted() -> None:
+    heard = Heard()
+    seen = Seen(tensor="output.scores", measure="class", bin=3, samples=2)
+    record(heard, msgspec.structs.replace(answered(), seen=(seen,)))
+    labels = LABELS | {"tensor": "output.scores", "measure": "class", "bin": "3"}
+    assert ("model_samples_total", 2.0, labels) in heard.figures

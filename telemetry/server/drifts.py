@@ -1,0 +1,94 @@
+"""Compares what devices counted of a release with the distributions that its package carries.
+
+`run(store, query, release, distributions)`; what of it is chance is decided in
+`telemetry.server.drift`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Final, NamedTuple
+
+import numpy as np
+
+from telemetry.errors import UnknownMetricError
+from telemetry.server.drift import Drift, Floats, drift, told
+from telemetry.server.query import filled
+from telemetry.server.question import DEVICE, Query, check_query
+from telemetry.server.store import TelemetryStore
+from wire.package.distribution import Distribution
+
+METRIC: Final = "model_samples_total"
+BIN: Final = "bin"
+
+
+class Part(NamedTuple):
+    """One measure of one tensor of one variant."""
+
+    variant: str
+    tensor: str
+    """`input.NAME` or `output.NAME`."""
+
+    measure: str
+    result: Drift
+    moved: bool
+    """Whether it is beyond what chance gives."""
+
+
+def run(
+    store: TelemetryStore,
+    query: Query,
+    release: str,
+    distributions: Mapping[str, Sequence[Distribution]],
+) -> tuple[Part, ...]:
+    """Compare a release's requests and answers with its evaluation.
+
+    Args:
+        store: The telemetry.
+        query: Which devices and what time count.
+        release: `name:version`.
+        distributions: By variant, what its package carries.
+
+    Returns:
+        A part for each distribution that devices have counted, in that order.
+
+    Raises:
+        QueryError: The times make no sense, or there are too many devices.
+        TelemetryStoreError: The database failed.
+    """
+    found: list[tuple[str, str, str, Drift]] = []
+    for variant, known in distributions.items():
+        for each in known:
+            tensor = f"{each.of}.{each.tensor}"
+            where = {
+                "release": release, "variant": variant, "tensor": tensor, "measure": each.measure,
+            }  # fmt: skip
+            counts = _counts(store, query, tuple(where.items()), len(each.counts))
+            if counts.sum() > 0:
+                reference = np.array(each.counts, np.float64)
+                found.append((variant, tensor, each.measure, drift(reference, counts)))
+    moved = told([one[-1] for one in found])
+    return tuple(Part(*one, moved=each) for one, each in zip(found, moved, strict=True))
+
+
+def _counts(
+    store: TelemetryStore, query: Query, where: tuple[tuple[str, str], ...], bins: int
+) -> Floats:
+    """Return how many samples each device has in each bin, shape (devices, bins)."""
+    asked = replace(
+        query, metric=METRIC, statistics=("total",), group_by=(DEVICE, BIN), where=where
+    )
+    check_query(asked)
+    try:
+        groups = filled(store, asked).groups
+    except UnknownMetricError:  # no device has counted anything yet
+        return np.zeros((0, bins))
+    named = groups.named()
+    devices = {device: at for at, device in enumerate(sorted({str(k[DEVICE]) for k in named}))}
+    counts = np.zeros((len(devices), bins))
+    for key, total in zip(named, groups.aggregate.totals.tolist(), strict=True):
+        place = str(key[BIN])
+        if place.isascii() and place.isdigit() and int(place) < bins:
+            counts[devices[str(key[DEVICE])], int(place)] += total
+    return counts
