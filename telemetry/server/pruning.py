@@ -2,8 +2,8 @@
 
 Rules:
 - Minutes go only when their hours are made, hours when their days are.
-- Each transaction is short: SQLite deletes the rows of one series at a time, which lie together,
-  and PostgreSQL drops partitions.
+- Each transaction is short: SQLite deletes the rows of some series and an hour at a time, which lie
+  together, and PostgreSQL drops partitions.
 - A series of which no row is left goes as well.
 """
 
@@ -22,7 +22,10 @@ from telemetry.server.series import SeriesIds
 SECONDS_PER_MINUTE: Final = 60
 _COARSER: Final = {MINUTES: HOURS, HOURS: DAYS}
 ROWS_AT_ONCE: Final = 100_000
-"""How many are deleted in a transaction, if pruning runs every hour and all devices have rows."""
+"""How many are deleted in a transaction at most, but for one series of a fleet that is larger."""
+
+ROWS_OF_SERIES: Final = 60
+"""Of each device, in a transaction: an hour of minutes."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -138,27 +141,50 @@ class Pruning:
         if before <= 0:
             return 0
         if self._engine.dialect.name == "sqlite":
-            gone = self._delete(tables.DEVICES[level.name], before, each=level.minutes)
+            with self._reading.connect() as connection:
+                query = sa.select(sa.func.count()).select_from(tables.device)
+                number = connection.scalar(query) or 1
+            gone = self._delete(
+                tables.DEVICES[level.name], before, each=level.minutes, devices=number
+            )
         else:
             partitions.drop(self._engine, tables.DEVICES[level.name], before)
             gone = 0
-        return gone + self._delete(tables.FLEETS[level.name], before, each=HOURS.minutes)
+        fleet = tables.FLEETS[level.name]
+        return gone + self._delete(fleet, before, each=level.minutes, devices=1)
 
-    def _delete(self, table: sa.Table, before: int, *, each: int) -> int:
-        """Delete old rows of some series at a time."""
-        old = sa.exists().where(table.c.series_id == tables.series.c.id, table.c.minute < before)
-        with self._reading.connect() as connection:
-            series = list(connection.scalars(sa.select(tables.series.c.id).where(old)))
-            number = connection.scalar(sa.select(sa.func.count()).select_from(tables.device)) or 1
-        at_once = max(1, ROWS_AT_ONCE * each // (number * HOURS.minutes))
+    def _delete(self, table: sa.Table, before: int, *, each: int, devices: int) -> int:
+        """Delete old rows: those of some series and of some time in each transaction.
+
+        Args:
+            table: Of a level.
+            before: The first minute that stays.
+            each: How many minutes a row is about.
+            devices: How many rows there may be of a series and a time.
+        """
+        oldest = (
+            sa.select(sa.func.min(table.c.minute))
+            .where(table.c.series_id == tables.series.c.id, table.c.minute < before)
+            .correlate(tables.series)
+            .scalar_subquery()
+        )
+        window = ROWS_OF_SERIES * each
+        at_once = max(1, ROWS_AT_ONCE // (ROWS_OF_SERIES * devices))
         gone = 0
-        for start in range(0, len(series), at_once):
-            statement = sa.delete(table).where(
-                table.c.series_id.in_(series[start : start + at_once]), table.c.minute < before
-            )
-            with self._engine.begin() as connection:
-                gone += connection.execute(statement).rowcount
-        return gone
+        while True:
+            with self._reading.connect() as connection:
+                found = connection.execute(sa.select(tables.series.c.id, oldest))
+                first = {series: minute for series, minute in found if minute is not None}
+            if not first:
+                return gone
+            end = min(min(first.values()) + window, before)
+            series = [one for one, minute in first.items() if minute < end]
+            for start in range(0, len(series), at_once):
+                statement = sa.delete(table).where(
+                    table.c.series_id.in_(series[start : start + at_once]), table.c.minute < end
+                )
+                with self._engine.begin() as connection:
+                    gone += connection.execute(statement).rowcount
 
 
 def _older(table: sa.Table, column: str, before: float) -> sa.Delete:
