@@ -5,9 +5,6 @@ from __future__ import annotations
 import io
 from collections.abc import Sequence
 
-import pyarrow as pa
-import pyarrow.parquet as pq
-
 from controller.cli.formats import Kind
 
 
@@ -23,6 +20,9 @@ def parquet_bytes(kinds: Sequence[tuple[str, Kind]], rows: Sequence[Sequence[obj
     Returns:
         The file.
     """
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
     types = {"text": pa.string(), "number": pa.float64(), "whole": pa.int64(), "flag": pa.bool_()}
     schema = pa.schema([(name, types[kind]) for name, kind in kinds])
     columns = [

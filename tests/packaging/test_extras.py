@@ -54,6 +54,8 @@ modules = [
     for package in (controller, telemetry)
     for module in pkgutil.walk_packages(package.__path__, f"{package.__name__}.")
     if "migrations" not in module.name and not module.name.endswith("__main__")
+    # Imported on first use: it needs the extra `plots`.
+    and module.name != "controller.cli.picture"
 ]
 for name in modules:
     importlib.import_module(name)
