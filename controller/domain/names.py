@@ -1,12 +1,37 @@
-"""Says which names there are where one is not known, those near to it first."""
+"""Which names may be given, and which there are where one is not known, those near to it first."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from difflib import get_close_matches
 
+from controller.errors import InvalidRequestError
+from wire.profile import NAME_PATTERN
+
+SHOWN_CHARS = 64
 MAX_NAMED = 8
 """Names that one line gives."""
+
+
+def checked_name(name: str, what: str) -> str:
+    """Return a name that an operator may give.
+
+    Args:
+        name: As the operator wrote it.
+        what: What it is to be the name of, such as `a policy`.
+
+    Returns:
+        The same.
+
+    Raises:
+        InvalidRequestError: Empty, too long, or with other characters.
+    """
+    if NAME_PATTERN.fullmatch(name) is None:
+        raise InvalidRequestError(
+            f"not a name for {what}: {name[:SHOWN_CHARS]!r}",
+            remedy="use 1 to 63 of a-z 0-9 . _ - and begin with a letter or digit",
+        )
+    return name
 
 
 def which_there_are(name: str, known: Sequence[str], *, what: str, none: str) -> str:

@@ -18,7 +18,6 @@ from controller.errors import InvalidRequestError
 from wire.codec import convert
 from wire.errors import WireFormatError
 from wire.policy import PolicySpec
-from wire.profile import NAME_PATTERN
 
 MAX_POLICIES = 100
 """When a policy changes, every policy is matched against every device."""
@@ -61,26 +60,6 @@ def choose_policy(
         if policy.model in {None, model} and policy.selector.matches(device)
     )
     return min(matching, key=lambda policy: policy.rank, default=None)
-
-
-def checked_name(name: str) -> str:
-    """Return a name that a policy may have.
-
-    Args:
-        name: As the operator wrote it.
-
-    Returns:
-        The same.
-
-    Raises:
-        InvalidRequestError: Empty, too long, or with other characters.
-    """
-    if NAME_PATTERN.fullmatch(name) is None:
-        raise InvalidRequestError(
-            f"not a name for a policy: {name[:64]!r}",
-            remedy="use 1 to 63 of a-z 0-9 . _ - and begin with a letter or digit",
-        )
-    return name
 
 
 def checked_spec(values: Mapping[str, Any]) -> PolicySpec:

@@ -10,7 +10,6 @@ from typing import Final
 
 from controller.errors import InvalidRequestError
 from telemetry.limits import is_name
-from wire.profile import NAME_PATTERN
 
 MAX_QUERIES: Final = 200
 MAX_QUERY_BYTES: Final = 4096
@@ -18,26 +17,6 @@ MAX_QUERY_BYTES: Final = 4096
 
 MAX_SAVED_BY_CHARS: Final = 64
 SHOWN: Final = 64
-
-
-def checked_query_name(name: str) -> str:
-    """Return a name that a saved query may have.
-
-    Args:
-        name: As the operator wrote it.
-
-    Returns:
-        The same.
-
-    Raises:
-        InvalidRequestError: Empty, too long, or with other characters.
-    """
-    if NAME_PATTERN.fullmatch(name) is None:
-        raise InvalidRequestError(
-            f"not a name for a saved query: {name[:SHOWN]!r}",
-            remedy="use 1 to 63 of a-z 0-9 . _ - and begin with a letter or digit",
-        )
-    return name
 
 
 def check_metric(metric: str) -> None:

@@ -12,7 +12,8 @@ from __future__ import annotations
 
 import logging
 
-from controller.domain.policy_choice import checked_name, checked_spec
+from controller.domain.names import checked_name
+from controller.domain.policy_choice import checked_spec
 from controller.domain.selectors import parse_selector
 from controller.policy_schemas import Policy, PolicyRequest
 from controller.schemas import given_fields
@@ -68,7 +69,7 @@ class Policies:
             UnknownPolicyError: There is none of that name.
         """
         with self._database.reading() as transaction:
-            row = policies.get(transaction, checked_name(name))
+            row = policies.get(transaction, checked_name(name, "a policy"))
             return _to_schema(row, policies.reach(transaction))
 
     def put(self, name: str, request: PolicyRequest) -> Policy:
@@ -90,7 +91,7 @@ class Policies:
         parse_selector(request.selector)
         spec = checked_spec(given_fields(request.policy))
         row = PolicyRow(
-            name=checked_name(name),
+            name=checked_name(name, "a policy"),
             selector=request.selector,
             model=request.model,
             priority=request.priority,
@@ -119,7 +120,7 @@ class Policies:
             UnknownPolicyError: There is none of that name.
         """
         with self._database.transaction() as transaction:
-            row = policies.get(transaction, checked_name(name))
+            row = policies.get(transaction, checked_name(name, "a policy"))
             removed = _to_schema(row, policies.reach(transaction))
             policies.remove(transaction, name)
         _log.info("policy %s is removed", name)

@@ -9,11 +9,11 @@ from __future__ import annotations
 
 import logging
 
+from controller.domain.names import checked_name
 from controller.domain.saved_queries import (
     check_metric,
     check_size,
     checked_author,
-    checked_query_name,
 )
 from controller.domain.selectors import parse_selector
 from controller.query_schemas import SavedQuery, SavedQueryRequest
@@ -62,7 +62,7 @@ class SavedQueries:
             UnknownSavedQueryError: There is none of that name.
         """
         with self._database.reading() as transaction:
-            return _to_schema(saved_queries.get(transaction, checked_query_name(name)))
+            return _to_schema(saved_queries.get(transaction, checked_name(name, "a saved query")))
 
     def put(self, name: str, request: SavedQueryRequest, *, replace: bool) -> SavedQuery:
         """Save a query; repeating the call changes nothing.
@@ -97,7 +97,7 @@ class SavedQueries:
             now_s=now_s,
         )
         row = SavedQueryRow(
-            name=checked_query_name(name),
+            name=checked_name(name, "a saved query"),
             query=to_builtins(query),
             saved_by=checked_author(request.saved_by),
             saved_at_s=now_s,
@@ -122,7 +122,9 @@ class SavedQueries:
             UnknownSavedQueryError: There is none of that name.
         """
         with self._database.transaction() as transaction:
-            removed = _to_schema(saved_queries.get(transaction, checked_query_name(name)))
+            removed = _to_schema(
+                saved_queries.get(transaction, checked_name(name, "a saved query"))
+            )
             saved_queries.remove(transaction, name)
         _log.info("the saved query %s is removed", name)
         return removed

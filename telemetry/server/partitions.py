@@ -53,44 +53,12 @@ class Partitions:
         wanted = {(table.name, minute // width * width) for minute in minutes}
         for name, first in sorted(wanted - self._known):
             with self._engine.begin() as connection:
-                # Two at once would both find it missing.
-                connection.execute(sa.select(sa.func.pg_advisory_xact_lock(_LOCK)))
-                exists = sa.select(sa.func.to_regclass(f"{name}_{first}"))
-                if connection.scalar(exists) is not None:
-                    continue
-                # CREATE TABLE … PARTITION OF waits for everybody who reads the table, and
-                # everybody who comes then waits for it. To attach a table does not.
-                end = first + width
-                for text in (
-                    (
-                        f"CREATE TABLE {name}_{first} (LIKE {name} INCLUDING DEFAULTS "
-                        "INCLUDING CONSTRAINTS)"
-                    ),
-                    (
-                        f"ALTER TABLE {name} ATTACH PARTITION {name}_{first} "
-                        f"FOR VALUES FROM ({first}) TO ({end})"
-                    ),
-                ):
-                    connection.exec_driver_sql(text)
+                _make(connection, name, first)
         self._known |= wanted
 
     def forget(self) -> None:
         """Forget which partitions there are: another controller may have dropped some."""
         self._known.clear()
-
-
-def partition_text(table: str, first: int) -> str:
-    """Return the statement that makes a partition, if it is missing.
-
-    Args:
-        table: The name of one of `WIDTHS`.
-        first: Its first minute, a multiple of the width.
-    """
-    end = first + WIDTHS[table]
-    return (
-        f"CREATE TABLE IF NOT EXISTS {table}_{first} PARTITION OF {table} "
-        f"FOR VALUES FROM ({first}) TO ({end})"
-    )
 
 
 def make(connection: sa.Connection, table: sa.Table, first: int, last: int) -> None:
@@ -106,7 +74,26 @@ def make(connection: sa.Connection, table: sa.Table, first: int, last: int) -> N
     if width is None or connection.dialect.name != "postgresql":
         return
     for start in range(first // width * width, last + 1, width):
-        connection.exec_driver_sql(partition_text(table.name, start))
+        _make(connection, table.name, start)
+
+
+def _make(connection: sa.Connection, table: str, first: int) -> None:
+    """Make a partition, if it is missing.
+
+    `CREATE TABLE … PARTITION OF` waits for everybody who reads the table, and everybody who comes
+    then waits for it. To attach a table does not.
+    """
+    # Two at once would both find it missing.
+    connection.execute(sa.select(sa.func.pg_advisory_xact_lock(_LOCK)))
+    name = f"{table}_{first}"
+    if connection.scalar(sa.select(sa.func.to_regclass(name))) is not None:
+        return
+    like = f"(LIKE {table} INCLUDING DEFAULTS INCLUDING CONSTRAINTS)"
+    connection.exec_driver_sql(f"CREATE TABLE {name} {like}")
+    connection.exec_driver_sql(
+        f"ALTER TABLE {table} ATTACH PARTITION {name} "
+        f"FOR VALUES FROM ({first}) TO ({first + WIDTHS[table]})"
+    )
 
 
 def drop(engine: sa.Engine, table: sa.Table, before: int) -> None:

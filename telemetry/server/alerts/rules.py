@@ -76,11 +76,6 @@ class Rule(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
         return ()
 
     @property
-    def limits(self) -> Limits:
-        """The bounds of the number that it compares."""
-        raise NotImplementedError
-
-    @property
     def heard_s(self) -> float:
         """How long the controller must have heard its devices before the rule judges."""
         return 0.0

@@ -12,7 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import TypeAdapter, ValidationError
 
-from controller.domain.policy_choice import FleetPolicy, checked_name, checked_spec, choose_policy
+from controller.domain.names import checked_name
+from controller.domain.policy_choice import FleetPolicy, checked_spec, choose_policy
 from controller.domain.selectors import parse_selector
 from controller.errors import InvalidRequestError
 from controller.policy_schemas import (
@@ -123,13 +124,13 @@ def test_a_policy_that_does_not_mean_a_device_changes_nothing_for_it(
 
 @pytest.mark.parametrize("name", ["a", "lab.night_2-x", "0", "x" * 63])
 def test_names(name: str) -> None:
-    assert checked_name(name) == name
+    assert checked_name(name, "a policy") == name
 
 
 @pytest.mark.parametrize("name", ["", "A", "a b", "-a", "x" * 64, "a\n", "../a", "a\0"])
 def test_names_that_no_policy_can_have(name: str) -> None:
     with pytest.raises(InvalidRequestError) as caught:
-        checked_name(name)
+        checked_name(name, "a policy")
     assert "\n" not in str(caught.value)
 
 
