@@ -22,6 +22,7 @@ import math
 import os
 import random
 import sqlite3
+import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -431,4 +432,4 @@ def measure(quick: bool) -> list[Row]:
 
 
 if __name__ == "__main__":
-    raise SystemExit(main("Telemetry of a fleet", measure))
+    sys.exit(main("Telemetry of a fleet", measure))

@@ -509,8 +509,10 @@ def test_a_fixed_state_and_scalars_go_through_as_the_model_has_them(
     right = found["onnxruntime-fp32"]
     assert (right["hn"].shape, right["level"].shape) == ((2, 1, 8), ())
     for name, answers in found.items():
+        # Weights of four bits, where the build keeps them, are sixteen times as coarse as of eight.
+        atol = 0.5 if "int4" in name else 0.2
         for output, value in answers.items():
-            np.testing.assert_allclose(value, right[output], atol=0.2, err_msg=f"{name} {output}")
+            np.testing.assert_allclose(value, right[output], atol=atol, err_msg=f"{name} {output}")
 
 
 def test_a_state_that_only_comes_out_is_kept_beside_a_batch_of_any_size(
