@@ -141,8 +141,8 @@ def judged(
         client.close()
     body, headers = body_of()
     client.request("POST", "/v2/models/digits/infer", body=body, headers=headers)
-    response = client.getresponse()
-    content = response.read()
+    with client.getresponse() as response:
+        content = response.read()
     said = f"{response.status} {content[:200]!r}"
     if response.status == 503 and response.headers.get("Retry-After"):
         return "refused", said
@@ -166,5 +166,6 @@ def answers(port: int) -> bool:
     client = http.client.HTTPConnection("127.0.0.1", port, timeout=5.0)
     with contextlib.closing(client), contextlib.suppress(OSError, http.client.HTTPException):
         client.request("GET", "/v2/health/ready")
-        return client.getresponse().status == 200
+        with client.getresponse() as response:
+            return response.status == 200
     return False

@@ -121,7 +121,8 @@ def test_a_stranger_who_takes_all_connections_is_rid_of(tmp_path: Path) -> None:
         client = http.client.HTTPConnection("127.0.0.1", port, timeout=PATIENCE_S)
         with contextlib.closing(client), contextlib.suppress(OSError, http.client.HTTPException):
             client.request("GET", "/v2/health/live")
-            return client.getresponse().status == 200
+            with client.getresponse() as response:
+                return response.status == 200
         return False
 
     until(is_answered, "a free connection")
