@@ -195,6 +195,20 @@ def sync_directory(directory: Path) -> None:
         os.close(descriptor)
 
 
+def remedy_of(fault: OSError, usual: str) -> str:
+    """Return what to do about a file that could not be written.
+
+    Args:
+        fault: Why.
+        usual: What to do if the disk is not to blame.
+    """
+    if fault.errno in {errno.ENOSPC, errno.EDQUOT}:
+        return "free some space on that disk, or choose another"
+    if fault.errno == errno.EROFS:
+        return "mount that disk for writing, or choose another"
+    return usual
+
+
 class Lock:
     """A directory that is locked until this is closed or the process ends.
 

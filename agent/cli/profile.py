@@ -11,7 +11,7 @@ from pathlib import Path
 from agent.errors import ConfigError
 from runtime_adapters.machine import detect_profile
 from wire.codec import to_builtins, to_pretty_json
-from wire.files import write_new
+from wire.files import remedy_of, write_new
 from wire.profile import profile_to_toml
 
 
@@ -42,6 +42,6 @@ def describe(name: str, output: Path | None, *, as_json: bool) -> str:
     except OSError as exc:
         raise ConfigError(
             f"cannot write {output}: {(exc.strerror or str(exc)).lower()}",
-            remedy="name a file in a directory in which you may write",
+            remedy=remedy_of(exc, "name a file in a directory in which you may write"),
         ) from exc
     return f"wrote {output}\n"

@@ -42,7 +42,7 @@ from controller.metadata.store import FOLDER
 from controller.store.database import Database
 from wire.clock import SystemClock
 from wire.codec import to_pretty_json
-from wire.files import PRIVATE, PUBLIC, write_new
+from wire.files import PRIVATE, PUBLIC, remedy_of, write_new
 from wire.hosts import is_loopback
 from wire.trust.envelope import SigningKey
 from wire.trust.root import Role, TrustRoot, encode_key
@@ -118,7 +118,7 @@ def create_home(directory: Path, options: HomeOptions | None = None) -> None:
     except OSError as exc:
         raise HomeError(
             f"cannot make {directory}: {(exc.strerror or str(exc)).lower()}",
-            remedy="choose a directory in which you may write",
+            remedy=remedy_of(exc, "choose a directory in which you may write"),
         ) from exc
 
 

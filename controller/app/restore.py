@@ -31,7 +31,7 @@ from controller.store.copies import put_back
 from controller.store.database import Database
 from controller.store.restored import catch_up
 from wire.clock import Clock
-from wire.files import sync_directory
+from wire.files import remedy_of, sync_directory
 
 DATABASE_LINE: Final = re.compile(r"^database_url[ \t]*=.*$", re.MULTILINE)
 PATH_BEGINS: Final = r"""(?:(?<=["'])|(?<=:///))"""
@@ -96,7 +96,9 @@ def restore(backup: Path, directory: Path, clock: Clock, *, database_url: str = 
         fact = (exc.strerror or str(exc)).lower()
         raise HomeError(
             f"cannot restore {backup} to {directory}: {fact}",
-            remedy="name a backup that you may read, and a directory in which you may write",
+            remedy=remedy_of(
+                exc, "name a backup that you may read, and a directory in which you may write"
+            ),
         ) from exc
     return Restored(
         made_at_s=index.made_at_s,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import resource
 import signal
@@ -17,6 +18,7 @@ from wire.files import (
     make_directory,
     open_file,
     read_regular,
+    remedy_of,
     write_atomic,
     write_new,
 )
@@ -172,3 +174,11 @@ def test_no_directory_is_made_where_a_file_is(tmp_path: Path) -> None:
         make_directory(tmp_path / "file")
     with pytest.raises(OSError, match="file"):
         make_directory(tmp_path / "file" / "below")
+
+
+@pytest.mark.parametrize(
+    ("number", "remedy"),
+    [(errno.ENOSPC, "free"), (errno.EDQUOT, "free"), (errno.EROFS, "mount"), (errno.EACCES, "ask")],
+)
+def test_a_full_disk_is_not_answered_with_a_word_on_rights(number: int, remedy: str) -> None:
+    assert remedy_of(OSError(number, "x"), "ask").startswith(remedy)
