@@ -12,9 +12,9 @@ import numpy as np
 import numpy.typing as npt
 
 from telemetry.histogram import RANK_SLACK
-from telemetry.server.measures import MAX_COUNT, MAX_TOTAL, Measure
+from telemetry.server.measures import MAX_COUNT, MAX_TOTAL
 from telemetry.server.merge import MergedHistograms
-from telemetry.server.rows import MinuteColumns
+from telemetry.server.rows import Measure, MinuteColumns
 
 Floats = npt.NDArray[np.float64]
 

@@ -5,7 +5,8 @@ database does. So these statements are texts, made once for each table.
 
 Rules:
 - SQLite gets the rows one by one in one call of the driver, PostgreSQL as one array for each column
-  (`unnest`): for both that is the fastest way that its driver has beside files.
+  (`unnest`), or through COPY if none of them exists, which takes half as long: for each that is the
+  fastest way that its driver has.
 - Names of tables and columns come from `telemetry.server.tables`, never from outside.
 - Keys are given once each: PostgreSQL refuses to write a row twice in a statement.
 """
@@ -36,6 +37,26 @@ def upsert(connection: sa.Connection, table: sa.Table, rows: Rows) -> None:
     """
     if rows:
         _write(connection, _upsert_text(table, connection.dialect.name), rows)
+
+
+def append(connection: sa.Connection, table: sa.Table, rows: Rows) -> None:
+    """Write rows of which none exists.
+
+    Args:
+        connection: In a transaction.
+        table: With a primary key; the rows have all its columns, in their order.
+        rows: Any number of them.
+
+    Raises:
+        sqlalchemy.exc.IntegrityError: One exists.
+    """
+    if not rows:
+        return
+    if connection.dialect.name == "sqlite":
+        statement = _insert_text(table, "sqlite").removesuffix(" ON CONFLICT DO NOTHING")
+        connection.exec_driver_sql(statement, list(rows))
+    else:
+        _copy(connection, table, rows)
 
 
 def insert_missing(connection: sa.Connection, table: sa.Table, rows: Rows) -> None:
@@ -73,10 +94,11 @@ def matching(
             some = list(keys[start : start + KEYS_AT_ONCE])
             some += [none] * (KEYS_AT_ONCE - len(some))
             values = tuple(chain.from_iterable(some))
-            yield from connection.exec_driver_sql(statement, values)
+            # All at once: a call for each row takes longer than the database.
+            yield from connection.exec_driver_sql(statement, values).all()
     else:
         values = tuple(map(list, zip(*keys, strict=True)))
-        yield from connection.exec_driver_sql(statement, values)
+        yield from connection.exec_driver_sql(statement, values).all()
 
 
 def _write(connection: sa.Connection, statement: str, rows: Rows) -> None:
@@ -85,6 +107,28 @@ def _write(connection: sa.Connection, statement: str, rows: Rows) -> None:
     else:
         columns = [list(column) for column in zip(*rows, strict=True)]
         connection.exec_driver_sql(statement, tuple(columns))
+
+
+def _copy(connection: sa.Connection, table: sa.Table, rows: Rows) -> None:
+    # SQLAlchemy has no COPY; what the driver raises is told as SQLAlchemy tells it.
+    names = ", ".join(column.name for column in table.columns)
+    statement = f"COPY {table.name} ({names}) FROM STDIN (FORMAT BINARY)"
+    driver: Any = connection.connection.driver_connection
+    errors = connection.dialect.loaded_dbapi.Error
+    try:
+        with driver.cursor() as cursor, cursor.copy(statement) as copy:
+            copy.set_types(_types(table))
+            for row in rows:
+                copy.write_row(row)
+    except errors as exc:
+        raise sa.exc.DBAPIError.instance(statement, None, exc, errors) from exc
+
+
+@functools.cache
+def _types(table: sa.Table) -> list[str]:
+    """Return the names that the driver has for the types of the columns."""
+    dialect = postgresql.dialect()  # type: ignore[no-untyped-call]  # SQLAlchemy's own
+    return [_base(column.type.compile(dialect)).lower() for column in table.columns]
 
 
 @functools.cache

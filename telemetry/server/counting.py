@@ -4,7 +4,8 @@ Rules:
 - The transaction first locks the rows of the devices and then reads their windows of sequence
   numbers: so a batch is counted once, even if it comes again or through another controller.
 - Measures are merged into the row that exists, never added as a second row; those of all devices
-  also into the row of the fleet.
+  also into the row of the fleet. Of a minute that is newer than all that is stored of its device
+  there is no row, so nobody looks for one.
 - What comes for an hour that is made already is noted, so that the hour is made anew.
 - A batch that is refused whole is not noted as counted: if it comes again, it may be stored.
 """
@@ -13,16 +14,18 @@ from __future__ import annotations
 
 import secrets
 from collections import Counter, defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import chain
 from typing import NamedTuple
 
 import sqlalchemy as sa
 
 from telemetry.server import bulk, tables
 from telemetry.server.budget import BOOT_BYTES, event_bytes, minute_bytes
-from telemetry.server.ingest import WINDOW, Checked, SeriesKey, Window, latest_minute
+from telemetry.server.ingest import MAX_MINUTE, WINDOW, Checked, SeriesKey, Window
 from telemetry.server.levels import HOURS
-from telemetry.server.measures import Measure, folded
+from telemetry.server.measures import folded
+from telemetry.server.rows import Measure
 from telemetry.server.series import SeriesIds
 from telemetry.server.statements import IngestStatements
 from wire.messages import TelemetryBatch
@@ -72,19 +75,22 @@ class Counting:
         self._sql = statements
         self._series = series
 
-    def count(self, arrived: Sequence[Arrived], ids: Mapping[SeriesKey, int]) -> Counted:
+    def count(
+        self, arrived: Sequence[Arrived], ids: Mapping[SeriesKey, int], *, look: bool = False
+    ) -> Counted:
         """Count batches: all of them or, if the database fails, none.
 
         Args:
             arrived: In the order in which they came; of one device or of several.
             ids: The identifier of each of their series.
+            look: Look for the rows of new minutes as well.
 
         Raises:
             SeriesGoneError: A series was deleted meanwhile; nothing was counted.
         """
         grown: Counter[str] = Counter()
         with self._engine.begin() as connection:
-            devices = _Devices(connection, [each.batch.device for each in arrived])
+            devices = _Devices(connection, [each.batch.device for each in arrived], look=look)
             is_new = self._claim(connection, arrived, grown)
             new = [each for each, claimed in zip(arrived, is_new, strict=True) if claimed]
             for each in new:
@@ -92,7 +98,7 @@ class Counting:
             stored = [each for each in new if not each.is_refused]
             if not self._series.are_current(connection, ids):
                 raise SeriesGoneError
-            self._merge(connection, stored, ids, grown)
+            self._merge(connection, stored, ids, devices, grown)
             events = [row for each in stored for row in each.checked.events]
             if events:
                 connection.execute(self._sql.insert_events, events)
@@ -117,7 +123,7 @@ class Counting:
             window, minute = written.get(at) or known.get(at) or (Window(-1, 0), 0)
             is_new.append(not window.holds(batch.sequence))
             if is_new[-1] and not is_refused:
-                newest = max(minute, latest_minute(checked))
+                newest = max(minute, checked.latest_minute)
                 written[at] = (window.with_counted(batch.sequence), newest)
         for device, _ in written.keys() - known.keys():
             grown[device] += BOOT_BYTES
@@ -133,33 +139,49 @@ class Counting:
         connection: sa.Connection,
         stored: Sequence[Arrived],
         ids: Mapping[SeriesKey, int],
+        devices: _Devices,
         grown: Counter[str],
     ) -> None:
         """Add measures to what is stored for the same series and minutes."""
-        parts: Parts = {}
+        new: Parts = {}
+        known: Parts = {}
         of_fleet: defaultdict[tuple[int, int], list[Measure]] = defaultdict(list)
         for batch, checked, _ in stored:
             device = batch.device
+            newest = devices.newest_minute(device)
             for (key, minute), measures in checked.measures.items():
                 series = ids[key]
                 at = (series, minute, device)
+                parts = new if minute > newest else known
                 # Never changed in place: if a series is gone, the batches are counted anew.
                 parts[at] = parts[at] + measures if at in parts else measures
                 of_fleet[series, minute] += measures
-        if not parts:
+        if not of_fleet:
             return
-        before, after = _add(connection, tables.minute, parts)
+        self._write_new(connection, new, grown)
+        before, after = _add(connection, tables.minute, known)
         for at, measure in after.items():
             grown[at[2]] += minute_bytes(before.get(at), len(measure.sketch or b""))
-        self._note_late(connection, parts)
+        self._note_late(connection, {at[1:] for at in chain(new, known)})
         # Last, because all ingests wait here for one another.
         connection.execute(self._sql.lock_fleet).first()
         fleet = {(*at, NO_DEVICE): measures for at, measures in of_fleet.items()}
         _add(connection, tables.fleet_minute, fleet)
 
-    def _note_late(self, connection: sa.Connection, parts: Parts) -> None:
+    def _write_new(self, connection: sa.Connection, parts: Parts, grown: Counter[str]) -> None:
+        """Write rows that do not exist."""
+        rows = sorted((*at, *measure) for at, measure in folded(parts).items())
+        bulk.append(connection, tables.minute, rows)
+        for _, _, device, *_, sketch in rows:
+            grown[device] += minute_bytes(None, len(sketch or b""))
+
+    def _note_late(self, connection: sa.Connection, parts: Iterable[tuple[int, str]]) -> None:
         closed = connection.execute(self._sql.closed_hours).scalar() or 0
-        hours = {(at[1] // HOURS.minutes * HOURS.minutes, at[2]) for at in parts if at[1] < closed}
+        hours = {
+            (minute // HOURS.minutes * HOURS.minutes, device)
+            for minute, device in parts
+            if minute < closed
+        }
         hours |= {(hour, NO_DEVICE) for hour, _ in hours}
         mark = secrets.randbits(MARK_BITS)
         rows = [(HOURS.name, hour, device, mark) for hour, device in sorted(hours)]
@@ -169,19 +191,28 @@ class Counting:
 class _Devices:
     """The rows of devices, locked, and what is added to them."""
 
-    def __init__(self, connection: sa.Connection, names: Sequence[str]) -> None:
+    def __init__(self, connection: sa.Connection, names: Sequence[str], *, look: bool) -> None:
         keys = [(name,) for name in sorted(set(names))]
-        bulk.insert_missing(connection, tables.device, [(*key, 0, 0, 0) for key in keys])
+        bulk.insert_missing(connection, tables.device, [(*key, 0, 0, 0, 0) for key in keys])
         rows = bulk.matching(connection, tables.device, keys, lock=True)
-        self._rows = {device: [*numbers] for device, *numbers in rows}
+        self._rows: dict[str, list[int]] = {device: [*numbers] for device, *numbers in rows}
+        self._newest = {
+            device: MAX_MINUTE if look else numbers[-1] for device, numbers in self._rows.items()
+        }
+
+    def newest_minute(self, device: str) -> int:
+        """Return the minute up to which rows of a device may exist."""
+        return self._newest[device]
 
     def count(self, arrived: Arrived) -> None:
-        """Count a batch and what is lost of it."""
+        """Count a batch, and what is stored and lost of it."""
         batch, checked, is_refused = arrived
         row = self._rows[batch.device]
         row[0] += 1
         row[1] += min(max(batch.dropped, 0), MAX_DROPPED)
         row[2] += len(batch.points) + len(batch.events) if is_refused else checked.refused
+        if not is_refused:
+            row[3] = max(row[3], checked.latest_minute)
 
     def write(self, connection: sa.Connection) -> None:
         rows = [(device, *numbers) for device, numbers in sorted(self._rows.items())]

@@ -17,14 +17,14 @@ from __future__ import annotations
 import functools
 import math
 from collections.abc import Container, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from telemetry.batches import MAX_EVENT_BYTES, shorten
 from telemetry.histogram import COUNT_MAX
 from telemetry.limits import MAX_ATTRIBUTES, MAX_TEXT, is_name
 from telemetry.metrics import Kind
-from telemetry.server.measures import Measure
+from telemetry.server.rows import Measure
 from telemetry.server.sketches import taken
 from telemetry.server.tables import MAX_SERIES_BYTES
 from wire.codec import to_json
@@ -102,10 +102,17 @@ class Checked:
     refused: int
     """How many points and events are not."""
 
-    @property
-    def keys(self) -> set[SeriesKey]:
-        """The series of the measures."""
-        return {key for key, _ in self.measures}
+    keys: set[SeriesKey] = field(init=False)
+    """The series of the measures."""
+
+    latest_minute: int = field(init=False)
+    """The newest minute of which there is anything; 0 for nothing."""
+
+    def __post_init__(self) -> None:
+        self.keys = {key for key, _ in self.measures}
+        minutes = [minute for _, minute in self.measures]
+        minutes += [int(row["at_s"]) // 60 for row in self.events]
+        self.latest_minute = max(minutes, default=0)
 
     def only(self, present: Container[SeriesKey]) -> Checked:
         """Return what is left if there is room for some series alone."""
@@ -160,7 +167,8 @@ def measures_of(batch: TelemetryBatch, span: Span) -> tuple[Measures, int]:
     refused = 0
     first, last = span.earliest_s // 60, min(span.latest_s // 60, MAX_MINUTE)
     for point in batch.points:
-        if not first <= point.minute <= last:
+        minute = point.minute
+        if not first <= minute <= last:
             refused += 1
             continue
         try:
@@ -169,7 +177,11 @@ def measures_of(batch: TelemetryBatch, span: Span) -> tuple[Measures, int]:
         except WireFormatError:
             refused += 1
             continue
-        found.setdefault((key, point.minute), []).append(measure)
+        at = (key, minute)
+        if at in found:
+            found[at].append(measure)
+        else:
+            found[at] = [measure]
     return found, refused
 
 
@@ -195,13 +207,6 @@ def event_row(device: str, event: Event, latest_s: float) -> dict[str, Any]:
         "reason": short.reason,
         "data": data.decode(),
     }
-
-
-def latest_minute(stored: Checked) -> int:
-    """Return the newest minute of what is stored; 0 for nothing."""
-    minutes = [minute for _, minute in stored.measures]
-    minutes += [int(row["at_s"]) // 60 for row in stored.events]
-    return max(minutes, default=0)
 
 
 def _possible_s(at_s: float, latest_s: float) -> float:
@@ -235,7 +240,7 @@ def _checked_attributes(attributes: Mapping[str, str]) -> dict[str, str]:
 def _measure(point: Point) -> Measure:
     # What is not a number is not within any bounds.
     if isinstance(point, HistogramPoint):
-        return Measure(*taken(point.blob))
+        return taken(point.blob)
     if isinstance(point, SumPoint):
         if not 0.0 <= point.value <= MAX_MAGNITUDE:
             raise WireFormatError(f"a counter cannot grow by {point.value}")

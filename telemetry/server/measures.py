@@ -1,14 +1,15 @@
-"""The values of one series in a time, and how several of them become one. Pure."""
+"""How several measures of one series become one. Pure."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from itertools import chain
-from typing import Final, NamedTuple, TypeVar
+from typing import Final, TypeVar
 
 import numpy as np
 
 from telemetry.server.merge import MergedHistograms
+from telemetry.server.rows import Measure
 
 MAX_COUNT: Final = 2**62
 """Counts stop growing here: the database's integers have 64 bits."""
@@ -17,17 +18,6 @@ MAX_TOTAL: Final = 1e300
 """Totals stop growing here: the database's sums must not overflow."""
 
 K = TypeVar("K")
-
-
-class Measure(NamedTuple):
-    """The values of one series in one minute, hour or day."""
-
-    value_count: int
-    total: float
-    least: float
-    greatest: float
-    sketch: bytes | None = None
-    """Their histogram, as `telemetry.server.sketches` writes it; None for other kinds."""
 
 
 def folded(parts: Mapping[K, Sequence[Measure]]) -> dict[K, Measure]:

@@ -33,6 +33,17 @@ class Reported(NamedTuple):
     """How many series it has."""
 
 
+class Measure(NamedTuple):
+    """The values of one series in one minute, hour or day."""
+
+    value_count: int
+    total: float
+    least: float
+    greatest: float
+    sketch: bytes | None = None
+    """Their histogram, as `telemetry.server.sketches` writes it; None for other kinds."""
+
+
 class Grain(NamedTuple):
     """How far rows stay apart when the database adds them up: those of a series always do."""
 

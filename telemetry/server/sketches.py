@@ -17,7 +17,7 @@ bytes, and then the count of each.
 from __future__ import annotations
 
 import struct
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 import numpy as np
 import numpy.typing as npt
@@ -33,6 +33,7 @@ from telemetry.histogram import (
     VALUE_MAX,
     ExponentialHistogram,
 )
+from telemetry.server.rows import Measure
 from wire.errors import WireFormatError
 
 SPARSE_VERSION: Final = 2
@@ -46,17 +47,7 @@ _LENGTH_AT: Final = 4
 _CODES: Final = {1: "B", 2: "H", 4: "I", 8: "Q"}
 
 
-class Taken(NamedTuple):
-    """A histogram of a message: what stands beside it in a row, and how it is stored."""
-
-    value_count: int
-    total: float
-    least: float
-    greatest: float
-    stored: bytes
-
-
-def taken(data: bytes) -> Taken:
+def taken(data: bytes) -> Measure:
     """Check a histogram as it came and bring it into the shorter form.
 
     It is what `encode(ExponentialHistogram.from_bytes(data))` gives, without an object for each
@@ -66,7 +57,7 @@ def taken(data: bytes) -> Taken:
         data: From a device; every part of it is checked.
 
     Returns:
-        The histogram.
+        What stands in a row.
 
     Raises:
         WireFormatError: Not such bytes, values that no histogram has, or none at all.
@@ -78,10 +69,10 @@ def taken(data: bytes) -> Taken:
     least, greatest = histogram.least, histogram.greatest
     if least is None or greatest is None:
         raise WireFormatError("an empty histogram")
-    return Taken(histogram.count, histogram.total, least, greatest, encode(histogram))
+    return Measure(histogram.count, histogram.total, least, greatest, encode(histogram))
 
 
-def _as_it_came(data: bytes) -> Taken | None:
+def _as_it_came(data: bytes) -> Measure | None:
     """Return a sound histogram that is stored as it is; None for any other."""
     if len(data) <= HEADER.size:
         return None
@@ -104,7 +95,7 @@ def _as_it_came(data: bytes) -> Taken | None:
     # A total that is not a number fails here as well.
     if not (0.0 <= least <= greatest <= VALUE_MAX and 0.0 <= total <= TOTAL_MAX):
         return None
-    return Taken(zeros + sum(counts), total, least, greatest, data)
+    return Measure(zeros + sum(counts), total, least, greatest, data)
 
 
 def packed(

@@ -152,7 +152,8 @@ class TelemetryStore:
             try:
                 counted = [Outcome(is_new) for is_new in self._count(arrived)]
             except (DataError, IntegrityError):
-                # One of them has a value that the database cannot store: which?
+                # One of them has a value that the database cannot store, or its row exists although
+                # nothing tells of it: which?
                 self._partitions.forget()
                 counted = [self._alone(each) for each in arrived]
         for at, outcome in zip(sound, counted, strict=True):
@@ -221,13 +222,10 @@ class TelemetryStore:
         Raises:
             TelemetryStoreError: The database failed.
         """
-        table, batch = tables.device.c, tables.batch.c
-        newest = (
-            sa.select((sa.func.max(batch.minute) + 1) * SECONDS_PER_MINUTE)
-            .where(batch.device == table.device, batch.minute > 0)
-            .scalar_subquery()
-        )
-        query = sa.select(table.device, table.batches, table.dropped, table.refused, newest)
+        table = tables.device.c
+        newest = (table.newest_minute + 1) * SECONDS_PER_MINUTE
+        newest_s = sa.case((table.newest_minute > 0, newest))
+        query = sa.select(table.device, table.batches, table.dropped, table.refused, newest_s)
         with _own_errors(), self._reading.connect() as connection:
             return [DeviceLosses(*row) for row in connection.execute(query.order_by(table.device))]
 
@@ -364,7 +362,7 @@ class TelemetryStore:
             )
         return Arrived(batch, found, is_refused=True)
 
-    def _count(self, arrived: Sequence[Arrived]) -> list[bool]:
+    def _count(self, arrived: Sequence[Arrived], *, look: bool = False) -> list[bool]:
         """Count batches together; return which are new.
 
         Raises:
@@ -380,7 +378,7 @@ class TelemetryStore:
                 for each in arrived
             ]
             try:
-                counted = self._counting.count(fitting, ids)
+                counted = self._counting.count(fitting, ids, look=look)
             except SeriesGoneError:
                 continue
             for device, size_bytes in counted.grown_bytes.items():
@@ -390,7 +388,7 @@ class TelemetryStore:
 
     def _alone(self, arrived: Arrived) -> Outcome:
         try:
-            (is_new,) = self._count([arrived])
+            (is_new,) = self._count([arrived], look=True)
         except (DataError, IntegrityError) as exc:
             return Outcome(
                 is_new=False,

@@ -149,8 +149,11 @@ device = Table(
     Column("batches", BigInteger, nullable=False),
     Column("dropped", BigInteger, nullable=False),
     Column("refused", BigInteger, nullable=False),
+    Column("newest_minute", Integer, nullable=False),
 )
-"""One row per device that ever reported: its losses; an ingest locks this row."""
+"""One row per device that ever reported: its losses, and the newest minute of which anything was
+stored, so that rows of later minutes are written without a look for older ones. An ingest locks
+this row."""
 
 batch = Table(
     "telemetry_batch",

@@ -163,6 +163,19 @@ def test_batches_of_one_minute_merge(store: TelemetryStore) -> None:
     assert mean == pytest.approx(sum(values) / 400)
 
 
+def test_a_row_of_which_nothing_tells_is_merged_all_the_same(
+    engine: sa.Engine, store: TelemetryStore
+) -> None:
+    store.ingest(batch(latency([10.0]), requests(1)))
+    with engine.begin() as connection:
+        connection.execute(sa.update(tables.device).values(newest_minute=0))
+    store.ingest_all(
+        [batch(latency([30.0]), requests(1), sequence=2), batch(requests(5), device="other")]
+    )
+    assert ask(store, statistics="count") == [(2,)]
+    assert ask(store, "inference_requests_total", statistics="total") == [(7.0,)]
+
+
 def test_what_is_stored_of_a_message_is_no_larger_than_the_message(
     engine: sa.Engine, store: TelemetryStore
 ) -> None:

@@ -18,7 +18,6 @@ from telemetry.server.ingest import (
     Window,
     checked,
     event_row,
-    latest_minute,
     measures_of,
     span_at,
 )
@@ -165,9 +164,9 @@ def test_data_of_the_greatest_depth_is_kept() -> None:
 
 def test_the_latest_minute_is_that_of_points_and_events() -> None:
     events = (Event(at_s=600.0, kind="k", reason=""), Event(at_s=1e300, kind="k", reason=""))
-    assert latest_minute(checked(batch(counter(), events=events[:1]), SPAN)) == 10
-    assert latest_minute(checked(batch(), SPAN)) == 0
-    assert latest_minute(checked(batch(events=events), SPAN)) < 2**31
+    assert checked(batch(counter(), events=events[:1]), SPAN).latest_minute == 10
+    assert checked(batch(), SPAN).latest_minute == 0
+    assert checked(batch(events=events), SPAN).latest_minute < 2**31
 
 
 def test_what_the_next_prune_would_delete_is_refused() -> None:

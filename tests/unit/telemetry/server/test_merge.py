@@ -11,9 +11,9 @@ from telemetry.errors import TelemetryStoreError
 from telemetry.histogram import COUNT_MAX, FORMAT_VERSION, HEADER, VALUE_MAX, ExponentialHistogram
 from telemetry.server import sketches
 from telemetry.server.aggregate import Aggregate
-from telemetry.server.measures import Measure, folded
+from telemetry.server.measures import folded
 from telemetry.server.merge import MAX_CELLS, MergedHistograms
-from telemetry.server.rows import MinuteColumns
+from telemetry.server.rows import Measure, MinuteColumns
 from telemetry.server.sketches import DISTANCE
 from wire.errors import WireFormatError
 
@@ -174,4 +174,4 @@ def test_a_histogram_is_taken_as_it_would_be_decoded(blob: bytes, at: int, byte:
         return
     taken = sketches.taken(blob)
     assert taken[:4] == (decoded.count, decoded.total, decoded.least, decoded.greatest)
-    assert taken.stored == sketches.encode(decoded)
+    assert taken.sketch == sketches.encode(decoded)
