@@ -7,6 +7,7 @@ is asked, nothing is copied, and an environment of a gigabyte takes a second.
 
 from __future__ import annotations
 
+import compileall
 import re
 import venv
 import zipfile
@@ -45,8 +46,8 @@ def install(wheel: Path, folder: Path, *extras: str) -> Path:
     """
     venv.create(folder, symlinks=True)
     (packages,) = folder.glob("lib/python*/site-packages")
-    with zipfile.ZipFile(wheel) as archive:
-        archive.extractall(packages)
+    for path in _unpacked(wheel).iterdir():
+        (packages / path.name).symlink_to(path)
     (metadata,) = packages.glob(f"{OURS}-*.dist-info")
     ours = PathDistribution(metadata)
     for found in _brought(ours, extras):
@@ -68,6 +69,16 @@ def declared_extras(wheel: Path) -> list[str]:
         (name,) = (n for n in archive.namelist() if n.endswith(".dist-info/METADATA"))
         text = archive.read(name).decode()
     return re.findall(r"(?m)^Provides-Extra: (\S+)$", text)
+
+
+def _unpacked(wheel: Path) -> Path:
+    """Return where the files of our wheel are, compiled once for all environments."""
+    folder = wheel.parent / "unpacked"
+    if not folder.exists():
+        with zipfile.ZipFile(wheel) as archive:
+            archive.extractall(folder)
+        compileall.compile_dir(folder, quiet=1)
+    return folder
 
 
 def _brought(ours: Distribution, extras: tuple[str, ...]) -> list[Distribution]:
