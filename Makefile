@@ -13,7 +13,7 @@ BYTECODE := $(BIN)/python -m compileall -q agent controller packager runtime_ada
 ONLY ?=
 export PYTHONSAFEPATH := 1
 
-.PHONY: help setup demo test unit contract integration acceptance packaging field board check format bench docs lock tools hooks clean
+.PHONY: help setup demo test thorough unit contract integration acceptance packaging field board check format bench docs lock tools hooks clean
 .DELETE_ON_ERROR:
 
 help:  ## list these targets
@@ -27,6 +27,9 @@ demo: $(STAMP)  ## show the whole product on a real model and real processes
 
 test: $(STAMP)  ## run every test that needs no root and no internet
 	@$(BYTECODE) && $(PYTEST) $(ONLY)
+
+thorough: $(STAMP)  ## run every test with all its cases: an hour and a half
+	@$(BYTECODE) && EDGEFLEET_THOROUGH=1 $(PYTEST) $(ONLY)
 
 unit: $(STAMP)  ## run the tests of single modules: no network, no database
 	@$(BYTECODE) && $(PYTEST) $(or $(ONLY),tests/unit)

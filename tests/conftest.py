@@ -12,6 +12,8 @@ from pathlib import Path
 import pytest
 from hypothesis import settings
 
+from tests.thorough import THOROUGH
+
 MEMORY_FILES = Path("/dev/shm")  # noqa: S108 - as Linux names it; a folder below it is made
 ROOM_BYTES = 4 * 2**30
 FREE_MEMORY_BYTES = 8 * 2**30
@@ -49,6 +51,16 @@ settings.load_profile("edgefleet")
 
 # A shell that starts the tests in the background has them, and all that they start, ignore SIGINT.
 signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Leave out what only thorough runs take."""
+    if THOROUGH:
+        return
+    left_out = [item for item in items if item.get_closest_marker("thorough")]
+    if left_out:
+        config.hook.pytest_deselected(items=left_out)
+        items[:] = [item for item in items if not item.get_closest_marker("thorough")]
 
 
 @pytest.fixture(autouse=True)
