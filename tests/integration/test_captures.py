@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import http.client
 import json
 import signal
@@ -123,7 +124,8 @@ def test_what_is_captured_reaches_the_operator_and_nobody_else(
     assert stack.fleet(*wrong).code == 1
     assert not list((tmp_path / "other" / "inputs").iterdir())
     for path in (*stack.home.rglob("*"), *device.config.state_dir.rglob("*")):
-        assert not path.is_file() or MARK.tobytes() not in path.read_bytes(), path
+        with contextlib.suppress(FileNotFoundError):  # a sample that has been sent
+            assert not path.is_file() or MARK.tobytes() not in path.read_bytes(), path
 
 
 def test_a_device_that_forbids_it_captures_nothing(stack: Stack, device: StackDevice) -> None:
