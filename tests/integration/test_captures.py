@@ -74,6 +74,16 @@ def listed(stack: Stack) -> dict[str, Any]:
     return dict(found[0]) if found else {}
 
 
+def is_whole(stack: Stack, device: StackDevice, x: NDArray[np.float32]) -> bool:
+    """Tell whether the controller has all of a question; ask it while nothing of it has come."""
+    shown = listed(stack)
+    if shown["sample_bytes"] > x.nbytes:  # counted from its first part on
+        return bool(shown["partial"] == 0)
+    ask(device, x)  # the one before may have come while the worker was busy
+    ask(device, MARK)  # takes the sample along
+    return False
+
+
 def test_what_is_captured_reaches_the_operator_and_nobody_else(
     stack: Stack, device: StackDevice, tmp_path: Path
 ) -> None:
@@ -90,13 +100,8 @@ def test_what_is_captured_reaches_the_operator_and_nobody_else(
     until(lambda: listed(stack)["accepted"] == 1, "a device that knows of it", step_s=0.05)
     large = np.concatenate([MARK, np.random.default_rng(1).random((ROWS, 4), np.float32)])
 
-    def has(samples: int) -> bool:
-        ask(device, MARK)
-        return bool(listed(stack)["samples"] >= samples)
-
-    until(lambda: has(1), "a sample", step_s=0.05)
-    ask(device, large)
-    until(lambda: has(2) and listed(stack)["sample_bytes"] > large.nbytes, "the large one")
+    until(lambda: is_whole(stack, device, MARK), "a sample", step_s=0.05)
+    until(lambda: is_whole(stack, device, large), "the large one", step_s=0.1)
 
     to = tmp_path / "samples"
     pull = ("capture", "pull", "digits", "--private-key", str(key), "--to", str(to))
