@@ -16,6 +16,8 @@ import msgspec
 
 from controller.alert_settings import AlertsConfig
 from controller.alert_settings import faults as alert_faults
+from controller.capture_settings import CaptureConfig
+from controller.capture_settings import faults as capture_faults
 from controller.certificate_settings import DeviceCertificatesConfig
 from controller.certificate_settings import faults as certificate_faults
 from controller.database_url import absolute_url, sqlite_path
@@ -198,6 +200,8 @@ class ControllerConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown
     a distant broker, where control messages share it."""
 
     telemetry: TelemetryConfig = TelemetryConfig()
+    capture: CaptureConfig = CaptureConfig()
+    """How long and how much is kept of what devices captured for the operator."""
 
     telemetry_retention_days: float | None = None
     """What `telemetry.keep_minutes` and `telemetry.keep_events` were before they had names of their
@@ -477,6 +481,7 @@ def _check(config: ControllerConfig, path: Path) -> None:
     faults += [(True, fault) for fault in peer_faults(config.peers)]
     faults += [(True, fault) for fault in telemetry_faults(config.telemetry)]
     faults += [(True, fault) for fault in alert_faults(config.alerts)]
+    faults += [(True, fault) for fault in capture_faults(config.capture)]
     faults += [(True, fault) for fault in _certificate_faults(config)]
     faults += [(True, fault) for fault in export_faults(config.prometheus, config.otlp)]
     for wrong, text in faults:

@@ -121,6 +121,12 @@ class UnknownSavedQueryError(UnknownError):
     code = "controller.unknown.saved_query"
 
 
+class UnknownCaptureError(UnknownError):
+    """Nothing is captured of that model, or there is no such sample."""
+
+    code = "controller.unknown.capture"
+
+
 class UnknownTokenError(UnknownError):
     """There is no enrolment token of that name."""
 

@@ -38,6 +38,15 @@ METRICS: Final[dict[str, Metric]] = {
     "advised_sampling_ratio": Metric(
         "gauge", "1", (), "share of their usual rate at which applications are advised to ask"
     ),
+    "capture_dropped_total": Metric(
+        "sum", "{sample}", (*_OF_VARIANT, "reason"),
+        "samples that the fleet's operator wanted and the device did not take or keep, or the "
+        "controller refused",
+    ),
+    "captured_samples_total": Metric(
+        "sum", "{sample}", (*_OF_VARIANT, "why"),
+        "samples that were captured for the fleet's operator",
+    ),
     "cpu_frequency_ratio": Metric(
         "gauge", "1", (), "frequency of the processor, of its greatest", by_minute=True
     ),

@@ -16,6 +16,7 @@ from typing import Final
 
 import msgspec
 
+from wire.capture import CaptureRule
 from wire.codec import from_json, to_json
 from wire.errors import WireFormatError
 from wire.messages import (
@@ -54,6 +55,8 @@ class ModelState(msgspec.Struct, frozen=True, kw_only=True):
 
     rollout: str | None = None
     policy: PolicySpec = PolicySpec()
+    capture: CaptureRule | msgspec.UnsetType = msgspec.UNSET
+    """Which requests the device captures for its operator; unset for none."""
 
 
 class DesiredModels(Message, frozen=True, kw_only=True):
@@ -111,6 +114,8 @@ class DesiredModels(Message, frozen=True, kw_only=True):
                     f"model {model.name[:64]} has a package of another model: "
                     f"{model.release.name[:64]}:{model.release.version[:64]}"
                 )
+            if not isinstance(model.capture, msgspec.UnsetType):
+                lines += [f"model {model.name[:64]}: {each}" for each in model.capture.faults()]
         return tuple(lines)
 
 

@@ -87,6 +87,12 @@ class SignatureError(FleetError):
     code = "wire.signature"
 
 
+class SealedError(FleetError):
+    """Something sealed cannot be opened, or a key cannot seal."""
+
+    code = "wire.sealed"
+
+
 class IntegrityError(FleetError):
     """Content does not match the digest or size that was signed for it."""
 

@@ -30,10 +30,18 @@ UpKind = Literal[
     "telemetry",
     "measured",
     "certificate_request",
+    "sample",
 ]
 UP_KINDS: tuple[UpKind, ...] = get_args(UpKind)
 DownKind = Literal[
-    "desired", "chunk", "sources", "telemetry_ack", "measure", "metadata", "certificate"
+    "desired",
+    "chunk",
+    "sources",
+    "telemetry_ack",
+    "measure",
+    "metadata",
+    "certificate",
+    "sample_ack",
 ]
 
 ENROL = f"{PREFIX}/enrol/"

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Final
 import msgspec
 
 from agent.app.by_hand import ByHand
+from agent.app.capturing import Capturing
 from agent.app.commands import Commands
 from agent.app.config import AgentConfig
 from agent.app.connecting import connector
@@ -105,6 +106,7 @@ class Parts(msgspec.Struct, frozen=True, kw_only=True):
     """None if the configuration lets nobody fetch from this device."""
 
     pump: TelemetryPump
+    capturing: Capturing
     watchdog: Watchdog
     scrubber: Scrubber
     metadata: MetadataTrust | None
@@ -226,6 +228,16 @@ def assemble(config: AgentConfig, clock: Clock) -> Parts:
         recorder=recorder,
         clock=clock,
     )
+    capturing = Capturing(
+        config,
+        link,
+        models=lambda: models,
+        may_send=lambda: pump.is_through,
+        recorder=recorder,
+        log=log,
+        clock=clock,
+    )
+    served.listen(capturing.took)
     refusals = Refusals(config.device, link.refuse, device.recorder, clock)
     desired_states = DesiredStates(
         config,
@@ -238,6 +250,7 @@ def assemble(config: AgentConfig, clock: Clock) -> Parts:
         refusals=refusals,
         log=log,
         clock=clock,
+        capture=capturing.follow,
     )
     sharing = make_sharing(
         config,
@@ -272,6 +285,7 @@ def assemble(config: AgentConfig, clock: Clock) -> Parts:
         sharing=sharing,
         measurer=measurer,
         pump=pump,
+        capturing=capturing,
         renewal=renewal,
         log=log,
         clock=clock,
@@ -327,6 +341,7 @@ def assemble(config: AgentConfig, clock: Clock) -> Parts:
         messages=messages,
         sharing=sharing,
         pump=pump,
+        capturing=capturing,
         watchdog=Watchdog(clock),
         scrubber=scrubber,
         metadata=device.metadata,

@@ -189,6 +189,7 @@ class Commands:
             "pressures": sorted(decision.state.pressures) if decision else [],
             "levers": to_builtins(decision.levers) if decision else None,
             "pinned": adaptation.pinned,
+            "captured": router.capture is not None,
             "policy": to_builtins(adaptation.policy),
             "own_policy": self._own_policy,
             "phase": record.state.value,

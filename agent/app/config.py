@@ -29,6 +29,7 @@ from pathlib import Path
 import msgspec
 
 from agent.app.origins import origins_fault
+from agent.capture.settings import CaptureSettings
 from agent.errors import ConfigError
 from agent.grpc_endpoint.settings import GrpcSettings
 from agent.install.conditions import ConditionSettings
@@ -161,6 +162,7 @@ class AgentConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     peers: PeerSettings = PeerSettings()
     scrub: ScrubSettings = ScrubSettings()
     measure: MeasureSettings = MeasureSettings()
+    capture: CaptureSettings = CaptureSettings()
     policy: PolicySpec | None = None
     """How this device chooses among its variants, in place of the controller's policy; None to use
     the controller's policy."""
@@ -340,7 +342,7 @@ def _check(config: AgentConfig, name: str) -> None:
     if fault := origins_fault(endpoint.allow_origins, needs_token=endpoint.token_file is not None):
         faults.append((True, f"endpoint.allow_origins {fault}"))
     parts = (config.install, config.hooks, config.delivery, config.peers, config.deferred)
-    for part in (*parts, config.measure, config.scrub):
+    for part in (*parts, config.measure, config.scrub, config.capture):
         faults += [(True, text) for text in part.faults()]
     knows_clients = bool(endpoint.token_file or endpoint.client_ca_file)
     encrypts = bool(endpoint.cert_file) or endpoint.clear_text

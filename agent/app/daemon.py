@@ -110,6 +110,7 @@ class Daemon:
             parts.messages.handle_next(HEAR_S)
             parts.watchdog.tick()
             parts.pump.tick()
+            parts.capturing.tick()
         except FleetError as exc:
             parts.log.write("fault", code=exc.code, detail=exc.message)
 

@@ -12,7 +12,7 @@ Rules:
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Final, TypeVar
 
 import msgspec
@@ -28,6 +28,7 @@ from agent.install.store import StateStore
 from agent.log import Log
 from agent.trust.keeper import MetadataTrust
 from telemetry.device.recorder import Recorder
+from wire.capture import CaptureRule
 from wire.clock import Clock
 from wire.codec import sha256_hex
 from wire.desired import DesiredModels, ModelState
@@ -56,6 +57,7 @@ class DesiredStates:
         refusals: Takes what is refused.
         log: Takes a line when one cannot be saved.
         clock: For how long metadata may be on its way.
+        capture: Takes which requests are to be captured, by model.
     """
 
     def __init__(  # noqa: PLR0913 - one parameter for each part that it connects
@@ -71,6 +73,7 @@ class DesiredStates:
         refusals: Refusals,
         log: Log,
         clock: Clock,
+        capture: Callable[[Mapping[str, CaptureRule]], None] = lambda _rules: None,
     ) -> None:
         self._config = config
         self._trust = trust
@@ -82,6 +85,7 @@ class DesiredStates:
         self._refusals = refusals
         self._log = log
         self._clock = clock
+        self._capture = capture
         self._doubted = ("", 0.0)
         """The last desired state that nobody known here had signed, and since when."""
 
@@ -148,6 +152,7 @@ class DesiredStates:
     def _take_over(self, desired: DesiredModels, envelope: bytes, *, is_again: bool) -> None:
         """Do what a desired state asks for that is stored."""
         self._follow(desired, envelope)
+        self._capture(_captures(desired))
         for state in desired.models:
             self._adopt(state, desired.revision, self._told)
         self._pass_on(desired, is_again=is_again)
@@ -164,6 +169,7 @@ class DesiredStates:
             if record.desired:
                 desired = self.read(record.desired)
                 self._follow(desired, record.desired)
+                self._capture(_captures(desired))
         except FleetError as exc:
             # An update may have changed the keys; the package that serves is checked by itself.
             if isinstance(self._trust, MetadataTrust):
@@ -281,6 +287,15 @@ class DesiredStates:
             reason = f"the controller set another policy: {policy.kind}"
             data = {"before": old, "changed": new, "revision": revision, "model": model.name}
             self._recorder.event("policy", reason, data)
+
+
+def _captures(desired: DesiredModels) -> dict[str, CaptureRule]:
+    """Return which requests are to be captured, by model."""
+    return {
+        model.name: model.capture
+        for model in desired.models
+        if not isinstance(model.capture, msgspec.UnsetType)
+    }
 
 
 def _told(value: T | msgspec.UnsetType) -> T | None:

@@ -14,6 +14,7 @@ import threading
 from collections.abc import Callable, Mapping
 from typing import Final, assert_never
 
+from agent.app.capturing import Capturing
 from agent.app.desired_states import DesiredStates
 from agent.app.fetching import Fetching
 from agent.app.sharing import Sharing
@@ -28,7 +29,7 @@ from wire.delivery import Chunk
 from wire.messages import Hello, MetadataVersions, TelemetryAck, decode_message
 from wire.metadata import MetadataFiles
 from wire.progress import MQTT, MULTICAST
-from wire.topics import cast_name, down_kind
+from wire.topics import DownKind, cast_name, down_kind
 from wire.transport import Connection, Received
 
 SETTLED_S: Final = 5.0
@@ -63,6 +64,7 @@ class Messages:
         sharing: Serves other devices; None if nobody is served.
         measurer: Takes requests to measure.
         pump: Takes acknowledgements of telemetry.
+        capturing: Takes acknowledgements of captured samples.
         renewal: Takes certificates.
         log: Takes a line for each connection.
         clock: For how long something has served.
@@ -79,6 +81,7 @@ class Messages:
         sharing: Sharing | None,
         measurer: Measurer,
         pump: TelemetryPump,
+        capturing: Capturing,
         renewal: Renewal,
         log: Log,
         clock: Clock,
@@ -91,7 +94,14 @@ class Messages:
         self._sharing = sharing
         self._measurer = measurer
         self._pump = pump
-        self._renewal = renewal
+        self._capturing = capturing
+        self._takers: dict[DownKind, Callable[[bytes], None]] = {
+            "sources": fetching.offers.hear,
+            "measure": measurer.ask,
+            "metadata": self._take_metadata,
+            "certificate": renewal.hear,
+            "sample_ack": capturing.acknowledged,
+        }
         self._log = log
         self._clock = clock
         self._greeted_s = 0.0
@@ -192,6 +202,7 @@ class Messages:
             self._greet(self._hello())
             self._measurer.connected()
             self._pump.hurry()
+            self._capturing.connected()
 
     def _received(self, received: Received) -> None:
         if (name := cast_name(received.topic)) is not None:
@@ -204,16 +215,10 @@ class Messages:
                 self._fetching.messages.deliver(
                     decode_message(received.payload, Chunk, packed=True)
                 )
-            case "sources":
-                self._fetching.offers.hear(received.payload)
             case "telemetry_ack":
                 self._pump.acknowledged(decode_message(received.payload, TelemetryAck))
-            case "measure":
-                self._measurer.ask(received.payload)
-            case "metadata":
-                self._take_metadata(received.payload)
-            case "certificate":
-                self._renewal.hear(received.payload)
+            case ("sources" | "measure" | "metadata" | "certificate" | "sample_ack") as kind:
+                self._takers[kind](received.payload)
             case "desired":
                 unheard = self._desired_states.receive(received.payload)
                 since_s = self._clock.monotonic_s() - self._greeted_s

@@ -128,6 +128,11 @@ class TelemetryPump:
             self._is_unkept = False
 
     @property
+    def is_through(self) -> bool:
+        """Whether the controller has all that was collected; raises SpoolError."""
+        return not self._link.is_waiting(self._topic) and not self._spool.pending(1)
+
+    @property
     def every_s(self) -> float:
         """Time between two collections of figures while there is a connection."""
         return max(self._interval_s(), self._asked_s)

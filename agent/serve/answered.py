@@ -15,6 +15,7 @@ from typing import Final, TypeAlias
 import msgspec
 
 from agent.ports import RequestRecorderPort
+from agent.serve.capture import Captured, Missed
 from agent.serve.frames import ModelIdentity, Seen
 
 
@@ -83,6 +84,12 @@ class Answered(msgspec.Struct, frozen=True, kw_only=True):
 
     seen: tuple[Seen, ...] = ()
     """How samples of earlier requests were distributed, if that is not yet reported."""
+
+    captured: Captured | None = None
+    """A sample of an earlier request, if one was taken for the operator."""
+
+    missed: tuple[Missed, ...] = ()
+    """What was not taken of earlier requests, if that is not yet reported."""
 
     deferred: bool = False
     """Whether it waited until the device had nothing better to do."""

@@ -18,6 +18,7 @@ from typing import Any, Final, Generic, TypeAlias, TypeVar
 
 import msgspec
 
+from agent.serve.capture import Capture, Captured, Missed
 from agent.serve.regions import Region
 from agent.timed_socket import TimedSocket
 from wire.clock import Clock
@@ -125,6 +126,9 @@ class Infer(msgspec.Struct, frozen=True, kw_only=True, tag="infer"):
     stream: bool = False
     """Whether to run the samples of a request one at a time, which bounds its memory."""
 
+    capture: Capture | None = None
+    """Which requests the operator wants; None for none."""
+
 
 class Seen(msgspec.Struct, frozen=True, kw_only=True, array_like=True):
     """How many samples fell into a bin of a distribution that the package carries."""
@@ -160,6 +164,12 @@ class Reply(msgspec.Struct, frozen=True, kw_only=True):
 
     seen: tuple[Seen, ...] = ()
     """How samples of earlier requests were distributed, if that is not yet reported."""
+
+    captured: Captured | None = None
+    """A sample of an earlier request, if one was taken."""
+
+    missed: tuple[Missed, ...] = ()
+    """What was not taken of earlier requests, if that is not yet reported."""
 
     code: str = ""
     """Code of the error for which the router refused the request; empty for all other answers."""

@@ -24,6 +24,7 @@ import msgspec
 from agent.ports import RequestRecorderPort
 from agent.serve.answered import Answered, Listener, Outcome, record
 from agent.serve.benches import CRASHES_TO_BENCH
+from agent.serve.capture import Capture
 from agent.serve.errors import (
     DeadlineError,
     NotServingError,
@@ -73,6 +74,9 @@ class Router:
     ) -> None:
         self.mode = settings.mode
         """How requests are run; a change takes effect with the next run of the model."""
+
+        self.capture: Capture | None = None
+        """Which requests the operator wants; a change takes effect with the next run."""
 
         self.routes = Routes(pool, clock, settings)
         """Knows the workers."""
@@ -180,6 +184,8 @@ class Router:
             joined=reply.joined,
             apart=reply.apart,
             seen=reply.seen,
+            captured=reply.captured,
+            missed=reply.missed,
             deferred=call.deferrable,
             is_before=named is not None,
         )
@@ -258,9 +264,12 @@ class Router:
 
     def _turn(self, variant: Variant) -> Turn:
         """Return how requests for a variant are run now; mostly as the one before."""
-        mode, last = self.mode, self._last_turn
+        mode, capture, last = self.mode, self.capture, self._last_turn
         if last is None or last[0] is not variant or last[1] is not mode:
             last = self._last_turn = (variant, mode, self._turn_of(variant, mode))
+        if last[2].capture is not capture:
+            turn = msgspec.structs.replace(last[2], capture=capture)
+            last = self._last_turn = (variant, mode, turn)
         return last[2]
 
     def _turn_of(self, variant: Variant, mode: Mode) -> Turn:

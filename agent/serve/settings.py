@@ -7,6 +7,8 @@ from typing import Final
 
 import msgspec
 
+from agent.serve.capture import Capture
+
 MAX_BATCH: Final = 256
 MAX_QUEUE_DELAY_MS: Final = 100.0
 
@@ -62,6 +64,9 @@ class Turn(msgspec.Struct, frozen=True, kw_only=True):
     stream: bool = False
     batches: bool = False
     """Whether a request may hold several samples."""
+
+    capture: Capture | None = None
+    """Which requests the operator wants."""
 
 
 class WorkerLimits(msgspec.Struct, frozen=True, kw_only=True):

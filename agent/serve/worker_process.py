@@ -288,7 +288,12 @@ class WorkerProcess:
             WorkerGoneError: The process had ended before.
             WorkerTimeoutError: It did not read them in time and was ended.
         """
-        frame = Infer(requests=tuple(requests), most_rows=turn.max_batch, stream=turn.stream)
+        frame = Infer(
+            requests=tuple(requests),
+            most_rows=turn.max_batch,
+            stream=turn.stream,
+            capture=turn.capture,
+        )
         self._left.append(set(range(len(requests))))
         try:
             self._channel.send(frame, timeout_s=turn.timeout_s)

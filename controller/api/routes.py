@@ -19,6 +19,7 @@ from fastapi.responses import Response, StreamingResponse
 from starlette.routing import BaseRoute
 
 from controller.api.alert_routes import alert_routes
+from controller.api.capture_routes import capture_routes
 from controller.api.export_routes import export_routes, metrics_routes
 from controller.api.faults import FAULT_RESPONSES
 from controller.api.measure_routes import measurement_routes
@@ -89,6 +90,7 @@ def fleet_routes() -> list[BaseRoute]:
         measurement_routes,
         metadata_routes,
         model_routes,
+        capture_routes,
     )
     return [route for router in routers for route in router.routes]
 

@@ -14,6 +14,7 @@ from controller.exporting.metrics_page import MetricsPage
 from controller.schemas import Health
 from controller.services.alert_rules import AlertRuleBook
 from controller.services.blobs import BlobStore
+from controller.services.captures import Captures
 from controller.services.devices import Devices
 from controller.services.director import Director
 from controller.services.enrolment import Enrolment
@@ -37,6 +38,7 @@ class FleetServices:
 
     alerts: ShownAlerts
     alert_rules: AlertRuleBook
+    captures: Captures
     devices: Devices
     director: Director
     enrolment: Enrolment

@@ -58,6 +58,7 @@ from controller.metadata.online import OnlineSigner
 from controller.metadata.store import FOLDER, MetadataStore
 from controller.ports import AccessFactory, BrokerAccess
 from controller.schemas import Health
+from controller.services.captures import Captures
 from controller.services.devices import Devices
 from controller.services.director import Director
 from controller.services.enrolment import Enrolment
@@ -131,8 +132,7 @@ class Controller:
         clock = clock or SystemClock()
         self._on_replaced = on_replaced
         self._config = config
-        self._connected = False
-        self._lacks = _lack(Connection(up=False))
+        self._connected, self._lacks = False, _lack(Connection(up=False))
         self._stopping = threading.Event()
         token = read_api_token(config)
         tls = tls_of(config.api, API)
@@ -163,12 +163,14 @@ class Controller:
         )
         self._shut_out = ShutOut(database, access, config.device_certificates, clock)
         self._measurements = Measurements(database, preflight, self._transport, key, clock)
+        self._captures = captures = Captures(database, self._transport, config.capture, clock)
         self._ingest = Ingest(
             database,
             director=director,
             measurements=self._measurements,
             enrolment=self._enrolment,
             certificates=certificates,
+            captures=captures,
             telemetry=telemetry,
             transfers=transfers,
             publisher=self._transport,
@@ -185,6 +187,7 @@ class Controller:
             FleetServices(
                 alerts=self.alerting.shown,
                 alert_rules=self.alerting.rules,
+                captures=captures,
                 devices=devices,
                 director=director,
                 enrolment=self._enrolment,
@@ -393,8 +396,8 @@ class Controller:
             _attempt(work)
 
     def keep_telemetry(self) -> None:
-        """Make hours and days of what came, and delete what is old."""
-        for work in (self._upkeep.roll_up, self._upkeep.prune):
+        """Make hours and days of telemetry, and delete what is old of it and of samples."""
+        for work in (self._upkeep.roll_up, self._upkeep.prune, self._captures.prune):
             _attempt(work)
 
     def _for_ever(self, name: str, every_s: float, work: Callable[[], None]) -> None:

@@ -40,6 +40,7 @@ COMMANDS: Final = {
     "rollout": ("controller.cli.rollouts", "Bring releases to devices, in stages."),
     "measure": ("controller.cli.measure", "Measure releases on lent devices."),
     "telemetry": ("controller.cli.telemetry", "Show what the devices measured."),
+    "capture": ("controller.cli.captures", "Take samples from devices, to train again."),
     "alert": ("controller.cli.alerts", "Watch the telemetry, and tell when it is wrong."),
 }
 """In the order of the help: the module of each command, and what it does."""

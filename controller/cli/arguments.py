@@ -19,6 +19,12 @@ from wire.durations import parse_duration_s
 from wire.errors import WireFormatError
 
 MAX_DURATION_S = 10 * 366 * 86_400.0
+MAX_BYTES = 10**12
+_UNITS: Final = {
+    "": 1, "b": 1, "kb": 1000, "mb": 1000**2, "gb": 1000**3,
+    "kib": 1024, "mib": 1024**2, "gib": 1024**3,
+}  # fmt: skip
+_SIZE = re.compile(r"([0-9]{1,15}(?:\.[0-9]{1,6})?) ?([kmg]?i?b|)", re.IGNORECASE | re.ASCII)
 _NUMBER = re.compile(r"\d+(?:\.\d+)?")
 WHOLE_PERCENT = 100.0
 MAX_DIGITS: Final = 10
@@ -73,6 +79,28 @@ def parse_duration(text: str, *, option: str) -> float:
             f"{option}: {text!r} is longer than ten years", remedy="give a shorter time, such as 7d"
         )
     return seconds
+
+
+def parse_bytes(text: str, *, option: str) -> int:
+    """Read a size.
+
+    Args:
+        text: Such as `500kB`, `1MB`, `2MiB`; or a number of bytes.
+        option: The option that it belongs to, for the error.
+
+    Returns:
+        Bytes.
+
+    Raises:
+        ArgumentError: Not a size, or none.
+    """
+    found = _SIZE.fullmatch(text.strip())
+    size = float(found[1]) * _UNITS[found[2].lower()] if found else 0.0
+    if not 1.0 <= size <= MAX_BYTES:
+        raise ArgumentError(
+            f"{option}: {text!r} is not a size", remedy="write a number and a unit, such as 1MB"
+        )
+    return int(size)
 
 
 def parse_stage(text: str) -> StageArgument:

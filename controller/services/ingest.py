@@ -20,6 +20,7 @@ import msgspec
 from controller.domain.device_text import clean
 from controller.domain.faults import Faults
 from controller.domain.peer_urls import Network, why_refused
+from controller.services.captures import Captures
 from controller.services.device_certificates import DeviceCertificates
 from controller.services.director import Director, Publisher
 from controller.services.enrolment import MAX_REQUEST_BYTES, Enrolment
@@ -79,6 +80,7 @@ class Ingest:
         measurements: Takes what devices measured.
         enrolment: Answers unknown devices.
         certificates: Renews the certificates of devices.
+        captures: Takes what devices captured.
         telemetry: Where telemetry goes.
         transfers: Where the figures of transfers go.
         publisher: Sends the acknowledgements.
@@ -95,6 +97,7 @@ class Ingest:
         measurements: Measurements,
         enrolment: Enrolment,
         certificates: DeviceCertificates,
+        captures: Captures,
         telemetry: TelemetryStore,
         transfers: Transfers,
         publisher: Publisher,
@@ -126,6 +129,7 @@ class Ingest:
             "refusal": self._refusal,
             "measured": self._measured,
             "certificate_request": certificates.renew,
+            "sample": captures.take,
         }
 
     def handle_all(self, received: Sequence[Received]) -> None:

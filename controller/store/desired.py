@@ -282,6 +282,7 @@ def _model(row: DesiredModelRow, release: ReleaseRow | None) -> ModelState:
         release=ref,
         rollout=row.rollout,
         policy=policy_choices.issued(row),
+        capture=policy_choices.issued_capture(row),
     )
 
 

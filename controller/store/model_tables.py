@@ -61,6 +61,10 @@ class DesiredModelRow(Base):
     policy: Mapped[dict[str, Any] | None] = mapped_column(JSON(none_as_null=True))
     """The policy that is sent, as `wire.policy.PolicySpec`; None for the default one."""
 
+    capture: Mapped[dict[str, Any] | None] = mapped_column(JSON(none_as_null=True))
+    """Which requests it is to capture, as `wire.capture.CaptureRule`; None for none. It is chosen
+    with the policy."""
+
     policy_generation: Mapped[int] = mapped_column(BigInteger, server_default="0")
     """Generation of the policies from which it was chosen; 0 to have it chosen again."""
 

@@ -95,6 +95,11 @@ def put(session: Session, row: PolicyRow) -> bool:
     return True
 
 
+def raise_generation(session: Session) -> None:
+    """Let all desired states be looked at again: what is chosen with the policies has changed."""
+    _locked(session).generation += 1
+
+
 def remove(session: Session, name: str) -> None:
     """Remove a policy.
 

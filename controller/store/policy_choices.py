@@ -1,18 +1,22 @@
-"""Which policy each model of a device gets, and where that has to be chosen again."""
+"""Which policy each model of a device gets, what it captures, and where to choose that again."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+import msgspec
 from sqlalchemy import select, update
 from sqlalchemy.orm import Session
 
+from controller.domain.capture_choice import FleetCapture, choose_capture
 from controller.domain.policy_choice import FleetPolicy, choose_policy
 from controller.domain.selectors import parse_selector
 from controller.store import devices as device_rows
+from controller.store.capture_tables import CaptureRow
 from controller.store.model_tables import DesiredModelRow
 from controller.store.tables import PolicyRow, PolicySetRow
+from wire.capture import CaptureRule
 from wire.codec import convert, to_builtins
 from wire.policy import PolicySpec
 
@@ -33,19 +37,24 @@ this was. It stays until the next one is issued, as a revision never changes."""
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PolicySet:
-    """All policies at one time."""
+    """All policies and captures at one time."""
 
     generation: int
     policies: tuple[FleetPolicy, ...]
+    captures: tuple[FleetCapture, ...]
 
 
 def current_policies(session: Session) -> PolicySet:
-    """Return the policies that apply now."""
+    """Return the policies and captures that apply now."""
     # Read the generation first: if another controller changes a policy between the two queries,
     # the choice made here counts as older than it is, and is made once more.
     generation = session.get_one(PolicySetRow, ONE_POLICY_SET, populate_existing=True).generation
     rows = session.scalars(select(PolicyRow))
-    return PolicySet(generation=generation, policies=tuple(to_policy(row) for row in rows))
+    return PolicySet(
+        generation=generation,
+        policies=tuple(to_policy(row) for row in rows),
+        captures=tuple(to_capture(row) for row in session.scalars(select(CaptureRow))),
+    )
 
 
 def to_policy(row: PolicyRow) -> FleetPolicy:
@@ -59,33 +68,51 @@ def to_policy(row: PolicyRow) -> FleetPolicy:
     )
 
 
+def to_capture(row: CaptureRow) -> FleetCapture:
+    """Return a row as a capture of the domain."""
+    return FleetCapture(
+        model=row.model,
+        selector=parse_selector(row.selector),
+        rule=convert(row.rule, CaptureRule),
+    )
+
+
+def issued_capture(row: DesiredModelRow) -> CaptureRule | msgspec.UnsetType:
+    """Return what a model is to capture; unset for nothing."""
+    return msgspec.UNSET if row.capture is None else convert(row.capture, CaptureRule)
+
+
 def issued(row: DesiredModelRow) -> PolicySpec:
     """Return the policy that is sent for a model."""
     return convert(row.policy or _FIRST_DEFAULT, PolicySpec)
 
 
 def choose(session: Session, rows: Sequence[DesiredModelRow]) -> list[DesiredModelRow]:
-    """Choose the policies of models whose desired states are locked.
+    """Choose the policies and captures of models whose desired states are locked.
 
     Args:
         session: The transaction.
         rows: The models, of at most as many devices as one statement may name.
 
     Returns:
-        Those whose policy changed.
+        Those of which either changed.
     """
     if not rows:
         return []
     known = current_policies(session)
     devices = sorted({row.device for row in rows})
-    values = device_rows.values_of(session, devices) if known.policies else {}
+    is_needed = known.policies or known.captures
+    values = device_rows.values_of(session, devices) if is_needed else {}
     changed: list[DesiredModelRow] = []
     for row in rows:
-        chosen = choose_policy(known.policies, values.get(row.device, {}), row.model)
+        device = values.get(row.device, {})
+        chosen = choose_policy(known.policies, device, row.model)
+        rule = choose_capture(known.captures, device, row.model)
         spec = _DEFAULT if chosen is None else to_builtins(chosen.spec)
-        if spec != (row.policy or _FIRST_DEFAULT):
+        capture = None if rule is None else to_builtins(rule)
+        if (spec, capture) != (row.policy or _FIRST_DEFAULT, row.capture):
             changed.append(row)
-        row.policy = spec
+        row.policy, row.capture = spec, capture
         row.policy_name = None if chosen is None else chosen.name
         row.policy_generation = known.generation
     return changed

@@ -12,6 +12,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
+from wire.capture import SampleHead
 from wire.certificates import CertificateAnswer, CertificateRequest
 from wire.codec import to_json, to_msgpack
 from wire.delivery import (
@@ -63,6 +64,7 @@ from wire.package.manifest import (
 )
 from wire.policy import PolicySpec
 from wire.profile import DeviceProfile
+from wire.samples import SampleAck, SamplePiece
 from wire.trust.envelope import SigningKey, seal
 from wire.trust.peer_links import peer_path
 
@@ -93,6 +95,17 @@ POINTS = (
 )
 CERTIFICATE = DeviceCertificate(pem="c", port=8884, begins_at_s=1.5, ends_at_s=2.5)
 EVENT = Event(at_s=1.5, kind="switch", reason="hot", data={"from": "a", "to": "b"})
+SAMPLE_HEAD = SampleHead(
+    capture="4" * 32,
+    sample="5" * 32,
+    device="d",
+    model="m",
+    release="m:1",
+    variant="v",
+    at_s=1.5,
+    why="margin",
+    margin=0.25,
+)
 MESSAGES: dict[str, Message] = {
     "enrol_request.json": EnrolRequest(
         device="d", token="t", public_key="k", password="p", signature="s", profile=PROFILE
@@ -294,6 +307,11 @@ MESSAGES: dict[str, Message] = {
     "telemetry_ack_reads.json": TelemetryAck(
         boot_id="b", sequences=(7,), reads=("zstd",), report_every_s=60.0
     ),
+    "sample_piece.msgpack": SamplePiece(
+        device="d", sample="5" * 32, head=to_json(SAMPLE_HEAD), piece=0, pieces=1, blob=b"\x00\x01"
+    ),
+    "sample_ack.json": SampleAck(sample="5" * 32, piece=0),
+    "sample_ack_refused.json": SampleAck(sample="5" * 32, piece=0, refused="r"),
     "measure.json": Measure(
         device="d", id="m-1", boot_id="b", issued_at_s=1.5, limit_s=600.0, release=RELEASE
     ),

@@ -5,11 +5,13 @@ The files beside this test must decode for ever, as those of version 1 must.
 
 from __future__ import annotations
 
+import base64
 from pathlib import Path
 
 import msgspec
 import pytest
 
+from wire.capture import CaptureRule
 from wire.codec import to_json
 from wire.desired import NAMED_MODELS, DesiredModels, ModelState, desired_from_json, desired_to_json
 from wire.messages import (
@@ -25,6 +27,7 @@ from wire.metadata import MetadataFiles
 from wire.policy import Objective, PolicySpec, Sharing
 from wire.profile import DeviceProfile
 
+KEY = base64.b64encode(bytes(range(32))).decode()
 HERE = Path(__file__).parent / "wire_v2"
 OLD = Path(__file__).parent / "wire_v1"
 
@@ -129,6 +132,17 @@ def test_what_trusted_metadata_adds_to_a_greeting_and_a_desired_state_is_unchang
     recorded = (HERE / "desired-timely.json").read_bytes()
     assert desired_to_json(timely, form=NAMED_MODELS) == recorded
     assert desired_from_json(recorded) == timely
+
+
+def test_what_a_capture_adds_to_a_desired_state_is_unchanged() -> None:
+    rule = CaptureRule(id="4" * 32, public_key=KEY, share=0.5, margin=0.25, bytes_per_day=1_000_000)
+    digits, *others = DESIRED.models
+    models = (msgspec.structs.replace(digits, capture=rule), *others)
+    captured = msgspec.structs.replace(DESIRED, models=models)
+    recorded = (HERE / "desired-capture.json").read_bytes()
+    assert desired_to_json(captured, form=NAMED_MODELS) == recorded
+    assert desired_from_json(recorded) == captured
+    assert not captured.faults()
 
 
 def test_files_of_metadata_are_unchanged() -> None:

@@ -27,6 +27,7 @@ import msgspec
 import numpy as np
 
 from agent.lifeline import hang_on
+from agent.serve.capture import Missed
 from agent.serve.frames import (
     MAX_ERROR_CHARACTERS,
     NO_MEMORY,
@@ -44,6 +45,7 @@ from agent.serve.frames import (
     Request,
 )
 from agent.serve.worker.batching import Done, Joiner
+from agent.serve.worker.capturing import FAULT, Capturer
 from agent.serve.worker.inference_protocol import InferenceProtocol, InferenceRequest
 from agent.serve.worker.observing import Observer
 from agent.serve.worker.processing import Processing
@@ -104,6 +106,7 @@ class VariantWorker:
             processing=processing,
         )
         self._observer = Observer(load.info, clock)
+        self._capturer = Capturer(load, clock)
         self._joiner = Joiner(self._session, description.inputs, description.outputs, clock)
         _warm_up(self._session, description.inputs)
         signed.check_untouched()  # after the first run: a runtime may read some of a file late
@@ -137,6 +140,7 @@ class VariantWorker:
             for done in run:  # its answer has been sent
                 if not isinstance(done.result, Exception):
                     self._observer.look(understood[done.place].inputs, done.result)
+                    self._capturer.look(asked.capture, understood[done.place].inputs, done.result)
 
     def _understand(self, request: Asked) -> InferenceRequest | Exception:
         try:
@@ -151,6 +155,7 @@ class VariantWorker:
             headers, body = self._protocol.encode(request, done.result)
         except Exception as exc:  # noqa: BLE001 - a request must never end the worker
             return _refusal(done.place, exc)
+        captured, missed = self._capturer.take()
         return Reply(
             status=200,
             headers=headers,
@@ -161,6 +166,8 @@ class VariantWorker:
             samples=done.samples,
             apart=self._joiner.take_fault()[:MAX_ERROR_CHARACTERS],
             seen=self._observer.take(),
+            captured=captured,
+            missed=missed,
         )
 
     def _probe(self, *, measure: bool) -> ProbeResult:
@@ -260,9 +267,20 @@ def _send(channel: Channel[Request], answer: Answer) -> None:
     except (MemoryError, WireFormatError) as exc:
         if not isinstance(answer, Replies):
             raise
+        if any(reply.captured is not None for reply in answer.replies):
+            _send(channel, Replies(replies=tuple(map(_without_sample, answer.replies))))
+            return
         for reply in answer.replies:
             alone = reply if len(answer.replies) > 1 else _refusal(reply.place, exc)
             _send(channel, Replies(replies=(alone,)))
+
+
+def _without_sample(reply: Reply) -> Reply:
+    """Return an answer that takes no sample along: no client's answer may suffer from that."""
+    if reply.captured is None:
+        return reply
+    missed = (*reply.missed, Missed(reason=FAULT, samples=1))
+    return msgspec.structs.replace(reply, captured=None, missed=missed)
 
 
 def _refusal(place: int, exc: Exception) -> Reply:

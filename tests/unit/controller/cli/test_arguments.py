@@ -6,6 +6,7 @@ from controller.cli.arguments import (
     StageArgument,
     changed_labels,
     hoist_global_options,
+    parse_bytes,
     parse_duration,
     parse_labels,
     parse_stage,
@@ -77,3 +78,19 @@ def test_labels_change() -> None:
 )
 def test_global_options_stand_anywhere(given_line: str, hoisted: str) -> None:
     assert hoist_global_options(given_line.split()) == hoisted.split()
+
+
+@pytest.mark.parametrize(
+    ("text", "size"),
+    [("1", 1), ("500kB", 500_000), ("1MB", 10**6), ("1.5 MiB", 1_572_864), ("2gb", 2 * 10**9)],
+)
+def test_sizes(text: str, size: int) -> None:
+    assert parse_bytes(text, option="--bytes-per-day") == size
+
+
+@pytest.mark.parametrize(
+    "text", ["", "0", "-1", "1 parsec", "1e9", "1TB", "9999GB", "0.1", "\uff11MB"]
+)
+def test_what_is_no_size(text: str) -> None:
+    with pytest.raises(ArgumentError, match="--bytes-per-day"):
+        parse_bytes(text, option="--bytes-per-day")

@@ -1,0 +1,1 @@
+"""Samples of requests for the fleet's operator: what is taken, kept and sent."""
