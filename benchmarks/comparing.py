@@ -2,7 +2,8 @@
 
 Fleets are drawn whose devices differ: each has a level of its own (lognormal), its requests vary
 around it (lognormal), and busy ones have more of them. Two releases run on different devices, or
-on the same ones before and after an update, which suits some devices a little better than others.
+on the same ones before and after an update, which suits some devices a little better than others
+and may reach fast ones first.
 Without a difference, at most one comparison of twenty should tell one; the bound here is what
 chance makes of that in as many fleets. Beside it stands what a notebook would ask: Welch's t test
 over all requests, each taken for an observation of its own.
@@ -21,13 +22,14 @@ from typing import Final, NamedTuple
 import numpy as np
 
 from benchmarks.harness import Row, alone, main
+from telemetry.histogram import RELATIVE_ERROR
 from telemetry.server.comparison import (
     CONFIDENCE,
     Floats,
-    Group,
+    alike,
     compared,
-    mean_of,
-    quantile_of,
+    mean_group,
+    quantile_group,
 )
 
 FLEETS, QUICK_FLEETS = 1000, 60
@@ -60,6 +62,10 @@ class Kind(NamedTuple):
     """If both releases run on the same devices: how differently the second one suits them. They are
     then as busy as before."""
 
+    is_staged: bool = False
+    """Whether the faster a device is, the earlier it went over, and the fewer requests it answered
+    with the first release."""
+
 
 KINDS: Final = (
     Kind("8 devices", 8, 0.2, 0.3),
@@ -67,6 +73,7 @@ KINDS: Final = (
     Kind("200 devices", 200, 0.3, 0.5),
     Kind("before and after on 8 devices", 8, 0.3, 0.3, paired=0.05),
     Kind("before and after on 30 devices", 30, 0.3, 1.0, paired=0.05),
+    Kind("an update that reaches fast devices first", 30, 0.3, 0.3, paired=0.05, is_staged=True),
 )
 
 Requests = list[Floats]
@@ -102,6 +109,9 @@ def _drawn(kind: Kind, factor: float, chance: np.random.Generator) -> tuple[Requ
     if kind.paired is not None:
         levels[1] = levels[0] + chance.normal(0.0, kind.paired, kind.devices)
         sizes[1] = sizes[0]
+    if kind.is_staged:
+        share = (np.argsort(np.argsort(levels[0])) + 0.5) / kind.devices
+        sizes *= np.array([share, 1 - share])
     first, second = (
         [
             MEDIAN_MS * np.exp(level + chance.normal(0.0, NOISE, chance.poisson(size) + 1))
@@ -113,32 +123,37 @@ def _drawn(kind: Kind, factor: float, chance: np.random.Generator) -> tuple[Requ
 
 
 def _tells_mean(kind: Kind, first: Requests, second: Requests) -> bool:
-    groups = [
-        Group(mean_of(totals, counts), counts)
-        for totals, counts in (
-            (_placed(kind, at, np.array([each.sum() for each in side])),
-             _placed(kind, at, np.array([float(len(each)) for each in side])))
-            for at, side in enumerate((first, second))
-        )
-    ]  # fmt: skip
+    totals, counts = (
+        _placed(kind, [np.array([what(each) for each in side]) for side in (first, second)])
+        for what in (np.sum, np.size)
+    )
+    weights = alike(*counts)
+    groups = [mean_group(t * w, n * w) for t, n, w in zip(totals, counts, weights, strict=True)]
     return compared(*groups).is_told
 
 
 def _tells_p95(kind: Kind, first: Requests, second: Requests) -> bool:
-    groups = []
-    for at, side in enumerate((first, second)):
-        table = np.array([np.histogram(each, BUCKETS)[0] for each in side], float)
-        counts = _placed(kind, at, table)
-        groups.append(Group(quantile_of(0.95, counts, BUCKETS[1:]), counts.sum(axis=1)))
+    tables = _placed(
+        kind,
+        [np.array([np.histogram(each, BUCKETS)[0] for each in side]) for side in (first, second)],
+    )
+    weights = alike(*(table.sum(axis=1) for table in tables))
+    groups = [
+        quantile_group(0.95, t * w[:, None], BUCKETS[1:], RELATIVE_ERROR, t.sum())
+        for t, w in zip(tables, weights, strict=True)
+    ]
     return compared(*groups).is_told
 
 
-def _placed(kind: Kind, at: int, values: Floats) -> Floats:
+def _placed(kind: Kind, sides: list[Floats]) -> list[Floats]:
     """Return a row for each device of both releases: those of the other one have nothing."""
+    first, second = (side.astype(float) for side in sides)
     if kind.paired is not None:
-        return values
-    nothing = np.zeros_like(values)
-    return np.concatenate([nothing, values] if at else [values, nothing])
+        return [first, second]
+    return [
+        np.concatenate([first, np.zeros_like(second)]),
+        np.concatenate([np.zeros_like(first), second]),
+    ]
 
 
 def _welch(first: Requests, second: Requests) -> bool:

@@ -473,6 +473,12 @@ class TelemetryComparison:
     told: bool
     """Whether the interval leaves 0 out."""
 
+    lacks: str = ""
+    """Why there is no interval."""
+
+    devices_in_both: int = 0
+    """They weigh the same in both groups."""
+
 
 @dataclass(kw_only=True)
 class DriftPart:

@@ -109,6 +109,8 @@ def compare_telemetry(  # noqa: PLR0913, PLR0917 - one parameter for each of the
         low=result.low if result.has_interval else None,
         high=result.high if result.has_interval else None,
         told=result.is_told,
+        lacks=result.lacks,
+        devices_in_both=found.devices_in_both,
     )
 
 

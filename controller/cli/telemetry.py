@@ -49,6 +49,7 @@ from controller.cli.telemetry_lists import (
     telemetry_events,
     telemetry_metrics,
 )
+from controller.domain.rollout_policy import counted
 from controller.query_schemas import TelemetryQuestion
 from controller.schemas import TelemetryComparison, TelemetryTable
 from wire.console.output import is_terminal, table_lines, write, write_exact, write_lines
@@ -199,7 +200,7 @@ def telemetry_compare(  # noqa: PLR0913, PLR0917 - one parameter for each option
     """Compare two releases, variants or groups of devices, and tell whether they differ.
 
     A device is one observation, however many requests it answered. With few devices nothing can be
-    told, and that is said.
+    told, and that is said. A device that is in both groups weighs the same in both.
 
     Examples:
         fleet telemetry compare inference_latency_ms digits:1 digits:2 --stat p95
@@ -231,7 +232,10 @@ def telemetry_compare(  # noqa: PLR0913, PLR0917 - one parameter for each option
     for line in table_lines(columns, rows, right=columns[1:2]).lines:
         write_exact(line)
     write()
-    write_lines([_told(found, unit)])
+    lines = [_told(found, unit)]
+    if found.devices_in_both:
+        lines.append(f"in both, with equal weight: {counted(found.devices_in_both)}")
+    write_lines(lines)
 
 
 def _told(found: TelemetryComparison, unit: Unit | None) -> str:
@@ -243,7 +247,7 @@ def _told(found: TelemetryComparison, unit: Unit | None) -> str:
         return f"{'+' if value >= 0 else ''}{quantity_text(value, unit)}"
 
     if found.low is None or found.high is None:
-        return "too few devices have values to tell whether they differ"
+        return f"whether they differ cannot be told: {found.lacks or 'too few devices have values'}"
     change = signed(found.difference)
     if found.first.value:
         change += f" ({100 * found.difference / abs(found.first.value):+.1f} %)"

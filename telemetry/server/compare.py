@@ -11,7 +11,16 @@ from typing import NamedTuple
 import numpy as np
 
 from telemetry.errors import QueryError
-from telemetry.server.comparison import Comparison, Group, compared, mean_of, quantile_of
+from telemetry.histogram import RELATIVE_ERROR
+from telemetry.server.comparison import (
+    Comparison,
+    Floats,
+    Group,
+    alike,
+    compared,
+    mean_group,
+    quantile_group,
+)
 from telemetry.server.grouping import Groups
 from telemetry.server.query import filled
 from telemetry.server.question import DEVICE, MINUTE, QUANTILE, Query, check_query
@@ -35,6 +44,8 @@ class Compared(NamedTuple):
     first: Side
     second: Side
     result: Comparison
+    devices_in_both: int
+    """They weigh the same in both groups."""
 
 
 def run(store: TelemetryStore, query: Query, by: str, first: str, second: str) -> Compared:
@@ -70,20 +81,40 @@ def run(store: TelemetryStore, query: Query, by: str, first: str, second: str) -
     groups = filled(store, asked).groups
     named = groups.named()
     devices = sorted({str(key[DEVICE]) for key in named if key[by] in {first, second}})
-    sides = [_side(groups, named, by, name, devices, statistic) for name in (first, second)]
-    (one, group), (other, second_group) = sides
-    return Compared(one, other, compared(group, second_group))
+    sides = [_measured(groups, named, by, name, devices) for name in (first, second)]
+    weights = alike(*(side.counts for side in sides))
+    one, other = (
+        each.group(statistic, weight) for each, weight in zip(sides, weights, strict=True)
+    )
+    in_both = int(((sides[0].counts > 0) & (sides[1].counts > 0)).sum())
+    return Compared(sides[0].side, sides[1].side, compared(one, other), in_both)
 
 
-def _side(
+class _Measured(NamedTuple):
+    """What the devices of a group measured; shape (devices,) or (devices, buckets)."""
+
+    side: Side
+    counts: Floats
+    totals: Floats
+    buckets: Floats
+    values: Floats
+
+    def group(self, statistic: str, weights: Floats) -> Group:
+        if statistic == MEAN:
+            return mean_group(self.totals * weights, self.counts * weights)
+        q = float(statistic[1:]) / 100
+        table = self.buckets * weights[:, None]
+        return quantile_group(q, table, self.values, RELATIVE_ERROR, self.side.values)
+
+
+def _measured(
     groups: Groups,
     named: list[dict[str, object]],
     by: str,
     name: str,
     devices: list[str],
-    statistic: str,
-) -> tuple[Side, Group]:
-    """Return a group.
+) -> _Measured:
+    """Return what a group measured.
 
     Raises:
         QueryError: It has no values.
@@ -96,14 +127,13 @@ def _side(
             remedy=f"fleet telemetry query {groups.metric} --by {by} shows which there are",
         )
     at = np.array([place[str(named[number][DEVICE])] for number in numbers])
-    counts = np.zeros(len(devices))
+    counts, totals = np.zeros(len(devices)), np.zeros(len(devices))
     counts[at] = groups.aggregate.counts[numbers]
-    side = Side(name, len(numbers), float(counts.sum()))
-    if statistic == MEAN:
-        totals = np.zeros(len(devices))
-        totals[at] = groups.aggregate.totals[numbers]
-        return side, Group(mean_of(totals, counts), counts)
+    totals[at] = groups.aggregate.totals[numbers]
     values, table = groups.aggregate.buckets()
     buckets = np.zeros((len(devices), len(values)))
     buckets[at] = table[numbers]
-    return side, Group(quantile_of(float(statistic[1:]) / 100, buckets, values), counts)
+    # No quantile of a query is outside the extremes either.
+    aggregate = groups.aggregate
+    values = values.clip(aggregate.least[numbers].min(), aggregate.greatest[numbers].max())
+    return _Measured(Side(name, len(numbers), float(counts.sum())), counts, totals, buckets, values)

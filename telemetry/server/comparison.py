@@ -7,12 +7,20 @@ both groups are drawn for both, so a release before and after an update is compa
 Rules:
 - With fewer than `LEAST_DEVICES` devices in a group there is no interval: nobody could tell. Where
   some devices bring most of the values, they count as fewer.
+- A quantile needs `LEAST_BEYOND` values beyond it.
+- A device that is in both groups weighs the same in both. Else an update that reaches fast devices
+  first would look like a faster model.
+- The interval of a mean is no shorter than that of Student's t over devices, which holds better
+  where a few devices differ much from the others. That of a quantile is wider by what its buckets
+  leave open.
 - The draws begin with a fixed seed: the same data give the same answer.
 
 Source:
     Efron and Tibshirani, An Introduction to the Bootstrap (1993), chapters 8 and 13; for the levels
     of few devices: Hesterberg, What Teachers Should Know About the Bootstrap (The American
-    Statistician 69, 2015), "expanded percentile interval".
+    Statistician 69, 2015), "expanded percentile interval". For equal weights: Kitagawa, Components
+    of a Difference Between Two Rates (Journal of the American Statistical Association 50, 1955).
+    For the mean of unequal numbers of values, a ratio: Cochran, Sampling Techniques (1977), 6.3.
 """
 
 from __future__ import annotations
@@ -33,6 +41,7 @@ Booleans = npt.NDArray[np.bool_]
 DRAWS: Final = 2000
 SEED: Final = 1
 LEAST_DEVICES: Final = 5
+LEAST_BEYOND: Final = 10
 CONFIDENCE: Final = 0.95
 
 Statistic = Callable[[Floats], Floats]
@@ -47,6 +56,15 @@ class Group:
     statistic: Statistic
     counts: Floats
     """Shape (devices,): how many values each device has; 0 for one that is not in the group."""
+
+    deviations: Floats | None = None
+    """Shape (devices,): by how much each moves a mean; None for a quantile."""
+
+    relative_error: float = 0.0
+    """How far off the value may be, because values are counted in buckets."""
+
+    beyond: float = math.inf
+    """How many values lie beyond a quantile."""
 
     @property
     def effective_devices(self) -> float:
@@ -69,6 +87,8 @@ class Comparison:
     """Of the difference, second less first; NaN where there are too few devices."""
 
     high: float
+    lacks: str = ""
+    """Why there is no interval."""
 
     @property
     def difference(self) -> float:
@@ -98,15 +118,72 @@ def compared(first: Group, second: Group) -> Comparison:
     """
     once = np.ones((1, len(first.counts)))
     values = float(first.statistic(once)[0]), float(second.statistic(once)[0])
+    if lacks := _lacks(first) or _lacks(second):
+        return Comparison(*values, math.nan, math.nan, lacks)
     fewest = min(first.effective_devices, second.effective_devices)
-    if fewest < LEAST_DEVICES:
-        return Comparison(*values, math.nan, math.nan)
     weights = _drawn(first.counts > 0, second.counts > 0)
     differences = second.statistic(weights) - first.statistic(weights)
     differences = differences[np.isfinite(differences)]
     level = expanded_level(fewest)
-    low, high = np.quantile(differences, (level, 1 - level))
-    return Comparison(*values, float(low), float(high))
+    low, high = map(float, np.quantile(differences, (level, 1 - level)))
+    difference = values[1] - values[0]
+    if first.deviations is not None and second.deviations is not None:
+        squares = float(((second.deviations - first.deviations) ** 2).sum())
+        error = math.sqrt(squares * fewest / (fewest - 1))
+        reach = error * student_t((1 + CONFIDENCE) / 2, fewest - 1)
+        low, high = min(low, difference - reach), max(high, difference + reach)
+    blur = sum(
+        group.relative_error * abs(value)
+        for group, value in zip((first, second), values, strict=True)
+    )
+    return Comparison(*values, low - blur, high + blur)
+
+
+def alike(first: Floats, second: Floats) -> tuple[Floats, Floats]:
+    """Return by what the values of devices count so that those in both groups weigh the same.
+
+    Args:
+        first: Shape (devices,): how many values each has in the first group.
+        second: In the second.
+
+    Returns:
+        For each group shape (devices,): 1 for a device that is in one group alone.
+    """
+    in_both = (first > 0) & (second > 0)
+    every = np.where(in_both, first + second, 1.0)
+    return np.where(in_both, second / every, 1.0), np.where(in_both, first / every, 1.0)
+
+
+def mean_group(totals: Floats, counts: Floats) -> Group:
+    """Return a group of which the mean is compared.
+
+    Args:
+        totals: Shape (devices,): the sum of the values of each.
+        counts: How many there are.
+    """
+    every = counts.sum()
+    deviations = (totals - totals.sum() / every * counts) / every
+    return Group(mean_of(totals, counts), counts, deviations)
+
+
+def quantile_group(
+    q: float, counts: Floats, values: Floats, relative_error: float, every: float
+) -> Group:
+    """Return a group of which a quantile is compared.
+
+    Args:
+        q: Within 0 to 1.
+        counts: Shape (devices, buckets): how many values of each device are in each bucket.
+        values: Shape (buckets,), rising: what stands for each bucket.
+        relative_error: How far that may be from a value.
+        every: How many values there are.
+    """
+    return Group(
+        quantile_of(q, counts, values),
+        counts.sum(axis=1),
+        relative_error=relative_error,
+        beyond=every * min(q, 1 - q),
+    )
 
 
 def mean_of(totals: Floats, counts: Floats) -> Statistic:
@@ -141,6 +218,17 @@ def quantile_of(q: float, counts: Floats, values: Floats) -> Statistic:
         return np.where(every > 0, values[np.minimum(at, len(values) - 1)], np.nan)
 
     return quantile
+
+
+def _lacks(group: Group) -> str:
+    devices = int((group.counts > 0).sum())
+    if devices < LEAST_DEVICES:
+        return f"fewer than {LEAST_DEVICES} devices have values"
+    if group.effective_devices < LEAST_DEVICES:
+        return f"a few of the {devices} devices bring most of the values"
+    if group.beyond < LEAST_BEYOND:
+        return f"fewer than {LEAST_BEYOND} values lie beyond that quantile"
+    return ""
 
 
 def expanded_level(devices: float) -> float:

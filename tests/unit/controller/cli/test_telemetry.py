@@ -34,7 +34,7 @@ def compared(difference: float, low: float | None, high: float | None) -> Teleme
         ),
         (
             compared(0.5, None, None), None,
-            "too few devices have values to tell whether they differ",
+            "whether they differ cannot be told: too few devices have values",
         ),
     ],
 )  # fmt: skip

@@ -9,15 +9,20 @@ import pytest
 
 from telemetry.server.comparison import (
     Comparison,
+    Floats,
     Group,
+    alike,
     compared,
     expanded_level,
+    mean_group,
     mean_of,
+    quantile_group,
     quantile_of,
     student_t,
 )
 
-EDGES = np.geomspace(0.01, 100.0, 150)
+EDGES = np.geomspace(0.01, 100.0, 450)
+BUCKET_ERROR = 0.01
 VALUES = np.sqrt(EDGES[1:] * EDGES[:-1])
 REQUESTS = 200
 
@@ -35,14 +40,35 @@ def fleet(
     ):
         counts = np.where(members, chance.integers(REQUESTS // 2, REQUESTS, sizes), 0)
         drawn = [own[at] * factor * chance.lognormal(0.0, 0.5, n) for at, n in enumerate(counts)]
-        if statistic == "mean":
-            totals = np.array([values.sum() for values in drawn])
-            groups.append(Group(mean_of(totals, counts.astype(float)), counts.astype(float)))
-        else:
-            table = np.array([np.histogram(values, EDGES)[0] for values in drawn], float)
-            q = float(statistic[1:]) / 100
-            groups.append(Group(quantile_of(q, table, VALUES), counts.astype(float)))
+        groups.append(group(drawn, np.ones(sizes), statistic))
     return compared(*groups)
+
+
+def group(drawn: list[Floats], weights: Floats, statistic: str) -> Group:
+    counts = np.array([float(len(values)) for values in drawn])
+    if statistic == "mean":
+        totals = np.array([values.sum() for values in drawn])
+        return mean_group(totals * weights, counts * weights)
+    table = np.array([np.histogram(values, EDGES)[0] for values in drawn], float)
+    q = float(statistic[1:]) / 100
+    return quantile_group(q, table * weights[:, None], VALUES, BUCKET_ERROR, counts.sum())
+
+
+def update(
+    chance: np.random.Generator, devices: int, statistic: str, *, longer: float = 1.0
+) -> Comparison:
+    """Compare a release before and after an update that reaches the fast devices first."""
+    own = np.sort(chance.lognormal(0.0, 0.4, devices))
+    after = np.linspace(0.9, 0.1, devices) * REQUESTS
+    drawn = [
+        [
+            level * factor * chance.lognormal(0.0, 0.5, int(n))
+            for level, n in zip(own, ns, strict=True)
+        ]
+        for factor, ns in ((1.0, REQUESTS - after), (longer, after))
+    ]
+    weights = alike(*(np.array([float(len(values)) for values in side]) for side in drawn))
+    return compared(*(group(side, w, statistic) for side, w in zip(drawn, weights, strict=True)))
 
 
 @pytest.mark.parametrize("statistic", ["mean", "p50", "p95"])
@@ -73,18 +99,58 @@ def test_devices_that_are_in_both_groups_are_compared_with_themselves() -> None:
     assert found.difference == pytest.approx(0.05 * own.mean())
 
 
+@pytest.mark.parametrize("statistic", ["mean", "p90"])
+def test_an_update_that_reaches_fast_devices_first_does_not_look_faster(statistic: str) -> None:
+    """Without equal weights 19 of 20 such updates are told, and a slower model looks faster."""
+    chance = np.random.Generator(np.random.PCG64(20261127))
+    assert sum(update(chance, 30, statistic).is_told for _ in range(40)) <= 7
+    slower = [update(chance, 30, statistic, longer=1.3) for _ in range(20)]
+    assert sum(found.low > 0 for found in slower) >= 15
+
+
+def test_a_few_devices_that_are_much_slower_do_not_make_a_difference() -> None:
+    chance = np.random.Generator(np.random.PCG64(4))
+    told = 0
+    for _ in range(60):
+        sides = []
+        for at in range(2):
+            levels = np.where(chance.random(12) < 0.15, 5.0, 1.0)
+            drawn = [level * chance.lognormal(0.0, 0.3, 100) for level in levels]
+            nothing = [np.zeros(0)] * 12
+            sides.append(
+                group([*nothing, *drawn] if at else [*drawn, *nothing], np.ones(24), "mean")
+            )
+        told += compared(*sides).is_told
+    assert told <= 8
+
+
+def test_a_difference_within_a_bucket_is_not_told() -> None:
+    counts = np.zeros((20, 2))
+    counts[:, 0] = 100.0
+    before = quantile_group(0.5, counts, np.array([1.0, 1.02]), 0.01, 2000.0)
+    after = quantile_group(0.5, counts[:, ::-1], np.array([1.0, 1.02]), 0.01, 2000.0)
+    assert not compared(before, after).is_told
+
+
+def test_a_quantile_of_few_values_is_not_compared() -> None:
+    counts = np.full((20, 1), 10.0)
+    rare = quantile_group(0.99, counts, np.array([1.0]), 0.01, 200.0)
+    assert "beyond" in compared(rare, rare).lacks
+
+
 def test_with_few_devices_nothing_is_told() -> None:
     chance = np.random.Generator(np.random.PCG64(1))
     few = fleet(chance, (4, 40), "p95", longer=9.0)
     assert (few.has_interval, few.is_told) == (False, False)
     assert math.isnan(few.low)
+    assert few.lacks == "fewer than 5 devices have values"
     # Where one of ten devices brings nearly all values, the others say next to nothing.
     counts = np.array([*[1.0] * 9, 10_000.0, *[0.0] * 10])
     lonely = Group(mean_of(counts, counts), counts)
     assert lonely.effective_devices < 2
     even = Group(mean_of(counts[::-1], counts[::-1] * 0 + 1), np.ones(20))
     assert even.effective_devices == 20
-    assert not compared(lonely, even).has_interval
+    assert "most of the values" in compared(lonely, even).lacks
 
 
 def test_the_same_data_give_the_same_answer() -> None:
