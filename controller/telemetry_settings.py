@@ -1,17 +1,23 @@
-"""Settings of `[telemetry]` in `controller.toml`: how long telemetry is kept. Pure."""
+"""Settings of `[telemetry]` in `controller.toml`: how long it is kept, and its bounds. Pure."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from typing import Final
 
 import msgspec
 
+from telemetry.server.bounds import Bounds
+
 SECONDS_PER_DAY: Final = 86_400.0
+USUAL: Final = Bounds()
+MIN_TOLERANCE_S: Final = 60.0
+"""Twice the error with which a device knows the controller's time."""
 
 
 class TelemetryConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """How long telemetry is kept, in days."""
+    """How long telemetry is kept, in days, and what is taken of devices."""
 
     keep_minutes: float = 7.0
     """What each device measured in each minute. What comes later than this is refused."""
@@ -24,6 +30,16 @@ class TelemetryConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
 
     keep_events: float = 90.0
     """What happened on devices, and why."""
+
+    clock_tolerance_s: float = USUAL.clock_tolerance_s
+    """A device's clock that is wrong by more is corrected."""
+
+    @property
+    def bounds(self) -> Bounds:
+        """What the store takes of devices."""
+        return Bounds(
+            clock_tolerance_s=self.clock_tolerance_s,
+        )
 
 
 def faults(config: TelemetryConfig) -> Iterator[str]:
@@ -40,3 +56,5 @@ def faults(config: TelemetryConfig) -> Iterator[str]:
             yield f"telemetry.{name} is not positive"
     if not config.keep_minutes <= config.keep_hours <= config.keep_days:
         yield "telemetry.keep_minutes, keep_hours and keep_days do not rise"
+    if not MIN_TOLERANCE_S <= config.clock_tolerance_s < math.inf:
+        yield f"telemetry.clock_tolerance_s is not a number from {MIN_TOLERANCE_S:.0f} on"

@@ -33,7 +33,14 @@ UpKind = Literal[
 ]
 UP_KINDS: tuple[UpKind, ...] = get_args(UpKind)
 DownKind = Literal[
-    "desired", "chunk", "sources", "telemetry_ack", "measure", "metadata", "certificate"
+    "desired",
+    "chunk",
+    "sources",
+    "telemetry_ack",
+    "report_request",
+    "measure",
+    "metadata",
+    "certificate",
 ]
 
 ENROL = f"{PREFIX}/enrol/"

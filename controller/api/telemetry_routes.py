@@ -230,6 +230,7 @@ def list_reporting_devices(
             batches=known.get(device, nothing).batches,
             dropped=known.get(device, nothing).dropped,
             refused=known.get(device, nothing).refused,
+            clock_ahead_s=known.get(device, nothing).clock_ahead_s,
         )
         for device, online in services.devices.presence(selector).items()
     ]

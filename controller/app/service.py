@@ -179,7 +179,10 @@ class Controller:
         self.delivery = self._delivery(connect(), key, clock)
         self._inbox = Inbox(self._ingest.handle_all)
         self.exports = self._exports(clock)
-        devices = Devices(database, access, transfers, config.peers, clock)
+        devices = Devices(
+            *(database, access, transfers, config.peers, clock),
+            wrong_clocks=telemetry.wrong_clocks,
+        )
         self.alerting = Alerting(database, telemetry, devices, reception, config.alerts, clock)
         self.app = create_app(
             FleetServices(

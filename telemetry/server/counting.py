@@ -7,6 +7,7 @@ Rules:
   also into the row of the fleet.
 - What comes for an hour that is made already is noted, so that the hour is made anew.
 - A batch that is refused whole is not noted as counted: if it comes again, it may be stored.
+- What changes for a device, such as its clock, is told by an event in the same transaction: once.
 """
 
 from __future__ import annotations
@@ -14,18 +15,24 @@ from __future__ import annotations
 import secrets
 from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
+import msgspec
 import sqlalchemy as sa
 
 from telemetry.server import bulk, tables
+from telemetry.server.bounds import Bounds
 from telemetry.server.budget import BOOT_BYTES, event_bytes, minute_bytes
-from telemetry.server.ingest import WINDOW, Checked, SeriesKey, Window, latest_minute
+from telemetry.server.clocks import KIND as CLOCK_KIND
+from telemetry.server.clocks import marked
+from telemetry.server.ingest import WINDOW, Checked, SeriesKey, Window, event_row, latest_minute
 from telemetry.server.levels import HOURS
 from telemetry.server.measures import Measure, folded
 from telemetry.server.series import SeriesIds
 from telemetry.server.statements import IngestStatements
-from wire.messages import TelemetryBatch
+from wire.clock import Clock
+from wire.messages import Event, TelemetryBatch
+from wire.reporting import MAX_REQUEST_ID
 
 NO_DEVICE = ""
 MAX_DROPPED = 2**31
@@ -47,6 +54,9 @@ class Arrived(NamedTuple):
     is_refused: bool = False
     """Nothing of it is stored, because its device has no budget left."""
 
+    ahead_s: float | None = None
+    """How far the clock of its device is ahead; None if it does not tell."""
+
 
 class Counted(NamedTuple):
     """What became of batches."""
@@ -65,12 +75,23 @@ class Counting:
         engine: SQLite or PostgreSQL.
         statements: For its dialect.
         series: Tells whether identifiers are still those of their series.
+        bounds: By how much clocks may be wrong.
+        clock: Wall time, of events about devices.
     """
 
-    def __init__(self, engine: sa.Engine, statements: IngestStatements, series: SeriesIds) -> None:
+    def __init__(
+        self,
+        engine: sa.Engine,
+        statements: IngestStatements,
+        series: SeriesIds,
+        bounds: Bounds,
+        clock: Clock,
+    ) -> None:
         self._engine = engine
         self._sql = statements
         self._series = series
+        self._bounds = bounds
+        self._clock = clock
 
     def count(self, arrived: Sequence[Arrived], ids: Mapping[SeriesKey, int]) -> Counted:
         """Count batches: all of them or, if the database fails, none.
@@ -84,7 +105,8 @@ class Counting:
         """
         grown: Counter[str] = Counter()
         with self._engine.begin() as connection:
-            devices = _Devices(connection, [each.batch.device for each in arrived])
+            names = [each.batch.device for each in arrived]
+            devices = _Devices(connection, names, self._bounds, self._clock.now_s())
             is_new = self._claim(connection, arrived, grown)
             new = [each for each, claimed in zip(arrived, is_new, strict=True) if claimed]
             for each in new:
@@ -93,7 +115,7 @@ class Counting:
             if not self._series.are_current(connection, ids):
                 raise SeriesGoneError
             self._merge(connection, stored, ids, grown)
-            events = [row for each in stored for row in each.checked.events]
+            events = [row for each in stored for row in each.checked.events] + devices.news
             if events:
                 connection.execute(self._sql.insert_events, events)
             for row in events:
@@ -112,7 +134,7 @@ class Counting:
         }
         is_new: list[bool] = []
         written: dict[tuple[str, str], tuple[Window, int]] = {}
-        for batch, checked, is_refused in arrived:
+        for batch, checked, is_refused, _ in arrived:
             at = (batch.device, batch.boot_id)
             window, minute = written.get(at) or known.get(at) or (Window(-1, 0), 0)
             is_new.append(not window.holds(batch.sequence))
@@ -138,7 +160,7 @@ class Counting:
         """Add measures to what is stored for the same series and minutes."""
         parts: Parts = {}
         of_fleet: defaultdict[tuple[int, int], list[Measure]] = defaultdict(list)
-        for batch, checked, _ in stored:
+        for batch, checked, *_ in stored:
             device = batch.device
             for (key, minute), measures in checked.measures.items():
                 series = ids[key]
@@ -166,25 +188,52 @@ class Counting:
         bulk.upsert(connection, tables.late, rows)
 
 
+class _DeviceRow(NamedTuple):
+    """The columns of a device's row, in their order."""
+
+    batches: int = 0
+    dropped: int = 0
+    refused: int = 0
+    clock_ahead_s: float | None = None
+    answered: str | None = None
+
+
 class _Devices:
     """The rows of devices, locked, and what is added to them."""
 
-    def __init__(self, connection: sa.Connection, names: Sequence[str]) -> None:
+    def __init__(
+        self, connection: sa.Connection, names: Sequence[str], bounds: Bounds, now_s: float
+    ) -> None:
+        self._bounds = bounds
+        self._now_s = now_s
         keys = [(name,) for name in sorted(set(names))]
-        bulk.insert_missing(connection, tables.device, [(*key, 0, 0, 0) for key in keys])
+        bulk.insert_missing(connection, tables.device, [(*key, *_DeviceRow()) for key in keys])
         rows = bulk.matching(connection, tables.device, keys, lock=True)
-        self._rows = {device: [*numbers] for device, *numbers in rows}
+        self._rows = {device: _DeviceRow(*values) for device, *values in rows}
+        self.news: list[dict[str, Any]] = []
+        """Rows of events about what changed."""
 
     def count(self, arrived: Arrived) -> None:
-        """Count a batch and what is lost of it."""
-        batch, checked, is_refused = arrived
+        """Count a batch and what is lost of it; note what it says of its device."""
+        batch, checked, is_refused, ahead_s = arrived
         row = self._rows[batch.device]
-        row[0] += 1
-        row[1] += min(max(batch.dropped, 0), MAX_DROPPED)
-        row[2] += len(batch.points) + len(batch.events) if is_refused else checked.refused
+        mark = marked(row.clock_ahead_s, ahead_s, self._bounds.clock_tolerance_s)
+        if mark.news:
+            data = {"ahead_s": round(ahead_s or 0.0, 1)}
+            event = Event(at_s=self._now_s, kind=CLOCK_KIND, reason=mark.news, data=data)
+            self.news.append(event_row(batch.device, event, self._now_s))
+        answers = None if isinstance(batch.answers, msgspec.UnsetType) else batch.answers
+        lost = len(batch.points) + len(batch.events) if is_refused else checked.refused
+        self._rows[batch.device] = _DeviceRow(
+            batches=row.batches + 1,
+            dropped=row.dropped + min(max(batch.dropped, 0), MAX_DROPPED),
+            refused=row.refused + lost,
+            clock_ahead_s=mark.ahead_s,
+            answered=row.answered if answers is None or is_refused else answers[:MAX_REQUEST_ID],
+        )
 
     def write(self, connection: sa.Connection) -> None:
-        rows = [(device, *numbers) for device, numbers in sorted(self._rows.items())]
+        rows = [(device, *row) for device, row in sorted(self._rows.items())]
         bulk.upsert(connection, tables.device, rows)
 
 

@@ -7,9 +7,10 @@ Rules:
   overflow.
 - Nothing lies further ahead than a day, by the controller's clock: no prune would ever reach it,
   and it would come first in every list. Nothing lies further back than what is kept: the next prune
-  would delete it. If a device's clock is wrong by years, its points are refused, and so are its
-  events while it is behind; while it is ahead, they are kept with the latest time that is allowed.
-  If the clock of the controller is wrong by as much, all points are refused until it is right.
+  would delete it. Times of a clock that is known to be wrong are corrected first
+  (`telemetry.server.clocks`). If it is wrong by years and nobody knows, its points are refused, and
+  so are its events while it is behind; while it is ahead, they are kept with the latest time that
+  is allowed.
 """
 
 from __future__ import annotations
@@ -130,28 +131,30 @@ def span_at(now_s: float, retention_s: float) -> Span:
     return Span(max(now_s - retention_s, 0.0) // 60 * 60, now_s + AHEAD_S)
 
 
-def checked(batch: TelemetryBatch, span: Span) -> Checked:
+def checked(batch: TelemetryBatch, span: Span, shift_s: float = 0.0) -> Checked:
     """Return what of a batch is stored.
 
     Args:
         batch: As decoded.
         span: The wall times that are stored.
+        shift_s: How far the clock of the batch was ahead; that is taken from its times.
 
     Returns:
         The measures and the events.
     """
-    measures, refused = measures_of(batch, span)
-    rows = [event_row(batch.device, event, span.latest_s) for event in batch.events]
+    measures, refused = measures_of(batch, span, round(shift_s / 60.0))
+    rows = [event_row(batch.device, event, span.latest_s, shift_s) for event in batch.events]
     kept = [row for row in rows if row["at_s"] >= span.earliest_s]
     return Checked(measures=measures, events=kept, refused=refused + len(rows) - len(kept))
 
 
-def measures_of(batch: TelemetryBatch, span: Span) -> tuple[Measures, int]:
+def measures_of(batch: TelemetryBatch, span: Span, shift_minutes: int = 0) -> tuple[Measures, int]:
     """Check the points of a batch.
 
     Args:
         batch: As decoded.
         span: The wall times that a point may have.
+        shift_minutes: What is taken from their minutes.
 
     Returns:
         Those that are sound, and how many points were refused.
@@ -160,7 +163,8 @@ def measures_of(batch: TelemetryBatch, span: Span) -> tuple[Measures, int]:
     refused = 0
     first, last = span.earliest_s // 60, min(span.latest_s // 60, MAX_MINUTE)
     for point in batch.points:
-        if not first <= point.minute <= last:
+        minute = point.minute - shift_minutes
+        if not first <= minute <= last:
             refused += 1
             continue
         try:
@@ -169,17 +173,18 @@ def measures_of(batch: TelemetryBatch, span: Span) -> tuple[Measures, int]:
         except WireFormatError:
             refused += 1
             continue
-        found.setdefault((key, point.minute), []).append(measure)
+        found.setdefault((key, minute), []).append(measure)
     return found, refused
 
 
-def event_row(device: str, event: Event, latest_s: float) -> dict[str, Any]:
+def event_row(device: str, event: Event, latest_s: float, shift_s: float = 0.0) -> dict[str, Any]:
     """Return an event as a row of the store.
 
     Args:
         device: Where it happened.
         event: As decoded.
         latest_s: The latest wall time that it may have; a later one becomes this.
+        shift_s: What is taken from its time.
 
     Returns:
         The columns; data that is too large is left out.
@@ -190,7 +195,7 @@ def event_row(device: str, event: Event, latest_s: float) -> dict[str, Any]:
         data = b"{}"
     return {
         "device": device,
-        "at_s": _possible_s(short.at_s, latest_s),
+        "at_s": _possible_s(short.at_s - shift_s, latest_s),
         "kind": short.kind,
         "reason": short.reason,
         "data": data.decode(),

@@ -31,6 +31,7 @@ from sqlalchemy import (
 )
 
 from telemetry.limits import MAX_TEXT
+from wire.reporting import MAX_REQUEST_ID
 
 FLEET = "fleet"
 LEVEL_ROWS = ("hour", "day", FLEET)
@@ -149,8 +150,11 @@ device = Table(
     Column("batches", BigInteger, nullable=False),
     Column("dropped", BigInteger, nullable=False),
     Column("refused", BigInteger, nullable=False),
+    Column("clock_ahead_s", Double, nullable=True),
+    Column("answered", String(MAX_REQUEST_ID), nullable=True),
 )
-"""One row per device that ever reported: its losses; an ingest locks this row."""
+"""One row per device that ever reported: its losses, how far its clock is ahead if that is wrong,
+and the last request to report whose answer is stored. An ingest locks this row."""
 
 batch = Table(
     "telemetry_batch",

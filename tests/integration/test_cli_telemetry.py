@@ -170,7 +170,7 @@ def test_a_picture_is_a_png(served: Served, tmp_path: Path) -> None:
         (
             ("telemetry", "devices"),
             {"device": "string", "online": "bool", "newest_at_s": "double", "batches": "int64",
-             "dropped": "int64", "refused": "int64"},
+             "dropped": "int64", "refused": "int64", "clock_ahead_s": "double"},
         ),
         (
             ("telemetry", "events"),
