@@ -34,11 +34,19 @@ class TelemetryConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
     clock_tolerance_s: float = USUAL.clock_tolerance_s
     """A device's clock that is wrong by more is corrected."""
 
+    label_values: int = USUAL.label_values
+    """Values of one label of one metric in the fleet; further ones become `other`."""
+
+    device_series: int = USUAL.device_series
+    """Series that one device may bring; of further ones all labels become `other`."""
+
     @property
     def bounds(self) -> Bounds:
         """What the store takes of devices."""
         return Bounds(
             clock_tolerance_s=self.clock_tolerance_s,
+            label_values=self.label_values,
+            device_series=self.device_series,
         )
 
 
@@ -58,3 +66,6 @@ def faults(config: TelemetryConfig) -> Iterator[str]:
         yield "telemetry.keep_minutes, keep_hours and keep_days do not rise"
     if not MIN_TOLERANCE_S <= config.clock_tolerance_s < math.inf:
         yield f"telemetry.clock_tolerance_s is not a number from {MIN_TOLERANCE_S:.0f} on"
+    for name in ("label_values", "device_series"):
+        if getattr(config, name) < 1:
+            yield f"telemetry.{name} is below 1"

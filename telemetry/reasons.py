@@ -35,6 +35,7 @@ KINDS: Final = (
     "removed",
     "restore",
     "scrub",
+    "series",
     "slow",
     "source",
     "start",

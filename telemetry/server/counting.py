@@ -25,7 +25,17 @@ from telemetry.server.bounds import Bounds
 from telemetry.server.budget import BOOT_BYTES, event_bytes, minute_bytes
 from telemetry.server.clocks import KIND as CLOCK_KIND
 from telemetry.server.clocks import marked
-from telemetry.server.ingest import WINDOW, Checked, SeriesKey, Window, event_row, latest_minute
+from telemetry.server.folding import KIND as SERIES_KIND
+from telemetry.server.folding import TOLD_EVERY_S, news
+from telemetry.server.ingest import (
+    WINDOW,
+    Checked,
+    Fold,
+    SeriesKey,
+    Window,
+    event_row,
+    latest_minute,
+)
 from telemetry.server.levels import HOURS
 from telemetry.server.measures import Measure, folded
 from telemetry.server.series import SeriesIds
@@ -116,6 +126,7 @@ class Counting:
                 raise SeriesGoneError
             self._merge(connection, stored, ids, grown)
             events = [row for each in stored for row in each.checked.events] + devices.news
+            events += self._told_of_folds(connection, stored)
             if events:
                 connection.execute(self._sql.insert_events, events)
             for row in events:
@@ -178,6 +189,26 @@ class Counting:
         connection.execute(self._sql.lock_fleet).first()
         fleet = {(*at, NO_DEVICE): measures for at, measures in of_fleet.items()}
         _add(connection, tables.fleet_minute, fleet)
+
+    def _told_of_folds(
+        self, connection: sa.Connection, stored: Sequence[Arrived]
+    ) -> list[dict[str, Any]]:
+        """Return events about series that count for others: one for each device and hour."""
+        found: dict[str, Fold] = {}
+        for batch, checked, *_ in stored:
+            for one in checked.folds:
+                if one.device in {"", batch.device}:
+                    found.setdefault(batch.device, one)
+        now_s = self._clock.now_s()
+        rows: list[dict[str, Any]] = []
+        for device, one in found.items():
+            of_hour = {"of_device": device, "of_kind": SERIES_KIND, "since_s": now_s - TOLD_EVERY_S}
+            if connection.scalar(self._sql.find_event, of_hour) is None:
+                bounds = self._bounds
+                reason, data = news(one, bounds.label_values, bounds.device_series)
+                event = Event(at_s=now_s, kind=SERIES_KIND, reason=reason, data=data)
+                rows.append(event_row(device, event, now_s))
+        return rows
 
     def _note_late(self, connection: sa.Connection, parts: Parts) -> None:
         closed = connection.execute(self._sql.closed_hours).scalar() or 0

@@ -18,7 +18,7 @@ from __future__ import annotations
 import functools
 import math
 from collections.abc import Container, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 from telemetry.batches import MAX_EVENT_BYTES, shorten
@@ -59,6 +59,17 @@ class SeriesKey(NamedTuple):
     variant: str
     attributes: str
     """All other attributes, as canonical JSON."""
+
+
+class Fold(NamedTuple):
+    """What a series is counted as, because there is no room for it."""
+
+    key: SeriesKey
+    labels: tuple[str, ...]
+    """Those that became `folding.OTHER`."""
+
+    device: str = ""
+    """Who brings too many series; empty where a label has too many values."""
 
 
 Measures = dict[tuple[SeriesKey, int], list[Measure]]
@@ -103,6 +114,9 @@ class Checked:
     refused: int
     """How many points and events are not."""
 
+    folds: tuple[Fold, ...] = ()
+    """What of the measures counts for other series."""
+
     @property
     def keys(self) -> set[SeriesKey]:
         """The series of the measures."""
@@ -115,7 +129,18 @@ class Checked:
             return self
         left = {at: found for at, found in self.measures.items() if at[0] not in missing}
         refused = self.refused + len(self.measures) - len(left)
-        return Checked(measures=left, events=self.events, refused=refused)
+        return replace(self, measures=left, refused=refused)
+
+    def folded(self, folds: Mapping[SeriesKey, Fold]) -> Checked:
+        """Return the same with the measures of some series counted for others."""
+        used = [folds[key] for key in self.keys if key in folds] if folds else []
+        if not used:
+            return self
+        measures: Measures = {}
+        for (key, minute), found in self.measures.items():
+            at = (folds[key].key if key in folds else key, minute)
+            measures[at] = measures.get(at, []) + found
+        return replace(self, measures=measures, folds=tuple(sorted(used)))
 
 
 def span_at(now_s: float, retention_s: float) -> Span:

@@ -43,7 +43,7 @@ from telemetry.server.rows import (
     StoredEvent,
     attributes_of,
 )
-from telemetry.server.series import SeriesIds
+from telemetry.server.series import Found, SeriesIds
 from telemetry.server.snapshot import Snapshot
 from telemetry.server.statements import IngestStatements
 from telemetry.server.tables import metadata
@@ -103,7 +103,7 @@ class TelemetryStore:
         self._retention = retention
         self._bounds = bounds
         statements = IngestStatements(engine.dialect.name)
-        self._series = SeriesIds(engine, statements)
+        self._series = SeriesIds(engine, statements, bounds, self._clock)
         self._counting = Counting(engine, statements, self._series, bounds, self._clock)
         self._budgets = Budgets(self._clock)
         self._partitions = Partitions(engine)
@@ -412,13 +412,10 @@ class TelemetryStore:
         minutes = {minute for each in stored for _, minute in each.checked.measures}
         self._partitions.cover(tables.minute, minutes)
         for _ in range(ATTEMPTS):
-            ids = self._series.of((each.batch.device, each.checked.keys) for each in stored)
-            fitting = [
-                each if each.is_refused else each._replace(checked=each.checked.only(ids))
-                for each in arrived
-            ]
+            found = self._series.of((each.batch.device, each.checked.keys) for each in stored)
+            fitting = [each if each.is_refused else _fitting(each, found) for each in arrived]
             try:
-                counted = self._counting.count(fitting, ids)
+                counted = self._counting.count(fitting, found.ids)
             except SeriesGoneError:
                 continue
             for device, size_bytes in counted.grown_bytes.items():
@@ -435,6 +432,10 @@ class TelemetryStore:
                 fault=WireFormatError(f"the database cannot store it: {_cause(exc)}"),
             )
         return Outcome(is_new)
+
+
+def _fitting(arrived: Arrived, found: Found) -> Arrived:
+    return arrived._replace(checked=arrived.checked.folded(found.folds).only(found.ids))
 
 
 def _identity_fault(batch: TelemetryBatch) -> WireFormatError | None:
