@@ -70,6 +70,7 @@ from controller.services.policies import Policies
 from controller.services.preflight import Preflight
 from controller.services.reception import Reception
 from controller.services.releases import Releases
+from controller.services.report_requests import ReportRequests
 from controller.services.rollout_engine import RolloutEngine
 from controller.services.rollouts import Rollouts
 from controller.services.saved_queries import SavedQueries
@@ -197,6 +198,7 @@ class Controller:
                 policies=self._policies,
                 preflight=preflight,
                 releases=Releases(database, blobs, trust, director, clock),
+                report_requests=ReportRequests(database, telemetry, self._transport, clock),
                 rollouts=Rollouts(
                     database,
                     director,

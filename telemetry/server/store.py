@@ -259,6 +259,20 @@ class TelemetryStore:
         with _own_errors(), self._reading.connect() as connection:
             return {row.device: row.clock_ahead_s for row in connection.execute(query)}
 
+    def answered(self, device: str) -> str | None:
+        """Return the last request to report whose answer is stored, all of it; None for none.
+
+        Args:
+            device: Whose.
+
+        Raises:
+            TelemetryStoreError: The database failed.
+        """
+        table = tables.device.c
+        query = sa.select(table.answered).where(table.device == device)
+        with _own_errors(), self._reading.connect() as connection:
+            return connection.scalar(query)
+
     def metrics(self) -> list[Reported]:
         """Return what there is, by name.
 

@@ -9,23 +9,16 @@ from pathlib import Path
 import pytest
 import sqlalchemy as sa
 
-from agent.link.connection import Link
-from agent.link.controller_time import ControllerTime
-from agent.link.identity import Account
-from agent.link.outage import Outage
-from agent.link.resending import Resending
-from agent.link.telemetry import TelemetryPump
 from controller.services.telemetry_batches import TelemetryBatches
 from controller.store.database import Database
-from telemetry.device.recorder import Recorder
-from telemetry.device.spool import Spool
 from telemetry.server import tables
 from telemetry.server.event_log import EventQuery
 from telemetry.server.store import TelemetryStore
 from tests.simulators.clock import FakeClock
+from tests.simulators.reporting_device import ReportingDevice
 from tests.simulators.stored_fleet import add_device
 from tests.simulators.transport import MemoryHub
-from wire.messages import TelemetryAck, TelemetryBatch, decode_message
+from wire.messages import TelemetryBatch
 from wire.topics import up
 from wire.transport import Received
 
@@ -53,12 +46,13 @@ class Fleet:
         self.hub.on(up(NAME, "telemetry"), self.waiting.append)
         self.directory = directory
 
-    def start(self, run: str, *, ahead_s: float, waits_s: float = 0.0) -> Device:
+    def start(self, start: str, *, ahead_s: float, waits_s: float = 0.0) -> ReportingDevice:
         """Start the device's agent, after a time in which the device was off."""
         self.clock.advance(waits_s)
-        return Device(self, run, ahead_s)
+        clock = FakeClock(self.clock.now_s() + ahead_s)
+        return ReportingDevice(self.hub, NAME, self.directory, start, clock)
 
-    def advance(self, device: Device, duration_s: float) -> None:
+    def advance(self, device: ReportingDevice, duration_s: float) -> None:
         self.clock.advance(duration_s)
         device.clock.advance(duration_s)
 
@@ -80,47 +74,6 @@ class Fleet:
 
     def told(self) -> list[str]:
         return [found.event.reason for found in self.store.events(EventQuery(kinds=("clock",)))]
-
-
-class Device:
-    """One start of the agent, as far as telemetry goes."""
-
-    def __init__(self, fleet: Fleet, run: str, ahead_s: float) -> None:
-        self.clock = FakeClock(fleet.clock.now_s() + ahead_s)
-        self.recorder = Recorder(self.clock)
-        self.spool = Spool(
-            fleet.directory / "spool.db", device=NAME, boot_id=run, limit_bytes=2**20,
-            clock=self.clock,
-        )  # fmt: skip
-        self.link = Link(NAME, run, Outage("here", self.recorder, self.clock))
-        self.pump = TelemetryPump(
-            NAME, recorder=self.recorder, spool=self.spool, link=self.link, clock=self.clock,
-            interval_s=lambda: 60.0, resending=Resending(lambda: 0.5),
-            time=ControllerTime(run, self.clock, self.clock.monotonic_s),
-        )  # fmt: skip
-        self._hub = fleet.hub
-
-    def connect(self) -> None:
-        self.link.open(
-            lambda _login: self._hub.connect(), Account(client_id="c", username="u", password=None)
-        )
-
-    def count(self, number: int = 1) -> None:
-        """Count some requests, and put them into the spool."""
-        self.pump.tick()
-        self.recorder.add("n_total", number, {})
-        self.pump.collect()
-
-    def hear(self) -> int:
-        """Take what came; return how many batches are not stored yet."""
-        while (received := self.link.next(0.01)) is not None:
-            if isinstance(received, Received):
-                self.pump.acknowledged(decode_message(received.payload, TelemetryAck))
-        return len(self.spool.pending(1000))
-
-    def end(self) -> None:
-        self.link.close()
-        self.pump.close()
 
 
 @pytest.fixture
