@@ -30,7 +30,7 @@ from telemetry.server.counting import Arrived, Counting, SeriesGoneError
 from telemetry.server.dead_letters import DeadLetter
 from telemetry.server.event_log import EventQuery
 from telemetry.server.ingest import checked, span_at
-from telemetry.server.levels import MINUTES, Part
+from telemetry.server.levels import MINUTES, Level, Part
 from telemetry.server.partitions import Partitions
 from telemetry.server.presence import Gap, Measured
 from telemetry.server.pruning import Pruning, Retention
@@ -338,14 +338,17 @@ class TelemetryStore:
         since_minute: int,
         until_minute: int,
         devices: Sequence[str] | None = None,
+        *,
+        level: Level = MINUTES,
     ) -> Iterator[MinuteColumns]:
-        """Read the minutes of devices, a bounded number of rows at once.
+        """Read the minutes of devices, or their hours or days, a bounded number of rows at once.
 
         Args:
             series: Which series.
             since_minute: The first minute, inclusive.
             until_minute: The last minute, exclusive.
             devices: Only these; None for all.
+            level: Which rows: those that begin in this time.
 
         Yields:
             One or more rows, as columns.
@@ -354,7 +357,7 @@ class TelemetryStore:
             TelemetryStoreError: The database failed.
         """
         with self.snapshot() as snapshot:
-            yield from snapshot.rows(Part(MINUTES, since_minute, until_minute), series, devices)
+            yield from snapshot.rows(Part(level, since_minute, until_minute), series, devices)
 
     def silences(
         self, since_minute: int, until_minute: int, *, longer_than: int
