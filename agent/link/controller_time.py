@@ -53,6 +53,11 @@ class ControllerTime:
         self._late_at_s = -math.inf
         self._last = self._now()
 
+    @property
+    def is_known(self) -> bool:
+        """Whether batches of this start say how wrong the clock is."""
+        return self._base_s is not None
+
     def stamp(self) -> BatchClock:
         """Return the clocks of a batch that is made now."""
         now = self._now()

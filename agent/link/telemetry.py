@@ -16,7 +16,7 @@ Rules:
   each `REPORT_EVERY_S` for what there is now.
 - A batch says what the clocks showed (`agent.link.controller_time`). If the wall clock was set,
   what was recorded before goes into a batch of its own. What the controller wants again, because
-  its times may be wrong, is sent again at once.
+  its times may be wrong, is sent again as soon as the device knows how wrong its clock is.
 """
 
 from __future__ import annotations
@@ -209,8 +209,11 @@ class TelemetryPump:
         self._spool.acknowledge(ack)
         self._reads = () if isinstance(ack.reads, msgspec.UnsetType) else ack.reads
         self._asked_s = _bounded_s(ack.report_every_s)
-        again = () if isinstance(ack.again, msgspec.UnsetType) else ack.again
-        for sequence in (*ack.sequences, *again):
+        done = ack.sequences
+        if self._time is not None and self._time.is_known:
+            # Those that are wanted again go out at once; without the time they have their turn.
+            done += () if isinstance(ack.again, msgspec.UnsetType) else ack.again
+        for sequence in done:
             self._resending.forget((ack.boot_id, sequence))
         self.send()
 

@@ -199,12 +199,12 @@ def test_a_device_on_a_slow_road_is_taken_as_it_is(fleet: Fleet) -> None:
     device.count(1)
     device.connect()
     device.pump.send()
-    for _ in range(4):
-        fleet.advance(device, 90.0)
+    for _ in range(4):  # each copy is sent when it is its turn
+        fleet.advance(device, 150.0)
         fleet.take()
         device.hear()
     assert device.hear() == 0
-    assert fleet.minutes() == {-54: 1.0}
+    assert fleet.minutes() == {-50: 1.0}
     device.end()
 
 
