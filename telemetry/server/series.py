@@ -179,7 +179,9 @@ class SeriesIds:
             if number is None and room:
                 number = self._make(connection, target, device)
                 own, every = own + 1, every + 1
-            if number is not None:
+            if number is None:
+                found.folds.pop(key, None)
+            else:
                 found.ids[target] = number
         return found
 
