@@ -282,7 +282,7 @@ def test_a_point_that_cannot_be_is_refused_and_the_rest_counted(store: Telemetry
     assert store.ingest(batch(broken, requests(1), dropped=3))
     assert store.ingest(batch(requests(1), sequence=1, dropped=2))
     newest_s = (MINUTE + 1) * 60.0
-    assert [tuple(device) for device in store.devices()] == [("pi-1", 2, 5, 1, newest_s)]
+    assert [tuple(device) for device in store.devices()] == [("pi-1", 2, 5, 1, newest_s, None)]
     assert [found[:2] for found in store.metrics()] == [("inference_requests_total", "sum")]
 
 
