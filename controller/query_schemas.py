@@ -1,4 +1,4 @@
-"""The requests and answers of the HTTP API about saved queries of the telemetry."""
+"""The requests and answers of the HTTP API about saved queries of the telemetry, and reports."""
 
 from __future__ import annotations
 
@@ -43,3 +43,20 @@ class SavedQuery:
     query: TelemetryQuestion
     saved_by: str
     saved_at_s: float
+
+
+@dataclass(kw_only=True)
+class ReportAsked:
+    """A device was asked to report its telemetry now."""
+
+    device: str
+    id: str
+    """What its report answers."""
+
+
+@dataclass(kw_only=True)
+class ReportState:
+    """What became of a request to report."""
+
+    stored: bool
+    """Whether the report is stored, and so part of each answer to a query."""

@@ -247,6 +247,9 @@ class Device:
 
     last_seen_at_s: float | None
     last_error: str = ""
+    clock_ahead_s: float | None = None
+    """How far its clock is ahead, negative for behind, if it is wrong: the times of its telemetry
+    are corrected by that."""
 
 
 @dataclass(kw_only=True)
@@ -550,6 +553,10 @@ class ReportingDevice:
 
     refused: int
     """Points and events that the controller could not store."""
+
+    clock_ahead_s: float | None = None
+    """How far its clock is ahead, negative for behind, if it is wrong and its times are
+    corrected."""
 
 
 @dataclass(kw_only=True)

@@ -1,17 +1,23 @@
-"""Settings of `[telemetry]` in `controller.toml`: how long telemetry is kept. Pure."""
+"""Settings of `[telemetry]` in `controller.toml`: how long it is kept, and its bounds. Pure."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from typing import Final
 
 import msgspec
 
+from telemetry.server.bounds import Bounds
+
 SECONDS_PER_DAY: Final = 86_400.0
+USUAL: Final = Bounds()
+MIN_TOLERANCE_S: Final = 60.0
+"""Twice the error with which a device knows the controller's time."""
 
 
 class TelemetryConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """How long telemetry is kept, in days."""
+    """How long telemetry is kept, in days, and what is taken of devices."""
 
     keep_minutes: float = 7.0
     """What each device measured in each minute. What comes later than this is refused."""
@@ -24,6 +30,24 @@ class TelemetryConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
 
     keep_events: float = 90.0
     """What happened on devices, and why."""
+
+    clock_tolerance_s: float = USUAL.clock_tolerance_s
+    """A device's clock that is wrong by more is corrected."""
+
+    label_values: int = USUAL.label_values
+    """Values of one label of one metric in the fleet; further ones become `other`."""
+
+    device_series: int = USUAL.device_series
+    """Series that one device may bring; of further ones all labels become `other`."""
+
+    @property
+    def bounds(self) -> Bounds:
+        """What the store takes of devices."""
+        return Bounds(
+            clock_tolerance_s=self.clock_tolerance_s,
+            label_values=self.label_values,
+            device_series=self.device_series,
+        )
 
 
 def faults(config: TelemetryConfig) -> Iterator[str]:
@@ -40,3 +64,8 @@ def faults(config: TelemetryConfig) -> Iterator[str]:
             yield f"telemetry.{name} is not positive"
     if not config.keep_minutes <= config.keep_hours <= config.keep_days:
         yield "telemetry.keep_minutes, keep_hours and keep_days do not rise"
+    if not MIN_TOLERANCE_S <= config.clock_tolerance_s < math.inf:
+        yield f"telemetry.clock_tolerance_s is not a number from {MIN_TOLERANCE_S:.0f} on"
+    for name in ("label_values", "device_series"):
+        if getattr(config, name) < 1:
+            yield f"telemetry.{name} is below 1"

@@ -16,6 +16,7 @@ from wire.console.sizes import bytes_text
 from wire.console.text import local_time, plain_text
 
 KINDS: Final = (
+    "clock",
     "connection",
     "damage",
     "decision",
@@ -34,6 +35,7 @@ KINDS: Final = (
     "removed",
     "restore",
     "scrub",
+    "series",
     "slow",
     "source",
     "start",

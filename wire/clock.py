@@ -32,6 +32,11 @@ class Clock(Protocol):
         ...
 
 
+def steady_s() -> float:
+    """Return how long the machine has been switched on, in seconds; it runs on while it sleeps."""
+    return time.clock_gettime(time.CLOCK_BOOTTIME)
+
+
 class SystemClock:
     """The machine's own clocks."""
 

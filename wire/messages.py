@@ -3,8 +3,8 @@
 Rules:
 - Each message has a schema version. A reader accepts unknown fields and refuses an unknown version.
 - Control messages are JSON; telemetry is MessagePack.
-- What brings blobs to devices is in `wire.delivery`, and what measures packages on them in
-  `wire.measuring`.
+- What brings blobs to devices is in `wire.delivery`, what measures packages on them in
+  `wire.measuring`, and what asks them to report in `wire.reporting`.
 - A receiver trusts a device's message only as far as the broker guarantees its topic: the `device`
   field must equal the topic's, and the receiver checks that.
 - Desired states and the answers to enrolments travel signed by the `director` role
@@ -17,6 +17,7 @@ from typing import Any, ClassVar, Final, Literal, TypeVar
 
 import msgspec
 
+from wire.batch_clock import BatchClock
 from wire.codec import from_json, from_msgpack
 from wire.errors import WireFormatError
 from wire.packed import is_packed, unpacked
@@ -407,6 +408,13 @@ class TelemetryBatch(Message, frozen=True, kw_only=True):
     """Batches, and parts of batches, that the device dropped since the last one because its spool
     was full."""
 
+    clock: BatchClock | msgspec.UnsetType = msgspec.UNSET
+    """What the device's clocks showed; unset by agents that do not compare them."""
+
+    answers: str | msgspec.UnsetType = msgspec.UNSET
+    """The request to report (`wire.reporting`) that this batch, and what was sent before it, is the
+    answer to."""
+
 
 class TelemetryAck(Message, frozen=True, kw_only=True):
     """The controller has stored these batches; the device may forget them."""
@@ -420,6 +428,16 @@ class TelemetryAck(Message, frozen=True, kw_only=True):
     report_every_s: float | msgspec.UnsetType = msgspec.UNSET
     """How often the controller wants figures at most, so that a fleet does not send more than it
     can store; the device bounds it. Unset for as often as the device likes."""
+
+    at_s: float | msgspec.UnsetType = msgspec.UNSET
+    """Wall time at the controller, seconds since 1970; unset by older controllers."""
+
+    sent_steady_s: float | msgspec.UnsetType = msgspec.UNSET
+    """That of the newest batch which this answers (`wire.batch_clock`); unset if it had none."""
+
+    again: tuple[int, ...] | msgspec.UnsetType = msgspec.UNSET
+    """Batches that are not stored, because their times may be wrong: the device is to send them
+    again with how far its clock is ahead, or that it cannot know. Unset for none."""
 
 
 def decode_message(data: bytes, kind: type[M], *, packed: bool = False) -> M:

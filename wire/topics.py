@@ -38,6 +38,7 @@ DownKind = Literal[
     "chunk",
     "sources",
     "telemetry_ack",
+    "report_request",
     "measure",
     "metadata",
     "certificate",

@@ -29,6 +29,7 @@ from wire.delivery import Chunk
 from wire.messages import Hello, MetadataVersions, TelemetryAck, decode_message
 from wire.metadata import MetadataFiles
 from wire.progress import MQTT, MULTICAST
+from wire.reporting import ReportRequest
 from wire.topics import DownKind, cast_name, down_kind
 from wire.transport import Connection, Received
 
@@ -138,6 +139,13 @@ class Messages:
         if self._trust is not None:
             self._trust.receive(decode_message(payload, MetadataFiles).files)
 
+    def _take_desired(self, payload: bytes) -> None:
+        unheard = self._desired_states.receive(payload)
+        since_s = self._clock.monotonic_s() - self._greeted_s
+        # What comes at once was sent before this start was heard of, or is a recording.
+        if unheard and since_s >= SETTLED_S:
+            self._greet(self._hello())
+
     def _tell_change(self) -> None:
         """Greet again if what serves has changed and has stayed for some seconds."""
         hello, now_s = self._hello(), self._clock.monotonic_s()
@@ -217,14 +225,12 @@ class Messages:
                 )
             case "telemetry_ack":
                 self._pump.acknowledged(decode_message(received.payload, TelemetryAck))
+            case "report_request":
+                self._pump.report(decode_message(received.payload, ReportRequest))
             case ("sources" | "measure" | "metadata" | "certificate" | "sample_ack") as kind:
                 self._takers[kind](received.payload)
             case "desired":
-                unheard = self._desired_states.receive(received.payload)
-                since_s = self._clock.monotonic_s() - self._greeted_s
-                # What comes at once was sent before this start was heard of, or is a recording.
-                if unheard and since_s >= SETTLED_S:
-                    self._greet(self._hello())
+                self._take_desired(received.payload)
             case kind:
                 assert_never(kind)
 

@@ -7,10 +7,11 @@ from typing import Final
 
 from agent.app.config import AgentConfig
 from agent.link.connection import Link
+from agent.link.controller_time import ControllerTime
 from agent.link.telemetry import TelemetryPump
 from telemetry.device.recorder import Recorder
 from telemetry.device.spool import Spool
-from wire.clock import Clock
+from wire.clock import Clock, steady_s
 from wire.policy import PolicySpec, report_every_s
 
 SPOOL_FILE: Final = "telemetry.db"
@@ -55,4 +56,5 @@ def make_pump(
         link=link,
         clock=clock,
         interval_s=lambda: report_every_s(config.telemetry_interval_s, policies()),
+        time=ControllerTime(boot_id, clock, steady_s),
     )

@@ -12,7 +12,11 @@ Rules:
   takes from the recorder waits there for the next `collect`.
 - If the disk refuses to store, the pump keeps the events for the next time, but not the figures: an
   event is recorded only once.
-- The controller may ask for figures less often than the device is set to, within bounds.
+- The controller may ask for figures less often than the device is set to, within bounds; and once
+  each `REPORT_EVERY_S` for what there is now.
+- A batch says what the clocks showed (`agent.link.controller_time`). If the wall clock was set,
+  what was recorded before goes into a batch of its own. What the controller wants again, because
+  its times may be wrong, is sent again as soon as the device knows how wrong its clock is.
 """
 
 from __future__ import annotations
@@ -25,12 +29,17 @@ from typing import Final
 import msgspec
 
 from agent.link.connection import Link
+from agent.link.controller_time import ControllerTime, is_nearer
 from agent.link.resending import Resending
 from telemetry.device.recorder import MAX_EVENTS, Recorder
 from telemetry.device.spool import Spool
+from telemetry.errors import SpoolError
+from wire.batch_clock import BatchClock
 from wire.clock import Clock
+from wire.codec import to_msgpack
 from wire.messages import Event, Point, TelemetryAck
 from wire.packed import ZSTD, packed
+from wire.reporting import MAX_REQUEST_ID, ReportRequest
 from wire.topics import up
 
 KEEP_S: Final = 0.5
@@ -44,6 +53,9 @@ ASKED_S: Final = (10.0, 600.0)
 
 EVENTS_EVERY_S: Final = 1.0
 """Events do not wait for the figures: they must survive a power cut just after a switch."""
+
+REPORT_EVERY_S: Final = 5.0
+"""The controller may ask for a report at once so often; what it asks in between is left out."""
 
 BATCHES: Final = 8
 """How many may be on their way at one time: about a mebibyte."""
@@ -63,6 +75,7 @@ class TelemetryPump:
         clock: For the intervals.
         interval_s: Returns the time between two collections of figures.
         resending: Knows when batches are sent again.
+        time: Knows what time it is at the controller; None where nobody tells it.
     """
 
     def __init__(
@@ -75,6 +88,7 @@ class TelemetryPump:
         clock: Clock,
         interval_s: Callable[[], float],
         resending: Resending | None = None,
+        time: ControllerTime | None = None,
     ) -> None:
         self._topic = up(device, "telemetry")
         self._recorder = recorder
@@ -88,6 +102,10 @@ class TelemetryPump:
 
         self._due_s = self._events_due_s = self._keep_due_s = float("-inf")
         self._resending = resending or Resending()
+        self._time = time
+        self._report_s = float("-inf")
+        """When the controller may ask for a report again."""
+
         self._lock = threading.Lock()
         self._is_unkept = False
         """Whether figures wait here that were not kept."""
@@ -101,6 +119,7 @@ class TelemetryPump:
         Raises:
             SpoolError: The spool cannot be written or read.
         """
+        self._part_clocks()
         now_s = self._clock.monotonic_s()
         if now_s >= self._due_s:
             self._due_s = now_s + self._rest_s()
@@ -124,7 +143,7 @@ class TelemetryPump:
             return
         with self._lock:
             self._keep_due_s = now_s + KEEP_S
-            self._spool.keep((*self._points, *self._recorder.look()))
+            self._spool.keep((*self._points, *self._recorder.look()), self._stamp())
             self._is_unkept = False
 
     @property
@@ -175,13 +194,14 @@ class TelemetryPump:
         if not self._link.is_connected():
             return
         now_s = self._clock.monotonic_s()
-        waiting = {(b.boot_id, b.sequence): data for b, data in self._spool.pending(BATCHES)}
+        waiting = {(b.boot_id, b.sequence): (b, data) for b, data in self._spool.pending(BATCHES)}
         resending = self._resending
         resending.keep_only(waiting)
         has_copies = self._link.is_waiting(self._topic)
-        for key, data in waiting.items():
+        for key, (batch, stored) in waiting.items():
             if not resending.may_send(key, now_s, has_copies=has_copies):
                 continue
+            data = stored if self._time is None else to_msgpack(self._time.sent(batch))
             is_packed = ZSTD in self._reads and not resending.is_repeat(key)
             if not self._link.publish(self._topic, packed(data) if is_packed else data):
                 return
@@ -189,11 +209,36 @@ class TelemetryPump:
 
     def acknowledged(self, ack: TelemetryAck) -> None:
         """Remove what the controller has acknowledged, and send what follows."""
+        if self._time is not None:
+            self._time.heard(ack)
         self._spool.acknowledge(ack)
         self._reads = () if isinstance(ack.reads, msgspec.UnsetType) else ack.reads
         self._asked_s = _bounded_s(ack.report_every_s)
-        for sequence in ack.sequences:
+        done = ack.sequences
+        if self._time is not None and self._time.is_known:
+            # Those that are wanted again go out at once; without the time they have their turn.
+            done += () if isinstance(ack.again, msgspec.UnsetType) else ack.again
+        for sequence in done:
             self._resending.forget((ack.boot_id, sequence))
+        self.send()
+
+    def report(self, request: ReportRequest) -> None:
+        """Collect and send what there is, because the controller asks for it.
+
+        Args:
+            request: What the last batch answers; one that comes too soon is left out.
+
+        Raises:
+            SpoolError: The spool cannot be written or read.
+        """
+        now_s = self._clock.monotonic_s()
+        if now_s < self._report_s or not 0 < len(request.id) <= MAX_REQUEST_ID:
+            return
+        self._report_s = now_s + REPORT_EVERY_S
+        self._part_clocks()
+        with self._lock:
+            self._gather(whole=True)
+            self._write(answers=request.id)
         self.send()
 
     def events(self, kinds: tuple[str, ...], since_s: float, limit: int) -> list[Event]:
@@ -230,12 +275,44 @@ class TelemetryPump:
         self._events += events
         del self._events[:-MAX_EVENTS]
 
-    def _write(self) -> None:
+    def _part_clocks(self) -> None:
+        """If the wall clock was set, write what was recorded before apart from what came since.
+
+        Raises:
+            SpoolError: The spool cannot be written.
+        """
+        if self._time is None or (former := self._time.former()) is None:
+            return
+        now = self._time.stamp()
+        with self._lock:
+            self._gather(whole=True)
+            points, events = self._points, self._events
+            for clock, is_former in ((former, True), (now, False)):
+                self._points = [
+                    point
+                    for point in points
+                    if is_nearer(point.minute * 60.0 + 30.0, former, now) is is_former
+                ]
+                self._events = [e for e in events if is_nearer(e.at_s, former, now) is is_former]
+                try:
+                    self._write(clock)
+                except SpoolError:
+                    self._events = events
+                    raise
+
+    def _write(
+        self,
+        clock: BatchClock | msgspec.UnsetType = msgspec.UNSET,
+        answers: str | msgspec.UnsetType = msgspec.UNSET,
+    ) -> None:
         points, self._points = self._points, []
         self._is_unkept = False
-        if points or self._events:
-            self._spool.append(points, self._events)
+        if points or self._events or answers:
+            self._spool.append(points, self._events, clock or self._stamp(), answers=answers)
             self._events = []
+
+    def _stamp(self) -> BatchClock | msgspec.UnsetType:
+        return msgspec.UNSET if self._time is None else self._time.stamp()
 
 
 def _bounded_s(asked_s: float | msgspec.UnsetType) -> float:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import math
 from collections.abc import Iterator
-from typing import Annotated
+from typing import Annotated, Literal
 
 from fastapi import APIRouter, Header, Query
 from fastapi.responses import Response, StreamingResponse
@@ -16,6 +16,7 @@ from controller.errors import InvalidRequestError, UnknownError
 from controller.exporting.metrics_page import MetricsPage
 from telemetry.server.export import lines
 from telemetry.server.export.reading import series_of
+from telemetry.server.levels import LEVELS
 from telemetry.server.question import SECONDS_PER_MINUTE
 from wire.errors import FleetError
 
@@ -46,12 +47,16 @@ def export_measurements(
     metric: Annotated[str, Query(description="Such as inference_latency_ms.")],
     since_s: SinceParameter,
     until_s: UntilParameter,
+    level: Annotated[
+        Literal["minute", "hour", "day"], Query(description="How long the rows are.")
+    ] = "minute",
 ) -> StreamingResponse:
-    """Return all that devices measured of a metric, each minute by itself, as lines of JSON."""
+    """Return all that devices measured of a metric, row by row, as lines of JSON."""
     _check_span(since_s, until_s)
     series = series_of(services.telemetry, metric)
     since, until = int(since_s // SECONDS_PER_MINUTE), math.ceil(until_s / SECONDS_PER_MINUTE)
-    found = lines.measurement_lines(services.telemetry, metric, series, since, until)
+    rows = next(each for each in LEVELS if each.name == level)
+    found = lines.measurement_lines(services.telemetry, metric, series, since, until, level=rows)
     return StreamingResponse(_whole_or_cut(found), media_type=LINES_TYPE)
 
 

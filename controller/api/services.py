@@ -24,6 +24,7 @@ from controller.services.models import Models
 from controller.services.policies import Policies
 from controller.services.preflight import Preflight
 from controller.services.releases import Releases
+from controller.services.report_requests import ReportRequests
 from controller.services.rollouts import Rollouts
 from controller.services.saved_queries import SavedQueries
 from controller.services.shown_alerts import ShownAlerts
@@ -50,6 +51,7 @@ class FleetServices:
     policies: Policies
     preflight: Preflight
     releases: Releases
+    report_requests: ReportRequests
     rollouts: Rollouts
     saved_queries: SavedQueries
     blobs: BlobStore

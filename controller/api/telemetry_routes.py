@@ -10,6 +10,7 @@ from fastapi import APIRouter, Query
 
 from controller.api.services import Services, router
 from controller.errors import InvalidRequestError
+from controller.query_schemas import ReportAsked, ReportState
 from controller.schemas import (
     AnswerSource,
     ComparedGroup,
@@ -232,9 +233,22 @@ def list_reporting_devices(
             batches=known.get(device, nothing).batches,
             dropped=known.get(device, nothing).dropped,
             refused=known.get(device, nothing).refused,
+            clock_ahead_s=known.get(device, nothing).clock_ahead_s,
         )
         for device, online in services.devices.presence(selector).items()
     ]
+
+
+@telemetry_routes.post("/reports/{device}", status_code=201, name="ask_for_report")
+def ask_for_report(services: Services, device: str) -> ReportAsked:
+    """Ask a device that is online to report now; once each ten seconds."""
+    return services.report_requests.ask(device)
+
+
+@telemetry_routes.get("/reports/{device}/{request}", name="report_state")
+def report_state(services: Services, device: str, request: str) -> ReportState:
+    """Tell whether the report that answers a request is stored."""
+    return services.report_requests.state(device, request)
 
 
 @telemetry_routes.get("/metrics", name="metrics")

@@ -71,6 +71,7 @@ from controller.services.policies import Policies
 from controller.services.preflight import Preflight
 from controller.services.reception import Reception
 from controller.services.releases import Releases
+from controller.services.report_requests import ReportRequests
 from controller.services.rollout_engine import RolloutEngine
 from controller.services.rollouts import Rollouts
 from controller.services.saved_queries import SavedQueries
@@ -181,7 +182,10 @@ class Controller:
         self.delivery = self._delivery(connect(), key, clock)
         self._inbox = Inbox(self._ingest.handle_all)
         self.exports = self._exports(clock)
-        devices = Devices(database, access, transfers, config.peers, clock)
+        devices = Devices(
+            *(database, access, transfers, config.peers, clock),
+            wrong_clocks=telemetry.wrong_clocks,
+        )
         self.alerting = Alerting(database, telemetry, devices, reception, config.alerts, clock)
         self.app = create_app(
             FleetServices(
@@ -197,6 +201,7 @@ class Controller:
                 policies=self._policies,
                 preflight=preflight,
                 releases=Releases(database, blobs, trust, director, clock),
+                report_requests=ReportRequests(database, telemetry, self._transport, clock),
                 rollouts=Rollouts(
                     database,
                     director,

@@ -69,7 +69,11 @@ def telemetry_store(config: ControllerConfig, database: Database, clock: Clock) 
         events_s=events * SECONDS_PER_DAY,
     )
     return TelemetryStore(
-        database.engine, clock, retention=retention, reading_engine=database.reading_engine
+        database.engine,
+        clock,
+        retention=retention,
+        bounds=kept.bounds,
+        reading_engine=database.reading_engine,
     )
 
 

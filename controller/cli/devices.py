@@ -23,6 +23,7 @@ from controller.cli.transfers import share_text
 from controller.domain.states import DeviceState
 from controller.schemas import Device, DeviceEvent, DeviceUpdate
 from telemetry.reasons import KINDS, reason_lines
+from telemetry.server.clocks import clock_text
 from wire.clock import SystemClock
 from wire.console.output import remark, write, write_fields, write_lines, write_table
 from wire.console.text import age_text, local_time, plain_text
@@ -390,6 +391,7 @@ def _show(device: Device, *, as_json: bool) -> None:
         write_json(device)
         return
     now_s, ends_at_s = SystemClock().now_s(), device.certificate_ends_at_s
+    clock_ahead_s = device.clock_ahead_s
     write_fields(
         [
             ("device", device.id),
@@ -407,6 +409,7 @@ def _show(device: Device, *, as_json: bool) -> None:
             ("enrolled", local_time(device.enrolled_at_s)),
             *([("certified until", local_time(ends_at_s))] if ends_at_s else []),
             ("last seen", age_text(device.last_seen_at_s, now_s)),
+            *([("clock", clock_text(clock_ahead_s))] if clock_ahead_s is not None else []),
             ("last error", device.last_error),
         ]
     )

@@ -2,15 +2,16 @@
 
 Rules:
 - Whole days of UTC are written, each into a file of its own, so the same command again brings each
-  day up to date.
+  day up to date. Rows of whole days are written by the month.
 """
 
 from __future__ import annotations
 
+import calendar
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Annotated, Final, TypeVar, cast
+from typing import Annotated, Final, NamedTuple, TypeVar, cast
 
 import typer
 
@@ -34,6 +35,11 @@ from wire.codec import from_json
 from wire.console.output import remark, write_table
 
 DAY_S: Final = 86_400
+MINUTE: Final = "minute"
+DAY: Final = "day"
+FOLDERS: Final = {MINUTE: "", "hour": "hours", DAY: "days"}
+"""Where the rows of each level are, below the directory."""
+
 _ROUTE: Final = "/v1/telemetry/export"
 T = TypeVar("T")
 
@@ -53,6 +59,9 @@ def telemetry_export(
         list[str] | None,
         typer.Option(metavar="NAME", help="Only this metric; may be given more than once."),
     ] = None,
+    level: Annotated[
+        str, typer.Option(metavar="NAME", help="How long the rows are: minute, hour or day.")
+    ] = MINUTE,
     events: Annotated[bool, typer.Option("--events", help="Events too.")] = False,
     as_json: JsonOption = False,
 ) -> None:
@@ -61,19 +70,27 @@ def telemetry_export(
     Days are whole days of UTC. A day that was copied before is replaced, unless the controller has
     deleted some of it meanwhile.
 
+    Hours and days of what was measured are kept longer than minutes. They have folders of their
+    own, and rows of days have a file for each month.
+
     Examples:
         fleet telemetry export lake --since 7d --events
         fleet telemetry export lake --metric inference_latency_ms --since 0
+        fleet telemetry export lake --level hour --since 90d
     """
     check_library()
+    _check_level(level)
     days = _days(since, until)
+    spans = _months(days) if level == DAY else [_day_span(at_s) for at_s in days]
     with connect(context) as api:
         known = [found.name for found in api.get("/v1/telemetry/metrics", list[ReportedMetric])]
         names = sorted(set(metric or known))
         _check_names(names, known)
-        written = [done for name in names for done in _measurements(api, directory, name, days)]
+        written = [
+            done for name in names for done in _measurements(api, directory, name, spans, level)
+        ]
         if events:
-            written += _events(api, directory, days)
+            written += _events(api, directory, [_day_span(at_s) for at_s in days])
     kept = [str(path) for path, rows in written if rows is None]
     shown = [(str(path), rows) for path, rows in written if rows is not None]
     if as_json:
@@ -86,22 +103,39 @@ def telemetry_export(
         remark(f"left as they are, because they have more than the controller still has: {kept}")
 
 
+class Span(NamedTuple):
+    """A time that has a file of its own."""
+
+    name: str
+    """Of its folder."""
+
+    since_s: int
+    until_s: int
+
+
 Written = tuple[Path, int | None]
 """A file and how many rows were written; None if it stays as it was."""
 
 
-def _measurements(api: ApiClient, directory: Path, name: str, days: range) -> Iterator[Written]:
-    for day_s in days:
-        found = _answer(api, "measurements", day_s, {"metric": name})
+def _measurements(
+    api: ApiClient, directory: Path, name: str, spans: Sequence[Span], level: str
+) -> Iterator[Written]:
+    for span in spans:
+        found = _answer(api, "measurements", span, {"metric": name, "level": level})
         first = _expect(next(found, None), MetricLine)
-        place = directory / f"metric={name}" / f"day={_day(day_s)}" / PART
+        if first.level != level:
+            raise AnswerError(
+                f"the controller has no rows of the level {level!r}",
+                remedy="use --level minute, or a controller of this version",
+            )
+        place = directory / FOLDERS[level] / f"metric={name}" / span.name / PART
         yield from _written(place, first, found)
 
 
-def _events(api: ApiClient, directory: Path, days: range) -> Iterator[Written]:
-    for day_s in days:
-        place = directory / "events" / f"day={_day(day_s)}" / PART
-        yield from _written(place, None, _answer(api, "events", day_s, {}))
+def _events(api: ApiClient, directory: Path, spans: Sequence[Span]) -> Iterator[Written]:
+    for span in spans:
+        place = directory / "events" / span.name / PART
+        yield from _written(place, None, _answer(api, "events", span, {}))
 
 
 def _written(path: Path, first: MetricLine | None, found: Iterator[Line]) -> Iterator[Written]:
@@ -145,14 +179,24 @@ def _copied(file: NewFile, line: Line | None, found: Iterator[Line]) -> int:
     return file.rows
 
 
-def _answer(api: ApiClient, what: str, day_s: int, more: Mapping[str, str]) -> Iterator[Line]:
-    asked = {"since_s": str(day_s), "until_s": str(day_s + DAY_S), **more}
+def _answer(api: ApiClient, what: str, span: Span, more: Mapping[str, str]) -> Iterator[Line]:
+    asked = {"since_s": str(span.since_s), "until_s": str(span.until_s), **more}
     for line in api.lines(f"{_ROUTE}/{what}", asked, MAX_LINE_BYTES):
         yield from_json(line, cast("type[Line]", Line), limit_bytes=MAX_LINE_BYTES)
 
 
-def _day(at_s: int) -> str:
-    return time.strftime("%Y-%m-%d", time.gmtime(at_s))
+def _day_span(at_s: int) -> Span:
+    return Span(time.strftime("day=%Y-%m-%d", time.gmtime(at_s)), at_s, at_s + DAY_S)
+
+
+def _months(days: Iterable[int]) -> list[Span]:
+    """Return the whole months that days lie in."""
+    found = []
+    for year, month in sorted({time.gmtime(at_s)[:2] for at_s in days}):
+        after = (year + month // 12, month % 12 + 1)
+        bounds = [calendar.timegm((*at, 1, 0, 0, 0)) for at in ((year, month), after)]
+        found.append(Span(f"month={year:04}-{month:02}", *bounds))
+    return found
 
 
 def _expect(line: Line | None, kind: type[T]) -> T:
@@ -195,3 +239,15 @@ def _check_names(names: list[str], known: list[str]) -> None:
                 f"no device has reported a metric {name!r}",
                 remedy=f"the reported metrics are: {', '.join(known) or 'none yet'}",
             )
+
+
+def _check_level(level: str) -> None:
+    """Refuse what is no level.
+
+    Raises:
+        ArgumentError: It is none.
+    """
+    if level not in FOLDERS:
+        raise ArgumentError(
+            f"--level: there is no level {level!r}", remedy=f"levels are {', '.join(FOLDERS)}"
+        )

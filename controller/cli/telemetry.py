@@ -15,6 +15,7 @@ from controller.cli.drawing.quantities import Unit, quantity_text, unit_of
 from controller.cli.drift import telemetry_drift
 from controller.cli.errors import ArgumentError
 from controller.cli.export import telemetry_export
+from controller.cli.flush import telemetry_flush
 from controller.cli.formats import (
     RECORDS,
     CsvOption,
@@ -65,6 +66,7 @@ def register(app: typer.Typer) -> None:
         "drift": telemetry_drift,
         "events": telemetry_events,
         "devices": telemetry_devices,
+        "flush": telemetry_flush,
         "dead-letters": telemetry_dead_letters,
         "save": telemetry_save,
         "run": telemetry_run,

@@ -22,6 +22,7 @@ from controller.cli.formats import (
 from controller.cli.output import write_json
 from controller.cli.questions import SelectorOption, SinceOption, UntilOption, part_asked
 from controller.schemas import DeadLetter, Device, DeviceEvent, ReportedMetric, ReportingDevice
+from telemetry.server.clocks import clock_text
 from wire.clock import SystemClock
 from wire.codec import to_json
 from wire.console.output import write_table
@@ -132,18 +133,21 @@ def telemetry_devices(
         found = [each for each in found if each.dropped or each.refused]
     kinds: list[tuple[str, Kind]] = [
         ("device", "text"), ("online", "flag"), ("newest_at_s", "number"), ("batches", "whole"),
-        ("dropped", "whole"), ("refused", "whole"),
+        ("dropped", "whole"), ("refused", "whole"), ("clock_ahead_s", "number"),
     ]  # fmt: skip
-    rows = [(e.device, e.online, e.newest_at_s, e.batches, e.dropped, e.refused) for e in found]
+    rows = [
+        (e.device, e.online, e.newest_at_s, e.batches, e.dropped, e.refused, e.clock_ahead_s)
+        for e in found
+    ]
     if write_records(chosen, found, kinds, rows):
         return
     write_table(
-        ("DEVICE", "ONLINE", "NEWEST", "BATCHES", "DROPPED", "REFUSED"),
+        ("DEVICE", "ONLINE", "NEWEST", "BATCHES", "DROPPED", "REFUSED", "CLOCK"),
         [
             (
                 each.device, each.online,
                 "never" if each.newest_at_s is None else local_time(each.newest_at_s),
-                each.batches, each.dropped, each.refused,
+                each.batches, each.dropped, each.refused, clock_text(each.clock_ahead_s),
             )
             for each in found
         ],

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import asdict
 
 from controller.domain.peer_urls import why_refused
@@ -39,6 +39,7 @@ class Devices:
         transfers: The transfers that run.
         peers: Whom devices are told as their peers.
         clock: Wall time.
+        wrong_clocks: Returns how far the clocks of devices are ahead, of those that are wrong.
     """
 
     def __init__(
@@ -48,12 +49,15 @@ class Devices:
         transfers: Transfers,
         peers: PeersConfig,
         clock: Clock,
+        *,
+        wrong_clocks: Callable[[], Mapping[str, float]],
     ) -> None:
         self._database = database
         self._access = access
         self._transfers = transfers
         self._peers = peers
         self._clock = clock
+        self._wrong_clocks = wrong_clocks
 
     def selected(
         self, selector: str, *, after: str, limit: int, only_drifted: bool = False
@@ -78,7 +82,8 @@ class Devices:
                 transaction, parsed, after=after, limit=limit, only_drifted=only_drifted
             )
             known = policy_choices.current_policies(transaction)
-        return [self._shown(item, known) for item in found]
+        clocks = self._wrong_clocks()
+        return [self._shown(item, known, clocks) for item in found]
 
     def chosen(self, selector: str) -> frozenset[str] | None:
         """Return the identifiers of the devices that match a selector; None for an empty one.
@@ -142,7 +147,7 @@ class Devices:
         with self._database.reading() as transaction:
             found = device_records.record(transaction, device)
             known = policy_choices.current_policies(transaction)
-        return self._shown(found, known)
+        return self._shown(found, known, self._wrong_clocks())
 
     def update(self, device: str, change: DeviceUpdate) -> Device:
         """Change the labels or the state of a device.
@@ -188,8 +193,11 @@ class Devices:
             access.refuse_device(device)
         return self.get(device)
 
-    def _shown(self, record: DeviceRecord, policy_set: PolicySet) -> Device:
+    def _shown(
+        self, record: DeviceRecord, policy_set: PolicySet, clocks: Mapping[str, float]
+    ) -> Device:
         shown = to_schema(record, policy_set)
+        shown.clock_ahead_s = clocks.get(shown.id)
         for model in shown.models:
             if shown.state is DeviceState.ENROLLED and model.phase == FETCHING:
                 model.transfer = shown_transfer(self._transfers.of(shown.id, model.name))

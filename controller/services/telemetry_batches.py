@@ -5,6 +5,8 @@ Rules:
 - The more devices there are, the more seldom they are asked to report.
 - A batch is acknowledged when it is stored. If the database fails none is, and the devices send
   them again.
+- An acknowledgement says what time it is here, so that devices know how wrong their clocks are. A
+  batch whose device should know it first is asked for again.
 """
 
 from __future__ import annotations
@@ -12,6 +14,7 @@ from __future__ import annotations
 import logging
 from collections import Counter, defaultdict
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
 import msgspec
@@ -52,6 +55,15 @@ _log = logging.getLogger(__name__)
 class _Waiting(NamedTuple):
     batch: TelemetryBatch
     payload: bytes
+
+
+@dataclass(slots=True)
+class _Answer:
+    """What the batches of one start of a device are answered."""
+
+    stored: list[int] = field(default_factory=list)
+    again: list[int] = field(default_factory=list)
+    sent_steady_s: float | msgspec.UnsetType = msgspec.UNSET
 
 
 def report_every_s(devices: int) -> float | msgspec.UnsetType:
@@ -127,21 +139,31 @@ class TelemetryBatches:
 
     def _store(self, waiting: Sequence[_Waiting]) -> None:
         """Store batches together and acknowledge them."""
-        stored: defaultdict[tuple[str, str], list[int]] = defaultdict(list)
+        answers: defaultdict[tuple[str, str], _Answer] = defaultdict(_Answer)
         outcomes = self._telemetry.ingest_all([each.batch for each in waiting])
         for (batch, payload), outcome in zip(waiting, outcomes, strict=True):
             if outcome.fault is not None:
                 self._bury(batch.device, outcome.fault, payload)
                 continue
-            self._counts["ingest.duplicate"] += not outcome.is_new
-            stored[batch.device, batch.boot_id].append(batch.sequence)
-        every_s = self._report_every_s()
-        for (device, boot_id), sequences in stored.items():
+            answer = answers[batch.device, batch.boot_id]
+            if outcome.is_asked_again:
+                self._counts["ingest.asked_again"] += 1
+                answer.again.append(batch.sequence)
+            else:
+                self._counts["ingest.duplicate"] += not outcome.is_new
+                answer.stored.append(batch.sequence)
+            if not isinstance(batch.clock, msgspec.UnsetType):
+                answer.sent_steady_s = batch.clock.sent_steady_s
+        every_s, now_s = self._report_every_s(), self._clock.now_s()
+        for (device, boot_id), answer in answers.items():
             ack = TelemetryAck(
                 boot_id=boot_id,
-                sequences=tuple(sequences),
+                sequences=tuple(answer.stored),
                 reads=readable(),
                 report_every_s=every_s,
+                at_s=now_s,
+                sent_steady_s=answer.sent_steady_s,
+                again=tuple(answer.again) or msgspec.UNSET,
             )
             self._publisher.publish(topics.down(device, "telemetry_ack"), to_json(ack))
 

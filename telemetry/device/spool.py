@@ -24,7 +24,9 @@ import sqlite3
 import threading
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import TypeVar
+from typing import NamedTuple, TypeVar
+
+import msgspec
 
 from telemetry.batches import Item, cut, shorten
 from telemetry.device.open_figures import OpenFigures
@@ -43,6 +45,7 @@ from telemetry.device.spool_file import (
     read_number,
 )
 from telemetry.errors import SpoolError
+from wire.batch_clock import BatchClock
 from wire.clock import Clock
 from wire.messages import Event, Point, TelemetryAck, TelemetryBatch
 
@@ -59,6 +62,13 @@ MEMORY_LIMIT_BYTES = 1024 * 1024
 DISK_EVERY_S = 60.0
 _NEXT = "SELECT next_sequence FROM boot WHERE boot = ?"
 A = TypeVar("A")
+
+
+class _Told(NamedTuple):
+    """What batches tell beside what was recorded."""
+
+    clock: BatchClock | msgspec.UnsetType = msgspec.UNSET
+    answers: str | msgspec.UnsetType = msgspec.UNSET
 
 
 class Spool:
@@ -102,22 +112,34 @@ class Spool:
         """The boot identifier that new batches carry."""
         return self._boot
 
-    def append(self, points: Sequence[Point], events: Sequence[Event]) -> None:
+    def append(
+        self,
+        points: Sequence[Point],
+        events: Sequence[Event],
+        clock: BatchClock | msgspec.UnsetType = msgspec.UNSET,
+        *,
+        answers: str | msgspec.UnsetType = msgspec.UNSET,
+    ) -> None:
         """Store what was recorded until it is acknowledged.
 
         Args:
             points: Growth since the last call.
             events: What happened since.
+            clock: What the clocks by which that was recorded show.
+            answers: The request that the last batch answers, which is made even if it is empty.
 
         Raises:
             SpoolError: The disk cannot be written; the data counts as one dropped batch.
         """
-        if not points and not events:
+        if not points and not events and not answers:
             return
         kept = [shorten(event) for event in events]
         groups, refused = cut((*points, *kept))
+        if answers and not groups:
+            groups = [[]]
+        told = _Told(clock, answers)
         try:
-            self._run(lambda db: self._append(db, groups, self._unwritten + refused))
+            self._run(lambda db: self._append(db, groups, self._unwritten + refused, told))
         except SpoolError:
             self._unwritten += 1
             raise
@@ -125,11 +147,14 @@ class Spool:
         with self._lock:
             self._open_figures.keep(())
 
-    def keep(self, points: Sequence[Point]) -> None:
+    def keep(
+        self, points: Sequence[Point], clock: BatchClock | msgspec.UnsetType = msgspec.UNSET
+    ) -> None:
         """Keep figures until the next `append`, which has them too, in place of those kept before.
 
         Args:
             points: All growth since the last `append`.
+            clock: What the clocks by which they were recorded show.
         """
         groups, _ = cut(points)
         with self._lock:
@@ -139,7 +164,7 @@ class Spool:
                 sequence = read_number(self._db, _NEXT, self._boot)
             except FAULTS:
                 return  # the next append finds out what is wrong
-            self._open_figures.keep(self._batches(groups, sequence, 0))
+            self._open_figures.keep(self._batches(groups, sequence, 0, _Told(clock)))
 
     def pending(self, limit: int = 8) -> list[tuple[TelemetryBatch, bytes]]:
         """Return the oldest batches that wait, including those of earlier boots.
@@ -197,11 +222,13 @@ class Spool:
             self._open_figures.close()
             self._in_memory_s = None
 
-    def _append(self, db: sqlite3.Connection, groups: list[list[Item]], dropped: int) -> None:
+    def _append(
+        self, db: sqlite3.Connection, groups: list[list[Item]], dropped: int, told: _Told
+    ) -> None:
         """Write batches and events and make room, within the caller's transaction."""
         dropped += read_number(db, "SELECT dropped FROM loss")
         sequence = read_number(db, _NEXT, self._boot)
-        for batch in self._batches(groups, sequence, dropped):
+        for batch in self._batches(groups, sequence, dropped, told):
             insert_batch(db, batch)
         if groups:
             sequence, dropped = sequence + len(groups), 0
@@ -215,9 +242,10 @@ class Spool:
         )
 
     def _batches(
-        self, groups: list[list[Item]], sequence: int, dropped: int
+        self, groups: list[list[Item]], sequence: int, dropped: int, told: _Told
     ) -> list[TelemetryBatch]:
         """Return the batches of some groups; the first tells what was lost before."""
+        last = len(groups) - 1
         return [
             TelemetryBatch(
                 device=self._device,
@@ -226,6 +254,8 @@ class Spool:
                 points=tuple(item for item in group if not isinstance(item, Event)),
                 events=tuple(item for item in group if isinstance(item, Event)),
                 dropped=0 if number else dropped,
+                clock=told.clock,
+                answers=told.answers if number == last else msgspec.UNSET,
             )
             for number, group in enumerate(groups)
         ]
@@ -314,7 +344,7 @@ class Spool:
 
     def _tell(self, kind: str, reason: str) -> None:
         event = Event(at_s=self._clock.now_s(), kind=kind, reason=reason)
-        self._attempt(lambda db: self._append(db, [[shorten(event)]], 0))
+        self._attempt(lambda db: self._append(db, [[shorten(event)]], 0, _Told()))
 
     def _begin_anew(self, cause: Exception) -> None:
         if self._db is not None:

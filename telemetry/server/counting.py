@@ -8,6 +8,7 @@ Rules:
   there is no row, so nobody looks for one.
 - What comes for an hour that is made already is noted, so that the hour is made anew.
 - A batch that is refused whole is not noted as counted: if it comes again, it may be stored.
+- What changes for a device, such as its clock, is told by an event in the same transaction: once.
 """
 
 from __future__ import annotations
@@ -16,19 +17,35 @@ import secrets
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import chain
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
+import msgspec
 import sqlalchemy as sa
 
 from telemetry.server import bulk, tables
+from telemetry.server.bounds import Bounds
 from telemetry.server.budget import BOOT_BYTES, event_bytes, minute_bytes
-from telemetry.server.ingest import MAX_MINUTE, WINDOW, Checked, SeriesKey, Window
+from telemetry.server.clocks import KIND as CLOCK_KIND
+from telemetry.server.clocks import marked
+from telemetry.server.folding import KIND as SERIES_KIND
+from telemetry.server.folding import TOLD_EVERY_S, news
+from telemetry.server.ingest import (
+    MAX_MINUTE,
+    WINDOW,
+    Checked,
+    Fold,
+    SeriesKey,
+    Window,
+    event_row,
+)
 from telemetry.server.levels import HOURS
 from telemetry.server.measures import folded
 from telemetry.server.rows import Measure
 from telemetry.server.series import SeriesIds
 from telemetry.server.statements import IngestStatements
-from wire.messages import TelemetryBatch
+from wire.clock import Clock
+from wire.messages import Event, TelemetryBatch
+from wire.reporting import MAX_REQUEST_ID
 
 NO_DEVICE = ""
 MAX_DROPPED = 2**31
@@ -50,6 +67,9 @@ class Arrived(NamedTuple):
     is_refused: bool = False
     """Nothing of it is stored, because its device has no budget left."""
 
+    ahead_s: float | None = None
+    """How far the clock of its device is ahead; None if it does not tell."""
+
 
 class Counted(NamedTuple):
     """What became of batches."""
@@ -68,12 +88,23 @@ class Counting:
         engine: SQLite or PostgreSQL.
         statements: For its dialect.
         series: Tells whether identifiers are still those of their series.
+        bounds: By how much clocks may be wrong.
+        clock: Wall time, of events about devices.
     """
 
-    def __init__(self, engine: sa.Engine, statements: IngestStatements, series: SeriesIds) -> None:
+    def __init__(
+        self,
+        engine: sa.Engine,
+        statements: IngestStatements,
+        series: SeriesIds,
+        bounds: Bounds,
+        clock: Clock,
+    ) -> None:
         self._engine = engine
         self._sql = statements
         self._series = series
+        self._bounds = bounds
+        self._clock = clock
 
     def count(
         self, arrived: Sequence[Arrived], ids: Mapping[SeriesKey, int], *, look: bool = False
@@ -90,7 +121,8 @@ class Counting:
         """
         grown: Counter[str] = Counter()
         with self._engine.begin() as connection:
-            devices = _Devices(connection, [each.batch.device for each in arrived], look=look)
+            names = [each.batch.device for each in arrived]
+            devices = _Devices(connection, names, self._bounds, self._clock.now_s(), look=look)
             is_new = self._claim(connection, arrived, grown)
             new = [each for each, claimed in zip(arrived, is_new, strict=True) if claimed]
             for each in new:
@@ -99,7 +131,8 @@ class Counting:
             if not self._series.are_current(connection, ids):
                 raise SeriesGoneError
             self._merge(connection, stored, ids, devices, grown)
-            events = [row for each in stored for row in each.checked.events]
+            events = [row for each in stored for row in each.checked.events] + devices.news
+            events += self._told_of_folds(connection, stored)
             if events:
                 connection.execute(self._sql.insert_events, events)
             for row in events:
@@ -118,7 +151,7 @@ class Counting:
         }
         is_new: list[bool] = []
         written: dict[tuple[str, str], tuple[Window, int]] = {}
-        for batch, checked, is_refused in arrived:
+        for batch, checked, is_refused, _ in arrived:
             at = (batch.device, batch.boot_id)
             window, minute = written.get(at) or known.get(at) or (Window(-1, 0), 0)
             is_new.append(not window.holds(batch.sequence))
@@ -146,7 +179,7 @@ class Counting:
         new: Parts = {}
         known: Parts = {}
         of_fleet: defaultdict[tuple[int, int], list[Measure]] = defaultdict(list)
-        for batch, checked, _ in stored:
+        for batch, checked, *_ in stored:
             device = batch.device
             newest = devices.newest_minute(device)
             for (key, minute), measures in checked.measures.items():
@@ -168,6 +201,26 @@ class Counting:
         fleet = {(*at, NO_DEVICE): measures for at, measures in of_fleet.items()}
         _add(connection, tables.fleet_minute, fleet)
 
+    def _told_of_folds(
+        self, connection: sa.Connection, stored: Sequence[Arrived]
+    ) -> list[dict[str, Any]]:
+        """Return events about series that count for others: one for each device and hour."""
+        found: dict[str, Fold] = {}
+        for batch, checked, *_ in stored:
+            for one in checked.folds:
+                if one.device in {"", batch.device}:
+                    found.setdefault(batch.device, one)
+        now_s = self._clock.now_s()
+        rows: list[dict[str, Any]] = []
+        for device, one in found.items():
+            of_hour = {"of_device": device, "of_kind": SERIES_KIND, "since_s": now_s - TOLD_EVERY_S}
+            if connection.scalar(self._sql.find_event, of_hour) is None:
+                bounds = self._bounds
+                reason, data = news(one, bounds.label_values, bounds.device_series)
+                event = Event(at_s=now_s, kind=SERIES_KIND, reason=reason, data=data)
+                rows.append(event_row(device, event, now_s))
+        return rows
+
     def _write_new(self, connection: sa.Connection, parts: Parts, grown: Counter[str]) -> None:
         """Write rows that do not exist."""
         rows = sorted((*at, *measure) for at, measure in folded(parts).items())
@@ -188,34 +241,68 @@ class Counting:
         bulk.upsert(connection, tables.late, rows)
 
 
+class _DeviceRow(NamedTuple):
+    """The columns of a device's row, in their order."""
+
+    batches: int = 0
+    dropped: int = 0
+    refused: int = 0
+    newest_minute: int = 0
+    clock_ahead_s: float | None = None
+    answered: str | None = None
+
+
 class _Devices:
     """The rows of devices, locked, and what is added to them."""
 
-    def __init__(self, connection: sa.Connection, names: Sequence[str], *, look: bool) -> None:
+    def __init__(
+        self,
+        connection: sa.Connection,
+        names: Sequence[str],
+        bounds: Bounds,
+        now_s: float,
+        *,
+        look: bool,
+    ) -> None:
+        self._bounds = bounds
+        self._now_s = now_s
         keys = [(name,) for name in sorted(set(names))]
-        bulk.insert_missing(connection, tables.device, [(*key, 0, 0, 0, 0) for key in keys])
+        bulk.insert_missing(connection, tables.device, [(*key, *_DeviceRow()) for key in keys])
         rows = bulk.matching(connection, tables.device, keys, lock=True)
-        self._rows: dict[str, list[int]] = {device: [*numbers] for device, *numbers in rows}
+        self._rows = {device: _DeviceRow(*values) for device, *values in rows}
         self._newest = {
-            device: MAX_MINUTE if look else numbers[-1] for device, numbers in self._rows.items()
+            device: MAX_MINUTE if look else row.newest_minute for device, row in self._rows.items()
         }
+        self.news: list[dict[str, Any]] = []
+        """Rows of events about what changed."""
 
     def newest_minute(self, device: str) -> int:
         """Return the minute up to which rows of a device may exist."""
         return self._newest[device]
 
     def count(self, arrived: Arrived) -> None:
-        """Count a batch, and what is stored and lost of it."""
-        batch, checked, is_refused = arrived
+        """Count a batch, and what is stored and lost of it; note what it says of its device."""
+        batch, checked, is_refused, ahead_s = arrived
         row = self._rows[batch.device]
-        row[0] += 1
-        row[1] += min(max(batch.dropped, 0), MAX_DROPPED)
-        row[2] += len(batch.points) + len(batch.events) if is_refused else checked.refused
-        if not is_refused:
-            row[3] = max(row[3], checked.latest_minute)
+        mark = marked(row.clock_ahead_s, ahead_s, self._bounds.clock_tolerance_s)
+        if mark.news:
+            data = {"ahead_s": round(ahead_s or 0.0, 1)}
+            event = Event(at_s=self._now_s, kind=CLOCK_KIND, reason=mark.news, data=data)
+            self.news.append(event_row(batch.device, event, self._now_s))
+        answers = None if isinstance(batch.answers, msgspec.UnsetType) else batch.answers
+        lost = len(batch.points) + len(batch.events) if is_refused else checked.refused
+        newest = 0 if is_refused else checked.latest_minute
+        self._rows[batch.device] = _DeviceRow(
+            batches=row.batches + 1,
+            dropped=row.dropped + min(max(batch.dropped, 0), MAX_DROPPED),
+            refused=row.refused + lost,
+            newest_minute=max(row.newest_minute, newest),
+            clock_ahead_s=mark.ahead_s,
+            answered=row.answered if answers is None or is_refused else answers[:MAX_REQUEST_ID],
+        )
 
     def write(self, connection: sa.Connection) -> None:
-        rows = [(device, *numbers) for device, numbers in sorted(self._rows.items())]
+        rows = [(device, *row) for device, row in sorted(self._rows.items())]
         bulk.upsert(connection, tables.device, rows)
 
 

@@ -7,9 +7,10 @@ Rules:
   overflow.
 - Nothing lies further ahead than a day, by the controller's clock: no prune would ever reach it,
   and it would come first in every list. Nothing lies further back than what is kept: the next prune
-  would delete it. If a device's clock is wrong by years, its points are refused, and so are its
-  events while it is behind; while it is ahead, they are kept with the latest time that is allowed.
-  If the clock of the controller is wrong by as much, all points are refused until it is right.
+  would delete it. Times of a clock that is known to be wrong are corrected first
+  (`telemetry.server.clocks`). If it is wrong by years and nobody knows, its points are refused, and
+  so are its events while it is behind; while it is ahead, they are kept with the latest time that
+  is allowed.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from __future__ import annotations
 import functools
 import math
 from collections.abc import Container, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
 from telemetry.batches import MAX_EVENT_BYTES, shorten
@@ -58,6 +59,17 @@ class SeriesKey(NamedTuple):
     variant: str
     attributes: str
     """All other attributes, as canonical JSON."""
+
+
+class Fold(NamedTuple):
+    """What a series is counted as, because there is no room for it."""
+
+    key: SeriesKey
+    labels: tuple[str, ...]
+    """Those that became `folding.OTHER`."""
+
+    device: str = ""
+    """Who brings too many series; empty where a label has too many values."""
 
 
 Measures = dict[tuple[SeriesKey, int], list[Measure]]
@@ -102,6 +114,9 @@ class Checked:
     refused: int
     """How many points and events are not."""
 
+    folds: tuple[Fold, ...] = ()
+    """What of the measures counts for other series."""
+
     keys: set[SeriesKey] = field(init=False)
     """The series of the measures."""
 
@@ -121,7 +136,18 @@ class Checked:
             return self
         left = {at: found for at, found in self.measures.items() if at[0] not in missing}
         refused = self.refused + len(self.measures) - len(left)
-        return Checked(measures=left, events=self.events, refused=refused)
+        return replace(self, measures=left, refused=refused)
+
+    def folded(self, folds: Mapping[SeriesKey, Fold]) -> Checked:
+        """Return the same with the measures of some series counted for others."""
+        used = [folds[key] for key in self.keys if key in folds] if folds else []
+        if not used:
+            return self
+        measures: Measures = {}
+        for (key, minute), found in self.measures.items():
+            at = (folds[key].key if key in folds else key, minute)
+            measures[at] = measures.get(at, []) + found
+        return replace(self, measures=measures, folds=tuple(sorted(used)))
 
 
 def span_at(now_s: float, retention_s: float) -> Span:
@@ -137,28 +163,30 @@ def span_at(now_s: float, retention_s: float) -> Span:
     return Span(max(now_s - retention_s, 0.0) // 60 * 60, now_s + AHEAD_S)
 
 
-def checked(batch: TelemetryBatch, span: Span) -> Checked:
+def checked(batch: TelemetryBatch, span: Span, shift_s: float = 0.0) -> Checked:
     """Return what of a batch is stored.
 
     Args:
         batch: As decoded.
         span: The wall times that are stored.
+        shift_s: How far the clock of the batch was ahead; that is taken from its times.
 
     Returns:
         The measures and the events.
     """
-    measures, refused = measures_of(batch, span)
-    rows = [event_row(batch.device, event, span.latest_s) for event in batch.events]
+    measures, refused = measures_of(batch, span, round(shift_s / 60.0))
+    rows = [event_row(batch.device, event, span.latest_s, shift_s) for event in batch.events]
     kept = [row for row in rows if row["at_s"] >= span.earliest_s]
     return Checked(measures=measures, events=kept, refused=refused + len(rows) - len(kept))
 
 
-def measures_of(batch: TelemetryBatch, span: Span) -> tuple[Measures, int]:
+def measures_of(batch: TelemetryBatch, span: Span, shift_minutes: int = 0) -> tuple[Measures, int]:
     """Check the points of a batch.
 
     Args:
         batch: As decoded.
         span: The wall times that a point may have.
+        shift_minutes: What is taken from their minutes.
 
     Returns:
         Those that are sound, and how many points were refused.
@@ -167,7 +195,7 @@ def measures_of(batch: TelemetryBatch, span: Span) -> tuple[Measures, int]:
     refused = 0
     first, last = span.earliest_s // 60, min(span.latest_s // 60, MAX_MINUTE)
     for point in batch.points:
-        minute = point.minute
+        minute = point.minute - shift_minutes
         if not first <= minute <= last:
             refused += 1
             continue
@@ -185,13 +213,14 @@ def measures_of(batch: TelemetryBatch, span: Span) -> tuple[Measures, int]:
     return found, refused
 
 
-def event_row(device: str, event: Event, latest_s: float) -> dict[str, Any]:
+def event_row(device: str, event: Event, latest_s: float, shift_s: float = 0.0) -> dict[str, Any]:
     """Return an event as a row of the store.
 
     Args:
         device: Where it happened.
         event: As decoded.
         latest_s: The latest wall time that it may have; a later one becomes this.
+        shift_s: What is taken from its time.
 
     Returns:
         The columns; data that is too large is left out.
@@ -202,7 +231,7 @@ def event_row(device: str, event: Event, latest_s: float) -> dict[str, Any]:
         data = b"{}"
     return {
         "device": device,
-        "at_s": _possible_s(short.at_s, latest_s),
+        "at_s": _possible_s(short.at_s - shift_s, latest_s),
         "kind": short.kind,
         "reason": short.reason,
         "data": data.decode(),

@@ -99,6 +99,9 @@ class DeviceLosses(NamedTuple):
     newest_s: float | None = None
     """The end of the newest minute of which something is stored; None if nothing is."""
 
+    clock_ahead_s: float | None = None
+    """How far its clock is ahead, if it is wrong and corrected; negative for behind."""
+
 
 def attributes_of(release: str, variant: str, rest: str) -> dict[str, str]:
     """Return the attributes of a series from its columns; the model is a part of the release."""

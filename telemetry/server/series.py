@@ -1,6 +1,9 @@
 """The identifiers of series: made once, kept in memory, and checked before rows refer to them.
 
 Rules:
+- A series for which there is no room counts for another one (`telemetry.server.folding`). Which
+  values labels have is known from the database, up to `LOOK_EVERY_S` ago; several controllers may
+  therefore bring some more.
 - Series are the fleet's: devices that measure the same share one. The device that brings a new one
   is noted, and brings a bounded number, which is smaller when many series are there.
 - A series without rows is deleted (`TelemetryStore.prune`), by any controller of the fleet, and
@@ -11,31 +14,40 @@ Rules:
 from __future__ import annotations
 
 import logging
+import math
 import threading
 from collections.abc import Iterable, Mapping
 from itertools import groupby
+from typing import NamedTuple
 
 import sqlalchemy as sa
 
-from telemetry.server.ingest import SeriesKey
+from telemetry.server.bounds import Bounds
+from telemetry.server.folding import LabelValues, fold, labels_of
+from telemetry.server.ingest import Fold, SeriesKey
 from telemetry.server.statements import IngestStatements
+from wire.clock import Clock
 
 MAX_SERIES = 30_000
 """Points of further series are refused, so devices that invent names cannot fill the disk. A query
 names the identifiers of all series of a metric, and SQLite takes 32,766 of them."""
 
 COMMON_SERIES = 10_000
-"""Until there are so many, a device may bring `MAX_SERIES_OF_DEVICE`; the rest is reserved for
-devices that brought few. So who wants to keep new series out for the whole fleet needs 85 devices,
+"""Until there are so many, a device may bring `Bounds.device_series`; the rest is reserved for
+devices that brought few. So who wants to keep new series out for the whole fleet needs 72 devices,
 not a handful. A release of nine variants has some 150 series: this is room for 66 of them.
 Where the packages carry distributions, each variant that serves has up to 64 more."""
 
-MAX_SERIES_OF_DEVICE = 2000
-"""The device that gets each release first brings all its series, a dozen releases within the days
-for which rows are kept; what it may not bring, the next one does."""
-
 RESERVED_OF_DEVICE = 250
 """What a device may bring in all when the common ones are used up: those of a release and more."""
+
+FOLDED_OF_DEVICE = 50
+"""What it may bring beyond that, of series in which all labels are `folding.OTHER`: one for each
+metric is enough."""
+
+LOOK_EVERY_S = 60.0
+MAX_METRICS = 1000
+"""Of which the values of labels are in memory."""
 
 MAX_REMEMBERED = 20_000
 """Identifiers in memory: their names take 2 KB each at most."""
@@ -44,17 +56,36 @@ MOST_NAMED = 3
 _log = logging.getLogger(__name__)
 
 
+class Found(NamedTuple):
+    """What there is for some series."""
+
+    ids: dict[SeriesKey, int]
+    """The identifiers of those that there are, and of those that others are counted for."""
+
+    folds: dict[SeriesKey, Fold]
+    """What counts for another series."""
+
+
 class SeriesIds:
     """The identifiers of series.
 
     Args:
         engine: SQLite or PostgreSQL.
         statements: For its dialect.
+        bounds: How many there may be.
+        clock: Durations.
     """
 
-    def __init__(self, engine: sa.Engine, statements: IngestStatements) -> None:
+    def __init__(
+        self, engine: sa.Engine, statements: IngestStatements, bounds: Bounds, clock: Clock
+    ) -> None:
         self._engine = engine
         self._sql = statements
+        self._bounds = bounds
+        self._clock = clock
+        self._values: dict[str, tuple[float, LabelValues]] = {}
+        """The values of the labels of metrics, and when they were looked up."""
+
         self._lock = threading.Lock()
         self._known: dict[SeriesKey, int] = {}
         self._count = 0
@@ -91,7 +122,7 @@ class SeriesIds:
             )
         return self._count
 
-    def of(self, brought: Iterable[tuple[str, Iterable[SeriesKey]]]) -> dict[SeriesKey, int]:
+    def of(self, brought: Iterable[tuple[str, Iterable[SeriesKey]]]) -> Found:
         """Return the identifiers of series; make missing ones, but none beyond the limits.
 
         They have a transaction of their own: an identifier that is known must not be rolled back.
@@ -103,6 +134,7 @@ class SeriesIds:
             Those that there are now.
         """
         found: dict[SeriesKey, int] = {}
+        folds: dict[SeriesKey, Fold] = {}
         missing: dict[SeriesKey, str] = {}
         with self._lock:
             for device, keys in brought:
@@ -113,33 +145,69 @@ class SeriesIds:
                     else:
                         found[key] = number
         if not missing:
-            return found
+            return Found(found, folds)
         by_device = sorted(missing, key=lambda key: (missing[key], key))
         with self._engine.begin() as connection:
             for device, group in groupby(by_device, missing.__getitem__):
-                found |= self._made(connection, device, group)
+                made = self._made(connection, device, group)
+                found |= made.ids
+                folds |= made.folds
         with self._lock:
             if len(self._known) + len(found) > MAX_REMEMBERED:
                 self._known.clear()
             self._known.update(found)
+        return Found(found, folds)
+
+    def _made(self, connection: sa.Connection, device: str, keys: Iterable[SeriesKey]) -> Found:
+        """Return the identifiers of series; make those for which the device has room."""
+        found = Found({}, {})
+        own = connection.execute(self._sql.count_brought, {"of_device": device}).scalar_one()
+        every = self.look(connection)
+        for key in keys:
+            target = key
+            number = self._find(connection, key)
+            if number is None and (full := self._full(connection, key)):
+                found.folds[key] = fold(key, full)
+                target = found.folds[key].key
+                number = self._find(connection, target)
+            room = room_for(every, own, self._bounds.device_series)
+            if number is None and not room and (named := labels_of(target)):
+                found.folds[key] = fold(key, named, device)
+                target = found.folds[key].key
+                number = self._find(connection, target)
+                room = room_for(every, own, self._bounds.device_series, more=FOLDED_OF_DEVICE)
+            if number is None and room:
+                number = self._make(connection, target, device)
+                own, every = own + 1, every + 1
+            if number is None:
+                found.folds.pop(key, None)
+            else:
+                found.ids[target] = number
         return found
 
-    def _made(
-        self, connection: sa.Connection, device: str, keys: Iterable[SeriesKey]
-    ) -> dict[SeriesKey, int]:
-        """Return the identifiers of series; make those for which the device has room."""
-        found: dict[SeriesKey, int] = {}
-        room = self._room(connection, device)
-        for key in keys:
-            named = key._asdict()
-            number = connection.scalar(self._sql.find_series, named)
-            if number is None and room > 0:
-                connection.execute(self._sql.make_series, {**named, "brought_by": device})
-                number = connection.scalar(self._sql.find_series, named)
-                room -= 1
-            if number is not None:
-                found[key] = number
-        return found
+    def _find(self, connection: sa.Connection, key: SeriesKey) -> int | None:
+        return connection.scalar(self._sql.find_series, key._asdict())
+
+    def _make(self, connection: sa.Connection, key: SeriesKey, device: str) -> int | None:
+        connection.execute(self._sql.make_series, {**key._asdict(), "brought_by": device})
+        self._label_values(connection, key.metric).add(key)
+        return self._find(connection, key)
+
+    def _full(self, connection: sa.Connection, key: SeriesKey) -> tuple[str, ...]:
+        """Return the labels of a new series of which there are too many values."""
+        values = self._label_values(connection, key.metric)
+        return values.full(key, self._bounds.label_values)
+
+    def _label_values(self, connection: sa.Connection, metric: str) -> LabelValues:
+        now_s = self._clock.monotonic_s()
+        looked_s, values = self._values.get(metric, (-math.inf, None))
+        if values is None or now_s - looked_s >= LOOK_EVERY_S:
+            rows = connection.execute(self._sql.names_of_metric, {"of_metric": metric})
+            values = LabelValues(SeriesKey._make(row) for row in rows)
+            if len(self._values) >= MAX_METRICS:
+                self._values.clear()
+            self._values[metric] = (now_s, values)
+        return values
 
     def are_current(self, connection: sa.Connection, ids: Mapping[SeriesKey, int]) -> bool:
         """Tell whether identifiers still mean these series; forget those that do not.
@@ -162,21 +230,19 @@ class SeriesIds:
                 self._known.pop(key, None)
         return not gone
 
-    def _room(self, connection: sa.Connection, device: str) -> int:
-        own = connection.execute(self._sql.count_brought, {"of_device": device}).scalar_one()
-        return room_for(self.look(connection), own)
 
-
-def room_for(every: int, own: int) -> int:
+def room_for(every: int, own: int, most: int, *, more: int = 0) -> int:
     """Return how many new series a device may bring.
 
     Args:
         every: How many there are.
         own: How many of them the device brought.
+        most: How many it may bring while there are few.
+        more: What it may bring beyond its share.
 
     Returns:
         The number, not below 0.
     """
-    common = min(COMMON_SERIES - every, MAX_SERIES_OF_DEVICE - own)
-    reserved = min(MAX_SERIES - every, RESERVED_OF_DEVICE - own)
+    common = min(COMMON_SERIES - every, most + more - own)
+    reserved = min(MAX_SERIES - every, RESERVED_OF_DEVICE + more - own)
     return max(common, reserved, 0)

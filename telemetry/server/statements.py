@@ -55,6 +55,19 @@ class IngestStatements:
         self.find_series = sa.select(series.id).where(
             *(series[name] == sa.bindparam(name) for name in names)
         )
+        self.names_of_metric = sa.select(*(series[name] for name in names)).where(
+            series.metric == sa.bindparam("of_metric")
+        )
         self.make_series = insert(tables.series).on_conflict_do_nothing()
 
         self.insert_events = sa.insert(tables.event)
+        event = tables.event.c
+        self.find_event = (
+            sa.select(event.id)
+            .where(
+                event.device == sa.bindparam("of_device"),
+                event.at_s > sa.bindparam("since_s"),
+                event.kind == sa.bindparam("of_kind"),
+            )
+            .limit(1)
+        )

@@ -23,12 +23,14 @@ from sqlalchemy.exc import DataError, IntegrityError, SQLAlchemyError
 from telemetry.errors import TelemetryStoreError
 from telemetry.metrics import Kind
 from telemetry.server import bulk, dead_letters, event_log, presence, tables
+from telemetry.server.bounds import Bounds
 from telemetry.server.budget import BURST_BYTES, MIB, REFILL_BYTES_PER_HOUR, Budgets
+from telemetry.server.clocks import Judged, judged
 from telemetry.server.counting import Arrived, Counting, SeriesGoneError
 from telemetry.server.dead_letters import DeadLetter
 from telemetry.server.event_log import EventQuery
 from telemetry.server.ingest import checked, span_at
-from telemetry.server.levels import MINUTES, Part
+from telemetry.server.levels import MINUTES, Level, Part
 from telemetry.server.partitions import Partitions
 from telemetry.server.presence import Gap, Measured
 from telemetry.server.pruning import Pruning, Retention
@@ -41,7 +43,7 @@ from telemetry.server.rows import (
     StoredEvent,
     attributes_of,
 )
-from telemetry.server.series import SeriesIds
+from telemetry.server.series import Found, SeriesIds
 from telemetry.server.snapshot import Snapshot
 from telemetry.server.statements import IngestStatements
 from telemetry.server.tables import metadata
@@ -53,6 +55,7 @@ __all__ = ["TelemetryStore", "metadata"]
 
 MAX_SEQUENCE = 2**62
 EVERYTHING = EventQuery()
+USUAL = Bounds()
 FOREVER = Retention(minutes_s=math.inf, hours_s=math.inf, days_s=math.inf, events_s=math.inf)
 ATTEMPTS = 3
 """How often an ingest begins anew because a prune took one of its series."""
@@ -70,6 +73,9 @@ class Outcome(NamedTuple):
     fault: WireFormatError | None = None
     """Why nothing of it can ever be stored; it is a dead letter."""
 
+    is_asked_again: bool = False
+    """Whether it is not stored now, because its device is first to say how its clock is."""
+
 
 class TelemetryStore:
     """Telemetry in a database whose tables exist.
@@ -78,6 +84,7 @@ class TelemetryStore:
         engine: SQLite or PostgreSQL.
         clock: Wall time, and the refill of the devices' budgets.
         retention: How long telemetry is kept: what is older than minutes are kept is refused.
+        bounds: What is taken of devices.
         reading_engine: The same for transactions that only read; None for `engine`.
     """
 
@@ -87,15 +94,17 @@ class TelemetryStore:
         clock: Clock | None = None,
         *,
         retention: Retention = FOREVER,
+        bounds: Bounds = USUAL,
         reading_engine: sa.Engine | None = None,
     ) -> None:
         self._engine = engine
         self._reading = engine if reading_engine is None else reading_engine
         self._clock = clock or SystemClock()
         self._retention = retention
+        self._bounds = bounds
         statements = IngestStatements(engine.dialect.name)
-        self._series = SeriesIds(engine, statements)
-        self._counting = Counting(engine, statements, self._series)
+        self._series = SeriesIds(engine, statements, bounds, self._clock)
+        self._counting = Counting(engine, statements, self._series, bounds, self._clock)
         self._budgets = Budgets(self._clock)
         self._partitions = Partitions(engine)
         self._roll_ups = RollUps(engine, self._reading, self._partitions, self._clock)
@@ -119,7 +128,8 @@ class TelemetryStore:
             batch: From the device that it names; the caller has checked that.
 
         Returns:
-            Whether it was counted now. The caller may acknowledge it in both cases.
+            Whether it was counted now. The caller may acknowledge it in both cases, unless it is
+            to ask for it again (`ingest_all`).
 
         Raises:
             WireFormatError: An impossible identifier or sequence number.
@@ -134,7 +144,7 @@ class TelemetryStore:
         """Count batches, each once.
 
         What cannot be stored is counted as refused: the device need not send it again. The caller
-        may acknowledge all batches that have no fault.
+        may acknowledge all batches that have no fault and are not to be asked for again.
 
         Args:
             batches: In the order in which they came; their devices are known to the caller.
@@ -145,8 +155,12 @@ class TelemetryStore:
         Raises:
             TelemetryStoreError: The database failed; nothing was counted.
         """
-        outcomes = [Outcome(is_new=False, fault=_identity_fault(batch)) for batch in batches]
-        sound = [at for at, outcome in enumerate(outcomes) if outcome.fault is None]
+        outcomes = [self._first_look(batch) for batch in batches]
+        sound = [
+            at
+            for at, outcome in enumerate(outcomes)
+            if outcome.fault is None and not outcome.is_asked_again
+        ]
         arrived = [self._arrived(batches[at]) for at in sound]
         with _own_errors():
             try:
@@ -225,9 +239,37 @@ class TelemetryStore:
         table = tables.device.c
         newest = (table.newest_minute + 1) * SECONDS_PER_MINUTE
         newest_s = sa.case((table.newest_minute > 0, newest))
-        query = sa.select(table.device, table.batches, table.dropped, table.refused, newest_s)
+        query = sa.select(
+            *(table.device, table.batches, table.dropped, table.refused),
+            *(newest_s, table.clock_ahead_s),
+        )
         with _own_errors(), self._reading.connect() as connection:
             return [DeviceLosses(*row) for row in connection.execute(query.order_by(table.device))]
+
+    def wrong_clocks(self) -> dict[str, float]:
+        """Return how far the clocks of devices are ahead, in seconds, of those that are wrong.
+
+        Raises:
+            TelemetryStoreError: The database failed.
+        """
+        table = tables.device.c
+        query = sa.select(table.device, table.clock_ahead_s).where(table.clock_ahead_s.is_not(None))
+        with _own_errors(), self._reading.connect() as connection:
+            return {row.device: row.clock_ahead_s for row in connection.execute(query)}
+
+    def answered(self, device: str) -> str | None:
+        """Return the last request to report whose answer is stored, all of it; None for none.
+
+        Args:
+            device: Whose.
+
+        Raises:
+            TelemetryStoreError: The database failed.
+        """
+        table = tables.device.c
+        query = sa.select(table.answered).where(table.device == device)
+        with _own_errors(), self._reading.connect() as connection:
+            return connection.scalar(query)
 
     def metrics(self) -> list[Reported]:
         """Return what there is, by name.
@@ -294,14 +336,17 @@ class TelemetryStore:
         since_minute: int,
         until_minute: int,
         devices: Sequence[str] | None = None,
+        *,
+        level: Level = MINUTES,
     ) -> Iterator[MinuteColumns]:
-        """Read the minutes of devices, a bounded number of rows at once.
+        """Read the minutes of devices, or their hours or days, a bounded number of rows at once.
 
         Args:
             series: Which series.
             since_minute: The first minute, inclusive.
             until_minute: The last minute, exclusive.
             devices: Only these; None for all.
+            level: Which rows: those that begin in this time.
 
         Yields:
             One or more rows, as columns.
@@ -310,7 +355,7 @@ class TelemetryStore:
             TelemetryStoreError: The database failed.
         """
         with self.snapshot() as snapshot:
-            yield from snapshot.rows(Part(MINUTES, since_minute, until_minute), series, devices)
+            yield from snapshot.rows(Part(level, since_minute, until_minute), series, devices)
 
     def silences(
         self, since_minute: int, until_minute: int, *, longer_than: int
@@ -348,10 +393,20 @@ class TelemetryStore:
         """Return what the store needs from people, one line for each; it names no device."""
         return self._series.needs
 
+    def _first_look(self, batch: TelemetryBatch) -> Outcome:
+        fault = _identity_fault(batch)
+        again = fault is None and self._judged(batch).is_asked_again
+        return Outcome(is_new=False, fault=fault, is_asked_again=again)
+
+    def _judged(self, batch: TelemetryBatch) -> Judged:
+        return judged(batch.clock, self._clock.now_s(), self._bounds.clock_tolerance_s)
+
     def _arrived(self, batch: TelemetryBatch) -> Arrived:
-        found = checked(batch, span_at(self._clock.now_s(), self._retention.minutes_s))
+        by_clock = self._judged(batch)
+        span = span_at(self._clock.now_s(), self._retention.minutes_s)
+        found = checked(batch, span, by_clock.shift_s)
         if self._budgets.has_room(batch.device):
-            return Arrived(batch, found)
+            return Arrived(batch, found, ahead_s=by_clock.ahead_s)
         if self._budgets.tells(batch.device):
             _log.warning(
                 "the telemetry of device %s is refused for some time: it sent more than the %d MiB "
@@ -360,7 +415,7 @@ class TelemetryStore:
                 BURST_BYTES // MIB,
                 REFILL_BYTES_PER_HOUR // MIB,
             )
-        return Arrived(batch, found, is_refused=True)
+        return Arrived(batch, found, is_refused=True, ahead_s=by_clock.ahead_s)
 
     def _count(self, arrived: Sequence[Arrived], *, look: bool = False) -> list[bool]:
         """Count batches together; return which are new.
@@ -372,13 +427,10 @@ class TelemetryStore:
         minutes = {minute for each in stored for _, minute in each.checked.measures}
         self._partitions.cover(tables.minute, minutes)
         for _ in range(ATTEMPTS):
-            ids = self._series.of((each.batch.device, each.checked.keys) for each in stored)
-            fitting = [
-                each if each.is_refused else each._replace(checked=each.checked.only(ids))
-                for each in arrived
-            ]
+            found = self._series.of((each.batch.device, each.checked.keys) for each in stored)
+            fitting = [each if each.is_refused else _fitting(each, found) for each in arrived]
             try:
-                counted = self._counting.count(fitting, ids, look=look)
+                counted = self._counting.count(fitting, found.ids, look=look)
             except SeriesGoneError:
                 continue
             for device, size_bytes in counted.grown_bytes.items():
@@ -395,6 +447,10 @@ class TelemetryStore:
                 fault=WireFormatError(f"the database cannot store it: {_cause(exc)}"),
             )
         return Outcome(is_new)
+
+
+def _fitting(arrived: Arrived, found: Found) -> Arrived:
+    return arrived._replace(checked=arrived.checked.folded(found.folds).only(found.ids))
 
 
 def _identity_fault(batch: TelemetryBatch) -> WireFormatError | None:

@@ -31,6 +31,7 @@ from sqlalchemy import (
 )
 
 from telemetry.limits import MAX_TEXT
+from wire.reporting import MAX_REQUEST_ID
 
 FLEET = "fleet"
 LEVEL_ROWS = ("hour", "day", FLEET)
@@ -150,9 +151,12 @@ device = Table(
     Column("dropped", BigInteger, nullable=False),
     Column("refused", BigInteger, nullable=False),
     Column("newest_minute", Integer, nullable=False),
+    Column("clock_ahead_s", Double, nullable=True),
+    Column("answered", String(MAX_REQUEST_ID), nullable=True),
 )
-"""One row per device that ever reported: its losses, and the newest minute of which anything was
-stored, so that rows of later minutes are written without a look for older ones. An ingest locks
+"""One row per device that ever reported: its losses; the newest minute of which anything was
+stored, so that rows of later minutes are written without a look for older ones; how far its clock
+is ahead if that is wrong; and the last request to report whose answer is stored. An ingest locks
 this row."""
 
 batch = Table(

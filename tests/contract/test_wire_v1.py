@@ -12,6 +12,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
+from wire.batch_clock import BatchClock
 from wire.capture import SampleHead
 from wire.certificates import CertificateAnswer, CertificateRequest
 from wire.codec import to_json, to_msgpack
@@ -64,6 +65,7 @@ from wire.package.manifest import (
 )
 from wire.policy import PolicySpec
 from wire.profile import DeviceProfile
+from wire.reporting import ReportRequest
 from wire.samples import SampleAck, SamplePiece
 from wire.trust.envelope import SigningKey, seal
 from wire.trust.peer_links import peer_path
@@ -312,6 +314,25 @@ MESSAGES: dict[str, Message] = {
     ),
     "sample_ack.json": SampleAck(sample="5" * 32, piece=0),
     "sample_ack_refused.json": SampleAck(sample="5" * 32, piece=0, refused="r"),
+    "telemetry_clock.msgpack": TelemetryBatch(
+        device="d",
+        boot_id="b",
+        sequence=7,
+        clock=BatchClock(
+            made_at_s=9.5, made_steady_s=1.5, sent_steady_s=2.5, shown_s=10.5, ahead_s=0.25
+        ),
+        answers="0a",
+    ),
+    "telemetry_clock_unknown.msgpack": TelemetryBatch(
+        device="d",
+        boot_id="b",
+        sequence=7,
+        clock=BatchClock(made_at_s=9.5, made_steady_s=1.5, sent_steady_s=2.5, ahead_s=None),
+    ),
+    "telemetry_ack_clock.json": TelemetryAck(
+        boot_id="b", sequences=(7,), at_s=10.25, sent_steady_s=2.5, again=(8,)
+    ),
+    "report_request.json": ReportRequest(id="0a"),
     "measure.json": Measure(
         device="d", id="m-1", boot_id="b", issued_at_s=1.5, limit_s=600.0, release=RELEASE
     ),
@@ -416,9 +437,23 @@ class FirstTelemetryAck(Message, frozen=True, kw_only=True):
     sequences: tuple[int, ...]
 
 
-def test_an_agent_that_compresses_nothing_reads_a_newer_acknowledgement() -> None:
-    old = decode_message(to_json(MESSAGES["telemetry_ack_reads.json"]), FirstTelemetryAck)
+@pytest.mark.parametrize("name", ["telemetry_ack_reads.json", "telemetry_ack_clock.json"])
+def test_an_agent_of_before_reads_a_newer_acknowledgement(name: str) -> None:
+    old = decode_message(to_json(MESSAGES[name]), FirstTelemetryAck)
     assert (old.boot_id, old.sequences) == ("b", (7,))
+
+
+class FirstTelemetryBatch(Message, frozen=True, kw_only=True):
+    """What a controller reads that compares no clocks."""
+
+    device: str
+    sequence: int
+
+
+def test_a_controller_that_compares_no_clocks_reads_a_batch_with_some() -> None:
+    data = to_msgpack(MESSAGES["telemetry_clock.msgpack"])
+    old = decode_message(data, FirstTelemetryBatch, packed=True)
+    assert (old.device, old.sequence) == ("d", 7)
 
 
 def test_compressed_telemetry_is_read() -> None:
@@ -485,6 +520,7 @@ def test_no_message_is_without_a_record() -> None:
         FirstInstallReport,
         FirstSources,
         FirstTelemetryAck,
+        FirstTelemetryBatch,
         DesiredModels,  # test_wire_v2.py has these
         MetadataFiles,
     }

@@ -17,9 +17,14 @@ from controller.api.server import HttpServer
 from controller.cli import main
 from controller.cli.repeating import PATIENCE_S
 from tests.simulators.stack import Done, fleet_here
-from tests.simulators.telemetry_fleet import VARIANTS, Served, answering
+from tests.simulators.telemetry_fleet import DEVICES, VARIANTS, Served, answering
 from wire.clock import SystemClock
+from wire.codec import to_json, to_msgpack
 from wire.console.table import cell_width
+from wire.messages import Presence, TelemetryBatch, decode_message
+from wire.reporting import ReportRequest
+from wire.topics import down, up
+from wire.transport import Received
 
 pytestmark = pytest.mark.xdist_group("cli-telemetry")
 
@@ -170,7 +175,7 @@ def test_a_picture_is_a_png(served: Served, tmp_path: Path) -> None:
         (
             ("telemetry", "devices"),
             {"device": "string", "online": "bool", "newest_at_s": "double", "batches": "int64",
-             "dropped": "int64", "refused": "int64"},
+             "dropped": "int64", "refused": "int64", "clock_ahead_s": "double"},
         ),
         (
             ("telemetry", "events"),
@@ -377,3 +382,25 @@ def test_watching_ends_when_the_controller_stays_away(
     assert ended.startswith("fleet: no controller answers at ")
     assert sum(no_waiting) > PATIENCE_S
     assert picture.exists()
+
+
+def test_a_device_is_asked_to_report_and_waited_for(served: Served) -> None:
+    fleet, (silent, answers, away) = served.fleet, list(DEVICES)[:3]
+
+    def report(received: Received) -> None:
+        request = decode_message(received.payload, ReportRequest)
+        batch = TelemetryBatch(device=answers, boot_id="flush", sequence=0, answers=request.id)
+        fleet.hub.deliver(Received(up(answers, "telemetry"), to_msgpack(batch)))
+
+    fleet.hub.on(down(answers, "report_request"), report)
+    done = served.ok("telemetry", "flush", answers)
+    assert done == Done(0, f"{answers} has reported, and its report is stored\n", "")
+    done = served.run("telemetry", "flush", silent, "--wait", "10ms")
+    assert (done.code, done.out) == (1, "")
+    assert done.err.startswith(f"{silent} has not reported within 10ms: ")
+    gone = Presence(device=away, online=False, boot_id="boot-1")
+    fleet.hub.deliver(Received(up(away, "presence"), to_json(gone)))
+    done = served.run("telemetry", "flush", away)
+    assert (done.code, done.out) == (2, "")
+    assert f"device {away} is offline" in done.err
+    assert len(done.err.splitlines()) == 1

@@ -142,6 +142,24 @@ def test_what_the_controller_has_deleted_stays(site: Site) -> None:
     assert len(site.rows(LATENCY)) == 20
 
 
+def test_hours_and_days_outlive_their_minutes(site: Site) -> None:
+    assert not site.fleet.controller._telemetry.roll_up(math.inf)
+    forget(site, site.fleet.clock.now_s())
+    yesterday = site.fleet.clock.now_s() - DAY_S
+    noon_s = yesterday // DAY_S * DAY_S + DAY_S // 2
+    for level, folder, at_s in (
+        ("hour", f"hours/metric={LATENCY}/day={day(site, 1)}", noon_s),
+        ("day", f"days/metric={LATENCY}/month={day(site, 1)[:7]}", noon_s - DAY_S // 2),
+    ):
+        done = site.export("--since", "1d", "--metric", LATENCY, "--level", level)
+        assert done.code == 0, done.err
+        rows = pq.read_table(site.lake / folder / "part-0.parquet").to_pylist()
+        assert [(row["device"], row["count"]) for row in rows] == [(name, 205) for name in DEVICES]
+        assert {row["time"].timestamp() for row in rows} == {at_s}
+        assert sum(bucket["count"] for bucket in rows[0]["buckets"]) + rows[0]["zeros"] == 205
+    assert all(path.startswith(("hours/", "days/")) for path in site.files())
+
+
 def test_events_have_files_of_their_own(site: Site) -> None:
     now_s = site.fleet.clock.now_s()
     events = [
@@ -164,6 +182,7 @@ def test_what_cannot_be_is_one_line(site: Site, tmp_path: Path) -> None:
         (("--metric", "inference_latency"), "no device has reported a metric 'inference_latency'"),
         (("--since", "1d", "--until", "2d"), "--until is before --since"),
         (("--since", "soon"), "--since: "),
+        (("--level", "week"), "--level: there is no level 'week'"),
         ((), "cannot write"),
     ):
         done = site.export(*words)

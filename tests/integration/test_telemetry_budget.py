@@ -7,7 +7,9 @@ from collections.abc import Iterator
 import pytest
 import sqlalchemy as sa
 
+from telemetry.server.bounds import Bounds
 from telemetry.server.budget import BURST_BYTES, REFILL_BYTES_PER_HOUR
+from telemetry.server.event_log import EventQuery
 from telemetry.server.pruning import Retention
 from telemetry.server.store import TelemetryStore, metadata
 from tests.simulators.clock import FakeClock
@@ -111,3 +113,68 @@ def test_what_is_older_than_all_that_is_kept_is_refused(
     assert store.devices()[0].refused == 3
     assert store.events() == []
     assert store.prune() == 0
+
+
+def labelled(sequence: int, device: str, clock: FakeClock, *values: str) -> TelemetryBatch:
+    minute = int(clock.now_s() // 60)
+    points = tuple(
+        SumPoint(
+            metric="inference_failures_total", minute=minute, value=1,
+            attributes={"release": "digits:1", "code": value},
+        )
+        for value in values
+    )  # fmt: skip
+    return TelemetryBatch(device=device, boot_id="s", sequence=sequence, points=points)
+
+
+def totals(engine: sa.Engine) -> dict[tuple[str, str], float]:
+    """Return what is stored, by release and the other labels."""
+    series, minute = metadata.tables["telemetry_series"].c, metadata.tables["telemetry_minute"].c
+    total = sa.func.sum(minute.total)
+    query = sa.select(series.release, series.attributes, total).where(
+        series.id == minute.series_id
+    ).group_by(series.release, series.attributes)  # fmt: skip
+    with engine.connect() as connection:
+        return {(release, others): value for release, others, value in connection.execute(query)}
+
+
+def test_values_of_a_label_that_are_too_many_count_as_other_and_are_told_once_an_hour(
+    engine: sa.Engine, clock: FakeClock
+) -> None:
+    store = TelemetryStore(engine, clock, bounds=Bounds(label_values=2))
+    codes = [f"code-{number}" for number in range(5)]
+    assert store.ingest(labelled(0, "pi-1", clock, *codes))
+    assert store.ingest(labelled(1, "pi-1", clock, *codes, "another"))
+    assert store.ingest(labelled(0, "pi-2", clock, "code-0", "code-9"))
+    assert not store.ingest(labelled(0, "pi-2", clock, "code-0", "code-9"))
+    assert totals(engine) == {
+        ("digits:1", '{"code":"code-0"}'): 3.0,
+        ("digits:1", '{"code":"code-1"}'): 2.0,
+        ("digits:1", '{"code":"other"}'): 8.0,
+    }
+    assert [device.refused for device in store.devices()] == [0, 0]
+    told = store.events(EventQuery(kinds=("series",)))
+    assert [found.device for found in told] == ["pi-1", "pi-2"]
+    assert told[0].event.reason.startswith("`code` of inference_failures_total has 2 values in")
+    clock.advance(HOUR_S)
+    assert store.ingest(labelled(2, "pi-1", clock, *codes))
+    assert len(store.events(EventQuery(kinds=("series",)))) == 3
+
+
+def test_a_device_with_too_many_series_has_its_further_ones_counted_as_one(
+    engine: sa.Engine, clock: FakeClock
+) -> None:
+    store = TelemetryStore(engine, clock, bounds=Bounds(device_series=300))
+    codes = [f"code-{number:03}" for number in range(1000)]
+    assert store.ingest(labelled(0, "pi-1", clock, *codes))
+    assert store.ingest(labelled(0, "pi-2", clock, *codes[:100], "code-000", "new"))
+    found = totals(engine)
+    assert len(found) == 302
+    assert found["other", '{"code":"other"}'] == 700.0
+    assert found["digits:1", '{"code":"new"}'] == 1.0
+    assert sum(found.values()) == 1102.0
+    (told,) = store.events(EventQuery(kinds=("series",)))
+    assert told.device == "pi-1"
+    assert told.event.data == {
+        "metric": "inference_failures_total", "labels": ["code", "release"],
+    }  # fmt: skip

@@ -16,11 +16,14 @@ import msgspec
 from telemetry.metrics import Kind, known
 from telemetry.server.event_log import MAX_EVENTS as MAX_EVENTS_READ
 from telemetry.server.event_log import EventQuery
+from telemetry.server.levels import MINUTES, Level
 from telemetry.server.rows import MinuteColumns, Series, StoredEvent
 from telemetry.server.store import TelemetryStore
 from wire.codec import to_json
 
-HOUR_MINUTES: Final = 60
+ROWS_OF_SERIES: Final = 60
+"""Of a device, which are read at once: an hour of minutes."""
+
 HOUR_S: Final = 3600.0
 ROWS_AT_ONCE: Final = 2000
 MAX_LINE_BYTES: Final = 128 * 1024 * 1024
@@ -39,12 +42,17 @@ class MetricLine(msgspec.Struct, frozen=True, kw_only=True, tag_field="line", ta
     series: dict[str, dict[str, str]]
     """The attributes of each series, by its number."""
 
+    level: str = MINUTES.name
+    """How long the rows are: `minute`, `hour` or `day`. Older controllers have minutes alone."""
+
 
 class RowsLine(msgspec.Struct, frozen=True, kw_only=True, tag_field="line", tag="rows"):
     """Measurements, as columns of equal length."""
 
     series: tuple[int, ...]
     minute: tuple[int, ...]
+    """The first one of the minute, hour or day."""
+
     device: tuple[str, ...]
     count: tuple[int, ...]
     total: tuple[float, ...]
@@ -73,7 +81,13 @@ Line = MetricLine | RowsLine | EventsLine | EndLine
 
 
 def measurement_lines(
-    store: TelemetryStore, metric: str, series: list[Series], since_minute: int, until_minute: int
+    store: TelemetryStore,
+    metric: str,
+    series: list[Series],
+    since_minute: int,
+    until_minute: int,
+    *,
+    level: Level = MINUTES,
 ) -> Iterator[bytes]:
     """Yield the measurements of a metric.
 
@@ -83,6 +97,7 @@ def measurement_lines(
         series: One or more of its series, of one kind.
         since_minute: The first minute.
         until_minute: The first minute after.
+        level: Which rows: those that begin in this time.
 
     Yields:
         Lines.
@@ -94,14 +109,16 @@ def measurement_lines(
     found = known(metric)
     unit = found.unit if found is not None and found.kind == kind else ""
     named = {str(one.id): one.attributes for one in series}
-    yield _line(MetricLine(name=metric, kind=kind, unit=unit, series=named))
+    yield _line(MetricLine(name=metric, kind=kind, unit=unit, series=named, level=level.name))
     number = 0
     numbers = [one.id for one in series]
-    for hour in range(since_minute, until_minute, HOUR_MINUTES):
-        for columns in store.read(numbers, hour, min(hour + HOUR_MINUTES, until_minute)):
+    window = ROWS_OF_SERIES * level.minutes
+    for first in range(since_minute, until_minute, window):
+        end = min(first + window, until_minute)
+        for columns in store.read(numbers, first, end, level=level):
             number += len(columns.minute)
             for at in range(0, len(columns.minute), ROWS_AT_ONCE):
-                yield _line(_rows_line(columns, slice(at, at + ROWS_AT_ONCE)))
+                yield _line(_rows_line(columns, slice(at, at + ROWS_AT_ONCE), level))
     yield _line(EndLine(rows=number))
 
 
@@ -141,10 +158,11 @@ def _events(store: TelemetryStore, since_s: float, until_s: float) -> Iterator[l
     yield from _events(store, middle_s, until_s)
 
 
-def _rows_line(columns: MinuteColumns, part: slice) -> RowsLine:
+def _rows_line(columns: MinuteColumns, part: slice, level: Level) -> RowsLine:
     return RowsLine(
         series=columns.series_id[part],
-        minute=columns.minute[part],
+        # A row tells the first minute of which it has values.
+        minute=tuple(at // level.minutes * level.minutes for at in columns.minute[part]),
         device=columns.device[part],
         count=columns.value_count[part],
         total=columns.total[part],

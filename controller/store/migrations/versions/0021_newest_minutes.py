@@ -1,7 +1,7 @@
 """Keep the newest minute that is stored of each device.
 
 Revision ID: 0021
-Revises: 0019
+Revises: 0020
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import sqlalchemy as sa
 from alembic import op
 
 revision = "0021"
-down_revision = "0019"
+down_revision = "0020"
 branch_labels = None
 depends_on = None
 
