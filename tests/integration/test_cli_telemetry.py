@@ -112,7 +112,7 @@ def test_a_plot_over_time_fits(served: Served, columns: int) -> None:
     text = " ".join(lines)
     assert "p95 of inference_latency_ms by variant" in text
     assert "p95, ms" in text
-    assert re.search(r"\d\d:\d\d", text)
+    assert re.search(r"\d\d[:-]\d\d", text)
     assert re.search("[\u2801-\u28ff]", text)
     assert all(f"━━ {variant}" in text for variant in VARIANTS)
 
