@@ -6,7 +6,7 @@ STAMP := $(VENV)/.installed
 # All but packager-torch: which build of PyTorch is right depends on the machine.
 EXTRAS := controller grpc hsm numba oci otlp packager parquet plots packager-litert packager-tvm packager-iree packager-sklearn packager-dask packager-search
 # -P: the folder that pytest is started in must not hide a package of the same name.
-PYTEST := $(BIN)/python -P -m pytest -q -rs -n 2 --dist loadfile --no-loadscope-reorder
+PYTEST := $(BIN)/python -P -m pytest -q -rs -n 3 --dist loadfile --no-loadscope-reorder
 # Tests start thousands of processes: none compiles our modules anew, whatever the surroundings say.
 BYTECODE := $(BIN)/python -m compileall -q agent controller packager runtime_adapters telemetry wire
 # One level, one folder or one test: make unit ONLY=tests/unit/wire, make test ONLY='-k rollout'

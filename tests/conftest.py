@@ -17,6 +17,9 @@ from tests.thorough import THOROUGH
 MEMORY_FILES = Path("/dev/shm")  # noqa: S108 - as Linux names it; a folder below it is made
 ROOM_BYTES = 4 * 2**30
 FREE_MEMORY_BYTES = 8 * 2**30
+ONE_OF = 4
+"""Of the flows (the marker `flow`) every run takes one of so many on PostgreSQL, and all on SQLite:
+they speak to the same stores, each of which has tests of its own on both."""
 
 
 def _has_room(folder: Path) -> bool:
@@ -57,10 +60,21 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     """Leave out what only thorough runs take."""
     if THOROUGH:
         return
-    left_out = [item for item in items if item.get_closest_marker("thorough")]
+    postgres = [item for item in items if _is_flow_on_postgres(item)]
+    left_out = {item for item in items if item.get_closest_marker("thorough")}
+    left_out |= {item for at, item in enumerate(postgres) if at % ONE_OF}
     if left_out:
-        config.hook.pytest_deselected(items=left_out)
-        items[:] = [item for item in items if not item.get_closest_marker("thorough")]
+        config.hook.pytest_deselected(items=list(left_out))
+        items[:] = [item for item in items if item not in left_out]
+
+
+def _is_flow_on_postgres(item: pytest.Item) -> bool:
+    call = getattr(item, "callspec", None)
+    return (
+        call is not None
+        and "postgresql" in call.params.values()
+        and item.get_closest_marker("flow") is not None
+    )
 
 
 @pytest.fixture(autouse=True)

@@ -76,6 +76,7 @@ def odd(tmp_path: Path) -> Path:
     return tmp_path
 
 
+@pytest.mark.thorough  # test_tvm_tuning.py shows it with a smaller model
 def test_a_later_build_takes_the_schedule_that_an_earlier_one_found(
     odd: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

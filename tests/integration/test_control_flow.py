@@ -31,8 +31,8 @@ INT4: dict[str, Any] = {"block_size": 32, "symmetric": True, "accuracy_level": 4
 MODELS = pytest.mark.parametrize(
     "write",
     [
-        pytest.param(flow_models.branches, id="if"),
-        pytest.param(flow_models.loop, id="loop"),
+        pytest.param(flow_models.branches, id="if", marks=pytest.mark.thorough),
+        pytest.param(flow_models.loop, id="loop", marks=pytest.mark.thorough),
         pytest.param(flow_models.scan, id="scan"),
         pytest.param(flow_models.loop_of_floats, id="if in loop"),
     ],

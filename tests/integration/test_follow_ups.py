@@ -11,6 +11,8 @@ import pytest
 from tests.simulators.controller_fleet import Fleet, names
 from tests.simulators.packages import two_variants
 
+pytestmark = pytest.mark.flow
+
 ONE, TWO, THREE = (two_variants(version, best=version) for version in ("1", "2", "3"))
 DEVICES = names("cam", 6)
 

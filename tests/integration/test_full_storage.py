@@ -62,7 +62,12 @@ class Switch:
             self.flag.unlink()
 
 
-@pytest.fixture(params=[errno.EROFS, errno.ENOSPC], ids=["read-only", "full"])
+@pytest.fixture(
+    params=[
+        pytest.param(errno.EROFS, id="read-only", marks=pytest.mark.thorough),
+        pytest.param(errno.ENOSPC, id="full"),
+    ]
+)
 def storage(
     request: pytest.FixtureRequest, tmp_path: Path, device: Device, controller: Controller
 ) -> Switch:

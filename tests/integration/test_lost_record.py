@@ -38,7 +38,10 @@ def files(device: Device) -> list[Path]:
     return [device.config.state_dir / name for name in FILES]
 
 
-@pytest.mark.parametrize("damaged", [True, False], ids=["damaged", "lost"])
+@pytest.mark.parametrize(
+    "damaged",
+    [pytest.param(True, id="damaged", marks=pytest.mark.thorough), pytest.param(False, id="lost")],
+)
 def test_a_device_without_its_record_serves_on_and_takes_no_recording(
     updated: Device, controller: Controller, *, damaged: bool
 ) -> None:
@@ -83,7 +86,10 @@ def test_records_that_were_put_back_bring_back_no_old_release(
     believes_only_what_names_its_start(controller, hello, "state.json: older than floor.json")
 
 
-@pytest.mark.parametrize("damaged", [True, False], ids=["damaged", "lost"])
+@pytest.mark.parametrize(
+    "damaged",
+    [pytest.param(True, id="damaged", marks=pytest.mark.thorough), pytest.param(False, id="lost")],
+)
 def test_a_record_without_its_floor_is_not_believed(
     updated: Device, controller: Controller, *, damaged: bool
 ) -> None:

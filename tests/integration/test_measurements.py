@@ -28,6 +28,8 @@ from wire.messages import decode_message
 from wire.package.manifest import Variant
 from wire.transport import Received
 
+pytestmark = pytest.mark.flow
+
 
 def with_files(name: str) -> Variant:
     found = variant(name)

@@ -13,6 +13,8 @@ from controller.store.restored import catch_up
 from tests.simulators.controller_fleet import Fleet
 from tests.simulators.packages import PROFILE, two_variants
 
+pytestmark = pytest.mark.flow
+
 CRAMPED = msgspec.structs.replace(PROFILE, storage_bytes=1)
 
 

@@ -11,6 +11,8 @@ import pytest
 from tests.simulators.controller_fleet import Fleet, names
 from tests.simulators.packages import two_variants
 
+pytestmark = pytest.mark.flow
+
 ONE, TWO = two_variants("1", best="one"), two_variants("2", best="two")
 DEVICES = names("cam", 4)
 LIMITS = {"device_deadline_s": 30, "offline_limit_s": 20}

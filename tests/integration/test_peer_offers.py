@@ -40,6 +40,8 @@ from wire.messages import decode_message
 from wire.transport import Received
 from wire.trust.peer_links import check_peer_link
 
+pytestmark = pytest.mark.flow
+
 ONE, TWO = two_variants("1", best="one", small="one's"), two_variants("2", best="two")
 BEST = sha256_hex(b"two")
 FOURTH = "d" * 64

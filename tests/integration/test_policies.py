@@ -20,6 +20,8 @@ from wire.messages import InstallReport
 from wire.policy import Objective, PolicySpec
 from wire.transport import Received
 
+pytestmark = pytest.mark.flow
+
 ONE, TWO = two_variants("1", best="one"), two_variants("2", best="two")
 STAGES = [{"count": 1}, {"percent": 30}, {"percent": 100}]
 ADAPTIVE = {"kind": "adaptive", "objective": {"deadline_ms": 20.0}}

@@ -19,6 +19,8 @@ from tests.simulators.stored_fleet import DIGEST, NOW_S, add_device, add_release
 from wire.codec import to_builtins
 from wire.policy import PolicySpec
 
+pytestmark = pytest.mark.flow
+
 OTHER = PolicySpec(kind="rules")
 
 

@@ -17,6 +17,8 @@ from wire.errors import SignatureError
 from wire.messages import Refusal
 from wire.transport import Received
 
+pytestmark = pytest.mark.flow
+
 ONE = two_variants("1", best="one")
 TWO = two_variants("2", best="two")
 LACKS = "no variant fits: best needs the runtime null; small needs the runtime null"

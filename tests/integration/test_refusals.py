@@ -15,6 +15,8 @@ from wire.codec import sha256_hex, to_json
 from wire.messages import Refusal
 from wire.transport import Received
 
+pytestmark = pytest.mark.flow
+
 ONE, TWO = two_variants("1", best="one"), two_variants("2", best="two")
 NO = "0 of 1 needed signatures are valid"
 

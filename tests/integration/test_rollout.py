@@ -12,6 +12,8 @@ import pytest
 from tests.simulators.controller_fleet import Fleet, names
 from tests.simulators.packages import SignedPackage, two_variants
 
+pytestmark = pytest.mark.flow
+
 ONE = two_variants("1", best="one")
 TWO = two_variants("2", best="two")
 STAGES = [{"count": 1}, {"percent": 30}, {"percent": 100}]

@@ -22,6 +22,8 @@ from wire.desired import MAX_MODELS, NAMED_MODELS, ONE_RELEASE
 from wire.messages import Refusal
 from wire.transport import Received
 
+pytestmark = pytest.mark.flow
+
 
 def faces_of(version: str) -> SignedPackage:
     return package(version, [(variant("best"), f"faces {version}".encode())], name="faces")

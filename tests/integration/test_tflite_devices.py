@@ -58,7 +58,7 @@ class Verdict(NamedTuple):
 Device = Callable[[Path, str], Verdict]
 
 
-@pytest.fixture(scope="module", params=["here", "armv7"])
+@pytest.fixture(scope="module", params=["here", pytest.param("armv7", marks=pytest.mark.thorough)])
 def device(request: pytest.FixtureRequest) -> Device:
     """What runs the golden test of a variant in a process of its own, as such a device does."""
     if request.param == "here" and sys.version_info[:2] > (3, 11):

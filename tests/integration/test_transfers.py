@@ -16,6 +16,8 @@ from wire.codec import to_json
 from wire.messages import InstallReport
 from wire.transport import Received
 
+pytestmark = pytest.mark.flow
+
 ONE = two_variants("1")
 MIB = 2**20
 

@@ -79,7 +79,13 @@ def clocked(device: Device, controller: Controller) -> ClockedDevice:
     return ClockedDevice(device, controller)
 
 
-@pytest.mark.parametrize("is_restarted", [False, True], ids=["running", "restarted"])
+@pytest.mark.parametrize(
+    "is_restarted",
+    [
+        pytest.param(False, id="running", marks=pytest.mark.thorough),
+        pytest.param(True, id="restarted"),
+    ],
+)
 def test_a_clock_ten_years_behind_lets_a_device_serve_and_follow_what_is_fresh(
     clocked: ClockedDevice, *, is_restarted: bool
 ) -> None:
@@ -95,7 +101,13 @@ def test_a_clock_ten_years_behind_lets_a_device_serve_and_follow_what_is_fresh(
     assert "digits:2.0.0" in clocked.device.command("why", "--since", "1h").stdout
 
 
-@pytest.mark.parametrize("is_restarted", [False, True], ids=["running", "restarted"])
+@pytest.mark.parametrize(
+    "is_restarted",
+    [
+        pytest.param(False, id="running", marks=pytest.mark.thorough),
+        pytest.param(True, id="restarted"),
+    ],
+)
 def test_a_clock_ten_years_ahead_lets_a_device_serve_and_wait_with_what_is_new(
     clocked: ClockedDevice, *, is_restarted: bool
 ) -> None:
