@@ -15,7 +15,8 @@ from typing import Final, TypeAlias
 import msgspec
 
 from agent.ports import RequestRecorderPort
-from agent.serve.frames import ModelIdentity, Seen
+from agent.serve.frames import Given, ModelIdentity, Seen
+from wire.package.manifest import VariantInfo
 
 
 class Outcome(Enum):
@@ -83,6 +84,12 @@ class Answered(msgspec.Struct, frozen=True, kw_only=True):
 
     seen: tuple[Seen, ...] = ()
     """How samples of earlier requests were distributed, if that is not yet reported."""
+
+    given: Given | None = None
+    """How the answer can be named later, where the device takes feedback."""
+
+    info: VariantInfo | None = None
+    """What the variant declares that answered it."""
 
     deferred: bool = False
     """Whether it waited until the device had nothing better to do."""

@@ -180,6 +180,8 @@ class Router:
             joined=reply.joined,
             apart=reply.apart,
             seen=reply.seen,
+            given=reply.given,
+            info=target.variant.info if target is not None else None,
             deferred=call.deferrable,
             is_before=named is not None,
         )

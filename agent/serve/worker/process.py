@@ -45,6 +45,7 @@ from agent.serve.frames import (
 )
 from agent.serve.worker.batching import Done, Joiner
 from agent.serve.worker.inference_protocol import InferenceProtocol, InferenceRequest
+from agent.serve.worker.naming import Namer
 from agent.serve.worker.observing import Observer
 from agent.serve.worker.processing import Processing
 from agent.serve.worker.signed_files import SignedFiles
@@ -95,6 +96,7 @@ class VariantWorker:
         )
         loaded_s = clock.monotonic_s()
         description = self._session.describe()
+        self._namer = Namer(load.info) if load.model.names_answers else None
         self._protocol = InferenceProtocol(
             inputs=description.inputs,
             outputs=description.outputs,
@@ -102,6 +104,7 @@ class VariantWorker:
             model_version=load.model.version,
             parameters=load.model.parameters,
             processing=processing,
+            name=self._namer.name if self._namer is not None else str,
         )
         self._observer = Observer(load.info, clock)
         self._joiner = Joiner(self._session, description.inputs, description.outputs, clock)
@@ -161,6 +164,7 @@ class VariantWorker:
             samples=done.samples,
             apart=self._joiner.take_fault()[:MAX_ERROR_CHARACTERS],
             seen=self._observer.take(),
+            given=self._namer.given(request.id, done.result) if self._namer is not None else None,
         )
 
     def _probe(self, *, measure: bool) -> ProbeResult:
