@@ -16,7 +16,7 @@ from agent.app.config import AgentConfig
 from agent.app.connecting import connector
 from agent.app.control import SOCKET_FILE, ControlServer, check_path
 from agent.app.desired_states import DesiredStates
-from agent.app.endpoint import make_endpoint
+from agent.app.endpoint import make_endpoint, make_feedback
 from agent.app.fetching import make_fetching
 from agent.app.grpc_process import make_grpc
 from agent.app.hooking import make_override
@@ -68,6 +68,7 @@ from wire.version import VERSION
 
 if TYPE_CHECKING:
     from agent.grpc_endpoint.keeper import GrpcKeeper
+    from agent.serve.feedback.intake import Feedback
 
 LOGGED: Final = frozenset(
     {"from", "to", "variant", "release", "code", "revision", "outcome", "phase", "gap_ms", "hook"}
@@ -111,6 +112,8 @@ class Parts(msgspec.Struct, frozen=True, kw_only=True):
     """None where a trust file takes its place."""
 
     deferral: DeferredRunner
+    feedback: Feedback | None
+    """None if the configuration asks for none."""
 
 
 class _Device(msgspec.Struct, frozen=True, kw_only=True):
@@ -277,7 +280,15 @@ def assemble(config: AgentConfig, clock: Clock) -> Parts:
         clock=clock,
     )
     deferral = make_deferral(config, served, adaptations, recorder=recorder, clock=clock)
-    endpoint = make_endpoint(config, served, log, deferred=deferral.queue, adaptations=adaptations)
+    feedback = make_feedback(config, served, adaptations, recorder=recorder, clock=clock)
+    endpoint = make_endpoint(
+        config,
+        served,
+        log,
+        deferred=deferral.queue,
+        adaptations=adaptations,
+        feedback=feedback,
+    )
     commands = Commands(
         config.device,
         store=store,
@@ -331,6 +342,7 @@ def assemble(config: AgentConfig, clock: Clock) -> Parts:
         scrubber=scrubber,
         metadata=device.metadata,
         deferral=deferral,
+        feedback=feedback,
     )
 
 
