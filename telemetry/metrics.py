@@ -33,6 +33,7 @@ class Metric(NamedTuple):
 _OF_VARIANT: Final = ("release", "variant")
 _OF_PROCESS: Final = ("role", *_OF_VARIANT)
 _OF_CODE: Final = (*_OF_VARIANT, "code")
+_OF_BAND: Final = (*_OF_VARIANT, "thermal_band")
 
 METRICS: Final[dict[str, Metric]] = {
     "advised_sampling_ratio": Metric(
@@ -57,6 +58,18 @@ METRICS: Final[dict[str, Metric]] = {
         "sum", "{request}", (), "requests that could wait and were not answered in their time"
     ),
     "deferred_requests_total": Metric("sum", "{request}", (), "requests that were taken to wait"),
+    "feedback_accuracy_ratio": Metric(
+        "histogram", "1", _OF_BAND,
+        "1 for each answer that was right and 0 for each that was wrong, as applications say: the "
+        "mean is the accuracy",
+    ),
+    "feedback_refused_total": Metric(
+        "sum", "{request}", ("reason",),
+        "feedback about answers that were `unknown`, or with a `contradiction` to what was said",
+    ),
+    "feedback_scores": Metric(
+        "histogram", "{score}", _OF_BAND, "how good answers were, as applications score them"
+    ),
     "fetched_bytes_total": Metric(
         "sum", "By", ("network",), "what came over a network that has a budget"
     ),

@@ -17,7 +17,7 @@ from agent.app.config import AgentConfig
 from agent.app.connecting import connector
 from agent.app.control import SOCKET_FILE, ControlServer, check_path
 from agent.app.desired_states import DesiredStates
-from agent.app.endpoint import make_endpoint
+from agent.app.endpoint import make_endpoint, make_feedback
 from agent.app.fetching import make_fetching
 from agent.app.grpc_process import make_grpc
 from agent.app.hooking import make_override
@@ -69,6 +69,7 @@ from wire.version import VERSION
 
 if TYPE_CHECKING:
     from agent.grpc_endpoint.keeper import GrpcKeeper
+    from agent.serve.feedback.intake import Feedback
 
 LOGGED: Final = frozenset(
     {"from", "to", "variant", "release", "code", "revision", "outcome", "phase", "gap_ms", "hook"}
@@ -113,6 +114,8 @@ class Parts(msgspec.Struct, frozen=True, kw_only=True):
     """None where a trust file takes its place."""
 
     deferral: DeferredRunner
+    feedback: Feedback | None
+    """None if the configuration asks for none."""
 
 
 class _Device(msgspec.Struct, frozen=True, kw_only=True):
@@ -173,9 +176,7 @@ def assemble(config: AgentConfig, clock: Clock) -> Parts:
         interrupts=Interrupts(clock),
     )
     slots, damage = Slots(config.state_dir), Damage(recorder)
-    if device.metadata is not None:
-        with contextlib.suppress(StorageError):  # the next start does it
-            device.metadata.adopt(slots.whole())
+    _adopt(device, slots)
     store = _store(device, slots)
     broker = f"{config.broker.host}:{config.broker.port}"
     link = Link(
@@ -291,7 +292,15 @@ def assemble(config: AgentConfig, clock: Clock) -> Parts:
         clock=clock,
     )
     deferral = make_deferral(config, served, adaptations, recorder=recorder, clock=clock)
-    endpoint = make_endpoint(config, served, log, deferred=deferral.queue, adaptations=adaptations)
+    feedback = make_feedback(config, served, adaptations, recorder=recorder, clock=clock)
+    endpoint = make_endpoint(
+        config,
+        served,
+        log,
+        deferred=deferral.queue,
+        adaptations=adaptations,
+        feedback=feedback,
+    )
     commands = Commands(
         config.device,
         store=store,
@@ -346,6 +355,7 @@ def assemble(config: AgentConfig, clock: Clock) -> Parts:
         scrubber=scrubber,
         metadata=device.metadata,
         deferral=deferral,
+        feedback=feedback,
     )
 
 
@@ -441,6 +451,13 @@ def _hello(
         desired_form=NAMED_MODELS,
         metadata=msgspec.UNSET if device.metadata is None else device.metadata.versions,
     )
+
+
+def _adopt(device: _Device, slots: Slots) -> None:
+    """Let trusted metadata know what is installed."""
+    if device.metadata is not None:
+        with contextlib.suppress(StorageError):  # the next start does it
+            device.metadata.adopt(slots.whole())
 
 
 def _store(device: _Device, slots: Slots) -> FileStateStore:

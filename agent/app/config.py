@@ -39,6 +39,7 @@ from agent.install.scrub.settings import ScrubSettings
 from agent.measure.settings import MeasureSettings
 from agent.peers.settings import PeerSettings
 from agent.serve.deferred.settings import DeferredSettings
+from agent.serve.feedback.settings import FeedbackSettings
 from agent.serve.settings import CONNECTIONS, Mode, ServingSettings, WorkerLimits
 from wire.codec import from_toml
 from wire.errors import FleetError, TopicError
@@ -156,6 +157,9 @@ class AgentConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     deferred: DeferredSettings = DeferredSettings()
     """Bounds on requests that may wait until the device has nothing else to do."""
 
+    feedback: FeedbackSettings = FeedbackSettings()
+    """Whether applications may say which answers were right."""
+
     install: ConditionSettings = ConditionSettings()
     hooks: HookSettings = HookSettings()
     delivery: DeliverySettings = DeliverySettings()
@@ -266,6 +270,7 @@ def serving_settings(
             drain_s=serving.drain_s,
             gap_wait_s=serving.gap_wait_s,
             mode=Mode(max_batch=serving.max_batch, max_queue_delay_ms=serving.max_queue_delay_ms),
+            names_answers=config.feedback.enabled,
         )
     except ValueError as exc:
         raise ConfigError(f"serving: {exc}") from exc
@@ -342,7 +347,8 @@ def _check(config: AgentConfig, name: str) -> None:
     if fault := origins_fault(endpoint.allow_origins, needs_token=endpoint.token_file is not None):
         faults.append((True, f"endpoint.allow_origins {fault}"))
     parts = (config.install, config.hooks, config.delivery, config.peers, config.deferred)
-    for part in (*parts, config.measure, config.scrub, config.capture):
+    others = (config.feedback, config.measure, config.scrub, config.capture)
+    for part in (*parts, *others):
         faults += [(True, text) for text in part.faults()]
     knows_clients = bool(endpoint.token_file or endpoint.client_ca_file)
     encrypts = bool(endpoint.cert_file) or endpoint.clear_text

@@ -79,6 +79,8 @@ class Daemon:
     def _start(self) -> None:
         parts = self._parts
         parts.deferral.queue.load()
+        if parts.feedback is not None:
+            parts.feedback.load()
         parts.endpoint.start()
         if parts.control is not None:
             parts.control.start()
@@ -141,6 +143,8 @@ class Daemon:
         parts.endpoint.stop()
         parts.models.stop()
         parts.deferral.join()
+        if parts.feedback is not None:
+            parts.feedback.close()
         for thread in self._threads:
             thread.join(JOIN_S)
         parts.models.join(JOIN_S)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ssl
 from collections.abc import Callable
-from typing import TypeAlias
+from typing import TYPE_CHECKING, TypeAlias
 
 from agent.app.config import AgentConfig
 from agent.app.named_files import load_endpoint_token
@@ -17,7 +17,12 @@ from agent.serve.http.extensions import SharedMemoryPort
 from agent.serve.http.server import Api, Shared
 from agent.serve.http.tls import server_tls
 from agent.serve.served import ServedModels
+from telemetry.device.recorder import Recorder
+from wire.clock import Clock
 from wire.version import VERSION
+
+if TYPE_CHECKING:
+    from agent.serve.feedback.intake import Feedback
 
 Around: TypeAlias = Callable[[Api], Api]
 
@@ -29,6 +34,7 @@ def make_endpoint(
     *,
     deferred: DeferredQueue,
     adaptations: Adaptations,
+    feedback: Feedback | None = None,
 ) -> Endpoint:
     """Make the endpoint; it does not listen yet.
 
@@ -38,6 +44,7 @@ def make_endpoint(
         log: Takes a line if there is no TLS because the configuration asks for that.
         deferred: Keeps deferrable requests.
         adaptations: Know what applications should do now, and the readings of the device.
+        feedback: Counts what applications say of answers; None to take nothing.
 
     Returns:
         The endpoint.
@@ -62,12 +69,40 @@ def make_endpoint(
         advice=adaptations.advice,
         allow_load=config.endpoint.allow_load,
         shared_memory=_shared_memory(config),
-        around=lambda api: with_origins(with_metrics(api)),
+        around=lambda api: with_origins(with_metrics(_with_feedback(api, feedback))),
         shared=shared,
     )
 
 
 # What only some devices offer is loaded only there: each module is memory.
+
+
+def make_feedback(
+    config: AgentConfig,
+    models: ServedModels,
+    adaptations: Adaptations,
+    *,
+    recorder: Recorder,
+    clock: Clock,
+) -> Feedback | None:
+    """Make what takes feedback, if the configuration asks for it; nothing was read yet.
+
+    Args:
+        config: The configuration of this device.
+        models: Their answers are what feedback is about.
+        adaptations: Know how hot the device is.
+        recorder: Takes what counts.
+        clock: For the age of answers.
+    """
+    if not config.feedback.enabled:
+        return None
+    from agent.serve.feedback.intake import Feedback
+    from agent.serve.feedback.kept import KeptAnswers
+
+    kept = KeptAnswers(config.state_dir, recorder, clock)
+    feedback = Feedback(config.feedback, kept, lambda: adaptations.health, recorder, clock)
+    models.listen(feedback.remember)
+    return feedback
 
 
 def _with_metrics(
@@ -90,6 +125,15 @@ def _with_metrics(
         device=config.device,
     )
     return lambda api: MetricsApi(api, metrics)
+
+
+def _with_feedback(api: Api, feedback: Feedback | None) -> Api:
+    """Add the path of feedback to an API, if there is what takes it."""
+    if feedback is None:
+        return api
+    from agent.serve.http.feedback_api import FeedbackApi
+
+    return FeedbackApi(api, feedback)
 
 
 def _with_origins(config: AgentConfig) -> tuple[Around, Shared]:

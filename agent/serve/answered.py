@@ -16,7 +16,8 @@ import msgspec
 
 from agent.ports import RequestRecorderPort
 from agent.serve.capture import Captured, Missed
-from agent.serve.frames import ModelIdentity, Seen
+from agent.serve.frames import Given, ModelIdentity, Seen
+from wire.package.manifest import VariantInfo
 
 
 class Outcome(Enum):
@@ -90,6 +91,12 @@ class Answered(msgspec.Struct, frozen=True, kw_only=True):
 
     missed: tuple[Missed, ...] = ()
     """What was not taken of earlier requests, if that is not yet reported."""
+
+    given: Given | None = None
+    """How the answer can be named later, where the device takes feedback."""
+
+    info: VariantInfo | None = None
+    """What the variant declares that answered it."""
 
     deferred: bool = False
     """Whether it waited until the device had nothing better to do."""

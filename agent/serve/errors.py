@@ -139,6 +139,22 @@ class RegionError(AgentError):
         self.status = status
 
 
+class FeedbackError(AgentError):
+    """What an application says of an answer cannot be taken.
+
+    Args:
+        message: What happened.
+        remedy: What the client can do.
+        status: The HTTP status that tells it.
+    """
+
+    code = "agent.serving.feedback"
+
+    def __init__(self, message: str, *, remedy: str = "", status: int = 400) -> None:
+        super().__init__(message, remedy=remedy)
+        self.status = status
+
+
 class UnknownModelError(AgentError):
     """A client asks for another model, or another version, than the one that serves.
 

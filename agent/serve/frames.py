@@ -54,6 +54,9 @@ class ModelIdentity(msgspec.Struct, frozen=True, kw_only=True):
     parameters: dict[str, str] = {}
     """Put into every response, such as the names of the variant and the device."""
 
+    names_answers: bool = False
+    """Whether each answer gets an id if its request has none, and the supervisor hears of it."""
+
 
 class Signed(msgspec.Struct, frozen=True, kw_only=True):
     """What a signed index says of a file."""
@@ -141,6 +144,14 @@ class Seen(msgspec.Struct, frozen=True, kw_only=True, array_like=True):
     samples: int
 
 
+class Given(msgspec.Struct, frozen=True, kw_only=True, array_like=True):
+    """An answer that an application may say something about later."""
+
+    id: str
+    classes: tuple[int, ...] = ()
+    """The class of each sample; empty if the model tells no classes apart, or for too many."""
+
+
 class Reply(msgspec.Struct, frozen=True, kw_only=True):
     """An HTTP answer without the headers that the HTTP server adds."""
 
@@ -170,6 +181,9 @@ class Reply(msgspec.Struct, frozen=True, kw_only=True):
 
     missed: tuple[Missed, ...] = ()
     """What was not taken of earlier requests, if that is not yet reported."""
+
+    given: Given | None = None
+    """How the answer can be named later, where the device takes feedback."""
 
     code: str = ""
     """Code of the error for which the router refused the request; empty for all other answers."""

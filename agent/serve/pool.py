@@ -120,7 +120,12 @@ class WorkerPool:
             raise StorageError(f"cannot read the manifest: {exc.strerror}") from exc
         release = f"{manifest.name}:{manifest.version}"
         parameters = {"variant": variant.name, "release": release, "device": self._device}
-        return ModelIdentity(name=manifest.name, version=manifest.version, parameters=parameters)
+        return ModelIdentity(
+            name=manifest.name,
+            version=manifest.version,
+            parameters=parameters,
+            names_answers=self._settings.names_answers,
+        )
 
     def start(self, package: Path, digest: str, variant: Variant, model: ModelIdentity) -> Prepared:
         """Start a worker, with as many threads as workers have now.

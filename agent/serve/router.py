@@ -186,6 +186,8 @@ class Router:
             seen=reply.seen,
             captured=reply.captured,
             missed=reply.missed,
+            given=reply.given,
+            info=target.variant.info if target is not None else None,
             deferred=call.deferrable,
             is_before=named is not None,
         )

@@ -130,6 +130,9 @@ class ServingSettings(msgspec.Struct, frozen=True, kw_only=True):
     mode: Mode = msgspec.field(default_factory=Mode)
     """How requests are run at first."""
 
+    names_answers: bool = False
+    """Whether each answer has an id and is told to listeners by it, for feedback."""
+
     def __post_init__(self) -> None:
         for name in ("start_timeout_s", "infer_timeout_s"):
             if getattr(self, name) <= 0:

@@ -2,8 +2,8 @@
 
 Rules:
 - A document about the model leaves out figures that the endpoint does not have.
-- The endpoint refuses other extensions, and metrics where they are off, with 501 and says what to
-  do instead.
+- The endpoint refuses other extensions, and metrics and feedback where they are off, with 501 and
+  says what to do instead.
 
 Source:
     Triton Inference Server, protocol/extension_*.md: model configuration, model repository,
@@ -36,11 +36,13 @@ NO_LOG_SETTINGS: Final = (
     "clients cannot change the log: read the journal of the agent's systemd service"
 )
 NO_METRICS: Final = "metrics are off: set `metrics = true` below [endpoint] in agent.toml"
+NO_FEEDBACK: Final = "feedback is off: set `enabled = true` below [feedback] in agent.toml"
 _NOT_OFFERED: Final = (
     (re.compile(r"/v2/cudasharedmemory/.{1,300}"), NO_CUDA),
     (re.compile(r"/v2/(?:models/[^/]{1,200}/)?trace/setting"), NO_TRACES),
     (re.compile(r"/v2/logging"), NO_LOG_SETTINGS),
     (re.compile(r"/metrics"), NO_METRICS),
+    (re.compile(r"/v2/models/[^/]{1,200}(?:/versions/[^/]{1,200})?/feedback"), NO_FEEDBACK),
 )
 
 

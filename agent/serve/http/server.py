@@ -3,7 +3,8 @@
 Rules:
 - Every size and every wait has a bound: connections, header, body, bodies and answers at once, idle
   time.
-- Who may not ask is told so before the body is read, and a request for the health has no large one.
+- Who may not ask is told so before the body is read, and neither a request for the health nor
+  feedback has a large one.
 - A malformed request gets a 4xx and `{"error": ...}`, and the server closes the connection: it no
   longer knows where the next request begins.
 - On a TLS endpoint, the server sends nothing unencrypted.
@@ -35,6 +36,9 @@ JOINED_BYTES: Final = 64 * 1024
 
 HEALTH: Final = "/v2/health/"
 """Paths that a guest may ask for."""
+
+FEEDBACK: Final = "/feedback"
+"""How the path of feedback ends, which is small."""
 
 CONTINUE: Final = b"HTTP/1.1 100 Continue\r\n\r\n"
 
@@ -228,7 +232,8 @@ class _Handler(socketserver.BaseRequestHandler):
             OSError: The client went away.
         """
         limits = self.server.connections.limits
-        is_small = head.target.startswith(HEALTH)
+        path = head.target.partition("?")[0]
+        is_small = path.startswith(HEALTH) or path.endswith(FEEDBACK)
         limit_bytes = min(SMALL_BYTES, limits.body_bytes) if is_small else limits.body_bytes
         if head.length is not None and head.length > limit_bytes:
             raise RefusedRequestError(413, f"the body is over {limit_bytes} bytes")

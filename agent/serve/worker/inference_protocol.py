@@ -20,7 +20,7 @@ Source:
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Final
 
 import msgspec
@@ -105,6 +105,7 @@ class InferenceProtocol:
         model_version: Version of the package.
         parameters: Put into every response.
         processing: The processing that the variant declares; none by default.
+        name: Returns the id of a request that has none; the answer then has it.
     """
 
     def __init__(
@@ -116,6 +117,7 @@ class InferenceProtocol:
         model_version: str,
         parameters: Mapping[str, str],
         processing: Processing | None = None,
+        name: Callable[[], str] = str,
     ) -> None:
         self._inputs = {spec.name: spec for spec in inputs}
         outputs = tuple(outputs)
@@ -124,6 +126,7 @@ class InferenceProtocol:
         self._model_name = model_name
         self._model_version = model_version
         self._parameters = dict(parameters)
+        self._name = name
         self._decoder = msgspec.json.Decoder(InferenceHeader)
 
     def decode(
@@ -148,7 +151,7 @@ class InferenceProtocol:
         header = self._decode_header(body[:json_length])
         outputs = self._choose_outputs(header, regions)
         return InferenceRequest(
-            id=header.id,
+            id=header.id or self._name(),
             inputs=self._decode_inputs(header.inputs, body[json_length:], regions),
             outputs=outputs,
         )

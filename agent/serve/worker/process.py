@@ -47,6 +47,7 @@ from agent.serve.frames import (
 from agent.serve.worker.batching import Done, Joiner
 from agent.serve.worker.capturing import FAULT, Capturer
 from agent.serve.worker.inference_protocol import InferenceProtocol, InferenceRequest
+from agent.serve.worker.naming import Namer
 from agent.serve.worker.observing import Observer
 from agent.serve.worker.processing import Processing
 from agent.serve.worker.signed_files import SignedFiles
@@ -97,6 +98,7 @@ class VariantWorker:
         )
         loaded_s = clock.monotonic_s()
         description = self._session.describe()
+        self._namer = Namer(load.info) if load.model.names_answers else None
         self._protocol = InferenceProtocol(
             inputs=description.inputs,
             outputs=description.outputs,
@@ -104,6 +106,7 @@ class VariantWorker:
             model_version=load.model.version,
             parameters=load.model.parameters,
             processing=processing,
+            name=self._namer.name if self._namer is not None else str,
         )
         self._observer = Observer(load.info, clock)
         self._capturer = Capturer(load, clock)
@@ -168,6 +171,7 @@ class VariantWorker:
             seen=self._observer.take(),
             captured=captured,
             missed=missed,
+            given=self._namer.given(request.id, done.result) if self._namer is not None else None,
         )
 
     def _probe(self, *, measure: bool) -> ProbeResult:
