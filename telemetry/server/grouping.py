@@ -11,6 +11,8 @@ from collections.abc import Mapping, Sequence
 from itertools import repeat
 from typing import Final, NamedTuple
 
+import numpy as np
+
 from telemetry.errors import QueryError
 from telemetry.metrics import Kind
 from telemetry.server.aggregate import Aggregate, Floats
@@ -18,6 +20,7 @@ from telemetry.server.question import DEVICE, MAX_NAMED, MINUTE, QUANTILE, SECON
 from telemetry.server.rows import Grain, MinuteColumns, Series
 
 MAX_ROWS: Final = 100_000
+RATE: Final = "rate"
 
 Cell = str | int | float | None
 
@@ -65,8 +68,7 @@ class Groups:
         self._attributes = {
             one.id: tuple(one.attributes.get(name, "") for name in self._names) for one in series
         }
-        self._first = math.inf
-        self._last = -math.inf
+        self._span_s = (0.0, math.nan)
 
     @property
     def series_ids(self) -> tuple[int, ...]:
@@ -100,9 +102,22 @@ class Groups:
         return 1 if grain.by_minute else grain.step
 
     @property
+    def has_rates(self) -> bool:
+        """Whether the answer has rates, which need the time that it is about."""
+        return RATE in self.statistics
+
+    @property
     def are_of_fleet(self) -> bool:
         """Whether the rows of the whole fleet are enough."""
         return not self.grain.by_device and self._named is None
+
+    def are_of(self, span_s: tuple[float, float]) -> None:
+        """Say which time rates are about.
+
+        Args:
+            span_s: Its begin and end, wall time.
+        """
+        self._span_s = span_s
 
     def add(self, rows: MinuteColumns) -> None:
         """Add rows of the store to the groups.
@@ -134,8 +149,6 @@ class Groups:
                 f"the answer has more than {MAX_ROWS} rows",
                 remedy="group by fewer attributes or choose a longer step",
             )
-        self._first = min(self._first, *rows.minute)
-        self._last = max(self._last, *rows.last_minute)
         self.aggregate.add(rows, found, len(numbers))
 
     @property
@@ -171,26 +184,22 @@ class Groups:
             "mean": aggregate.totals / aggregate.counts,
             "min": aggregate.least,
             "max": aggregate.greatest,
-            "rate": amounts / self._durations_s(),
+            RATE: amounts / self._durations_s(),
         }
         ratios = [float(word[1:]) / 100 for word in self._quantiles]
         values = aggregate.quantiles(ratios)
         return columns | {word: values[:, at] for at, word in enumerate(self._quantiles)}
 
     def _durations_s(self) -> Floats:
-        """Return for every group the length of the time that its rate refers to."""
-        first_s = self._first * SECONDS_PER_MINUTE
-        last_s = min((self._last + 1) * SECONDS_PER_MINUTE, self._query.until_s)
-        durations = self.aggregate.counts.copy()
-        for (step, minute, *_), number in self._numbers.items():
-            begin_s, end_s = first_s, last_s
-            if self._query.step_s is not None:
-                begin_s = max(begin_s, step * self._query.step_s)
-                end_s = min(end_s, (step + 1) * self._query.step_s)
-            if MINUTE in self._query.group_by:
-                begin_s = minute * SECONDS_PER_MINUTE
-                end_s = min(end_s, begin_s + SECONDS_PER_MINUTE)
-            durations[number] = max(end_s - begin_s, 1.0)
+        """Return for every group the length of the time that its rate refers to; NaN for none."""
+        first_s, last_s = self._span_s
+        durations = np.full(len(self._numbers), float(last_s - first_s))
+        step_s = SECONDS_PER_MINUTE if MINUTE in self._query.group_by else self._query.step_s
+        if step_s is not None:
+            for (step, minute, *_), number in self._numbers.items():
+                begin_s = (step + minute) * step_s  # the one that does not part groups is 0
+                durations[number] = min(last_s, begin_s + step_s) - max(first_s, begin_s)
+        durations[durations <= 0] = np.nan
         return durations
 
     def _cells(self, key: _GroupKey) -> tuple[Cell, ...]:

@@ -10,8 +10,9 @@ Rules:
 - A quantile is that of all values together: histograms are merged, quantiles never averaged.
 - What needs no histogram is added up by the database.
 - A group without values has no row; an unknown metric, statistic or attribute is an error.
-- `rate` divides by the time between the first and the last minute of the whole answer, in seconds,
-  so the rates of its groups add up.
+- `rate` divides by the seconds that were asked for: the whole minutes from the one of `since_s` to
+  the one of `until_s`, and of a step what of it lies in them, so rates of groups add up. Neither
+  what is still to come counts, nor what was before any device measured anything.
 - What is asked for by an old or a new name of a metric is answered with both.
 - Times are stored by the minute; the minutes that contain `since_s` and `until_s` are included.
 - The coarsest rows that give the exact answer are read (`telemetry.server.levels`), and the answer
@@ -174,6 +175,9 @@ def filled(store: TelemetryStore, query: Query) -> Filled:
             )
             for columns in found:
                 groups.add(columns)
+        if groups.has_rates and parts:
+            since_s = snapshot.measured_since(parts[0].first) * SECONDS_PER_MINUTE
+            groups.are_of((since_s, min(end * SECONDS_PER_MINUTE, snapshot.now_s)))
     return Filled(groups, kind, parts)
 
 

@@ -95,6 +95,39 @@ def sums(
     yield from _columns(connection, query.group_by(*apart))
 
 
+def first_of_all(connection: sa.Connection, since: int) -> int:
+    """Return the first minute of which there is a row of the fleet, of any series.
+
+    Args:
+        connection: In a transaction that reads.
+        since: A minute, which is returned if any row is older.
+    """
+    found = [
+        minute for table in tables.FLEETS.values() for minute in _firsts(connection, table, since)
+    ]
+    return max(min(found, default=since), since)
+
+
+def _firsts(connection: sa.Connection, table: sa.Table, since: int) -> Iterator[int]:
+    """Yield the first minute of a table, or one before another if there is any."""
+    first, _ = _span_of(table)
+    of_series = (
+        sa.select(first)
+        .where(table.c.series_id == tables.series.c.id)
+        .order_by(table.c.minute)
+        .limit(1)
+        .correlate(tables.series)
+        .scalar_subquery()
+    )
+    firsts = sa.select(of_series.label("first")).select_from(tables.series).subquery()
+    # One row ends the search in a fleet that has measured for longer.
+    found = connection.scalar(sa.select(firsts.c.first).where(firsts.c.first < since).limit(1))
+    if found is None:
+        found = connection.scalar(sa.select(sa.func.min(firsts.c.first)))
+    if found is not None:
+        yield int(found)
+
+
 def _table(part: Part) -> sa.Table:
     return (tables.FLEETS if part.of_fleet else tables.DEVICES)[part.level.name]
 

@@ -26,11 +26,25 @@ class Snapshot:
         self._retention = retention
         self._now_s = now_s
 
+    @property
+    def now_s(self) -> float:
+        """Wall time."""
+        return self._now_s
+
     def fleet_first(self) -> int:
         """Return the minute since which there are rows of the whole fleet."""
         row = tables.level.c
         query = sa.select(row.done_minute).where(row.name == tables.FLEET)
         return int(self._connection.execute(query).scalar() or 0)
+
+    def measured_since(self, first: int) -> int:
+        """Return the first minute, from one on, of which devices can have measured something.
+
+        Args:
+            first: That one, which is returned if anything was measured before it.
+        """
+        # If rows of the fleet begin later than rows of devices, there were devices before them.
+        return first if self.fleet_first() else reading.first_of_all(self._connection, first)
 
     def kept(self) -> list[Kept]:
         """Return what there is of each level, from fine to coarse."""

@@ -253,13 +253,26 @@ def test_time_is_taken_in_by_whole_minutes(store: TelemetryStore) -> None:
         assert rows == ([] if total is None else [(total,)])
 
 
-def test_rates_of_groups_add_up(store: TelemetryStore) -> None:
-    store.ingest(batch(requests(60, variant="a"), requests(120, MINUTE + 1, "b")))
+def test_a_rate_is_what_was_counted_over_the_time_asked_for(
+    aging: TelemetryStore, clock: FakeClock
+) -> None:
     words = {"metric": "inference_requests_total", "statistics": "rate"}
-    assert ask(store, **words) == [(1.5,)]
-    assert ask(store, group_by="variant", **words) == [("a", 0.5), ("b", 1)]
-    assert ask(store, step="1m", **words) == [(MINUTE * 60, 1), ((MINUTE + 1) * 60, 2)]
-    assert ask(store, group_by="minute", **words) == [(MINUTE, 1), (MINUTE + 1, 2)]
+    aging.ingest(batch(requests(6, MINUTE - 300)))
+    aging.ingest(batch(requests(60, variant="a"), sequence=1))
+    aging.ingest(batch(requests(120, MINUTE + 1, "b"), sequence=1, device="pi-2"))
+    assert ask(aging, **words) == [(0.05,)]  # 180 in an hour
+    assert ask(aging, group_by="variant", **words) == [("a", 60 / 3600), ("b", 120 / 3600)]
+    assert ask(aging, group_by="device", **words) == [("pi-1", 60 / 3600), ("pi-2", 120 / 3600)]
+    assert ask(aging, where="device=pi-2", **words) == [(120 / 3600,)]
+    assert ask(aging, group_by="minute", **words) == [(MINUTE, 1), (MINUTE + 1, 2)]
+    # The first step began before the time asked for, the last one goes on.
+    cut = {**words, "since": "9m", "step": "5m", "until": str(int(NOW_S - 270))}
+    assert ask(aging, **cut) == [(MINUTE * 60, 120 / 240)]
+    # The minute that contains the end counts as a whole, as its values do.
+    assert ask(aging, since="10m", until=str(int(NOW_S - 500)), **words) == [(1.5,)]
+    clock.correct(-465.0)  # now is 15 s into the third minute
+    assert ask(aging, since="10m", **words) == [(pytest.approx(180 / 135),)]
+    assert ask(aging, since="1d", **words) == [(pytest.approx(186 / (302 * 60 + 15)),)]
 
 
 def test_a_question_without_statistics_gets_those_that_suit(store: TelemetryStore) -> None:
@@ -488,6 +501,7 @@ def test_the_database_adds_up_what_is_the_same_row_by_row(
     with store.snapshot() as snapshot:
         for part in snapshot.rows(Part(MINUTES, 0, 2**31 - 1), groups.series_ids):
             groups.add(part)
+    groups.are_of((MINUTE * 60, NOW_S))
     expected = groups.rows(kind)
     assert len(found.rows) == len(expected)
     names = len(found.columns) - len(words)
