@@ -17,6 +17,8 @@ import threading
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
+import msgspec
+
 from controller.alert_settings import AlertsConfig
 from controller.domain.alert_groups import group_text
 from controller.domain.alert_posts import Notice
@@ -25,8 +27,9 @@ from controller.services.alert_rules import CONTROLLER, RuleInForce, in_force
 from controller.services.device_queries import over_devices
 from controller.services.devices import Devices
 from controller.services.reception import Reception
+from controller.services.telemetry_batches import USUAL_S, report_every_s
 from controller.services.webhooks import Webhooks
-from controller.store import alerts
+from controller.store import alerts, device_status
 from controller.store.alert_tables import AlertRow
 from controller.store.alerts import Rows
 from controller.store.database import Database, Transaction
@@ -146,7 +149,11 @@ class Alerts:
             DatabaseError: The database does not answer.
         """
         scope = over_devices(self._devices, rule.selector, rule.names)
-        return functools.partial(self._answers.of_metric, rule, scope)
+        with self._database.reading() as transaction:
+            every_s = report_every_s(device_status.count_enrolled(transaction))
+        if isinstance(every_s, msgspec.UnsetType):
+            every_s = USUAL_S
+        return functools.partial(self._answers.of_metric, rule, scope, report_every_s=every_s)
 
     def evaluated(self) -> Mapping[str, Evaluated]:
         """Return how each rule was evaluated last, since the controller started."""

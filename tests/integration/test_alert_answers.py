@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterator
 from typing import Any
 
@@ -144,6 +145,37 @@ def test_a_metric_is_absent_where_it_was_before(store: TelemetryStore, sender: S
     assert values(store, rule("absence", metric="battery_ratio")) == {(): 1.0}
     with pytest.raises(UnknownMetricError):
         values(store, rule("absence", metric="batery_ratio"))
+
+
+@pytest.mark.parametrize("stat", ["count", "total", "rate"])
+def test_steady_traffic_looks_the_same_at_each_moment_of_a_minute(
+    store: TelemetryStore, sender: Sender, stat: str
+) -> None:
+    for ago in range(10):
+        sender.counted("inference_requests_total", ago, 60)
+    words = {"metric": "inference_requests_total", "stat": stat}
+    changes = [rule("change", window=w, below=1, **words) for w in ("1m", "90s", "3m")]
+    amount = rule("threshold", window="3m", below=1, **words)
+    tested = looks_at(NOW_S - 61, NOW_S)[-1]  # a whole minute, as `fleet alert test` looks
+    for at_s in (tested, *(NOW_S + second for second in (0, 1, 15, 30, 59))):
+        assert [values(store, asked, at_s) for asked in changes] == [{(): 1.0}] * 3
+        assert values(store, amount, at_s) == {(): 1.0 if stat == "rate" else 180.0}
+    # The newest minute is not taken before all devices can have reported it.
+    sender.counted("inference_requests_total", 1, 60)
+    slow = functools.partial(Answers(store).of_metric, amount, whole, report_every_s=100.0)
+    assert values(store, amount, NOW_S + 59) == values(store, amount)
+    assert values(store, amount, NOW_S + 60) != values(store, amount)
+    assert slow(NOW_S + 99).values == values(store, amount)
+    assert slow(NOW_S + 100).values != values(store, amount)
+
+
+def test_what_needs_no_whole_minute_does_not_wait(store: TelemetryStore, sender: Sender) -> None:
+    sender.heat("cam-1", 1, 90)
+    sender.heat("cam-1", 0, 95)
+    hot = rule("threshold", metric="temperature_c", stat="max", window="1m", above=85)
+    assert [values(store, hot, NOW_S + s) for s in (0, 59, 60)] == [
+        {(): 90.0}, {(): 90.0}, {(): 95.0},
+    ]  # fmt: skip
 
 
 def test_a_burn_rate_is_the_lower_of_two_windows(store: TelemetryStore, sender: Sender) -> None:

@@ -34,10 +34,10 @@ class Rig:
         return self.fleet.controller.alerting
 
     def heat(self, device: str, celsius: float) -> None:
-        """Let a device measure a temperature now."""
+        """Let a device tell a temperature of the minute that has just ended."""
         self._sequence += 1
         point = GaugePoint(
-            metric="temperature_c", minute=int(self.fleet.clock.now_s() // 60), attributes={},
+            metric="temperature_c", minute=int(self.fleet.clock.now_s() // 60) - 1, attributes={},
             count=1, total=celsius, least=celsius, greatest=celsius,
         )  # fmt: skip
         batch = TelemetryBatch(

@@ -2,6 +2,7 @@
 
 Rules:
 - Each number comes from `telemetry.server.query.run`: there is one definition of p95.
+- Windows are whole minutes (`telemetry.server.alerts.windows`), now as in the past.
 - A metric that agents report but none has yet has no values. Any other unknown name is a fault.
 """
 
@@ -13,6 +14,7 @@ from telemetry.errors import UnknownMetricError
 from telemetry.metrics import known
 from telemetry.server.alerts.judging import Answer, Group
 from telemetry.server.alerts.rules import ABSENT, Absence, AnyRule, BurnRate, Change, Threshold
+from telemetry.server.alerts.windows import LATE_S, Window, late_s, window
 from telemetry.server.query import Query, run
 from telemetry.server.query_text import parse_conditions
 from telemetry.server.store import TelemetryStore
@@ -36,13 +38,16 @@ class Answers:
     def __init__(self, store: TelemetryStore) -> None:
         self._store = store
 
-    def of_metric(self, rule: AnyRule, scope: Scope, now_s: float) -> Answer:
+    def of_metric(
+        self, rule: AnyRule, scope: Scope, now_s: float, *, report_every_s: float = LATE_S
+    ) -> Answer:
         """Return what a rule about metrics compares.
 
         Args:
             rule: The rule.
             scope: Its devices.
-            now_s: The end of its windows, wall time.
+            now_s: When it is judged, wall time.
+            report_every_s: How often devices are asked to report.
 
         Raises:
             UnknownMetricError: No device has reported a metric, and no agent does.
@@ -51,18 +56,17 @@ class Answers:
         """
         match rule:
             case Change():
-                return self._change(rule, scope, now_s)
+                return self._change(rule, scope, now_s, late_s(rule.stat, report_every_s))
             case Threshold():
-                span = (now_s - rule.window_s, now_s)
+                late = late_s(rule.stat, report_every_s)
+                span = window(now_s, rule.window_s, late_s=late)
                 return Answer(self._statistic(rule, scope, span))
             case BurnRate():
                 return self._burn_rate(rule, scope, now_s)
             case Absence():
                 return self._absence(rule, scope, now_s)
 
-    def _statistic(
-        self, rule: Threshold, scope: Scope, span: tuple[float, float]
-    ) -> dict[Group, float]:
+    def _statistic(self, rule: Threshold, scope: Scope, span: Window) -> dict[Group, float]:
         """Return a statistic of each group that has enough values."""
         words = (rule.stat,) if rule.stat == COUNT else (rule.stat, COUNT)
         rows = self._rows(rule, rule.metric, words, scope, span)
@@ -72,10 +76,9 @@ class Answers:
             if values[0] is not None and (values[-1] or 0) >= rule.min_count
         }
 
-    def _change(self, rule: Change, scope: Scope, now_s: float) -> Answer:
-        since_s = now_s - rule.window_s
-        now = self._statistic(rule, scope, (since_s, now_s))
-        before = self._statistic(rule, scope, (since_s - rule.offset_s, now_s - rule.offset_s))
+    def _change(self, rule: Change, scope: Scope, now_s: float, late: float) -> Answer:
+        spans = (window(now_s, rule.window_s, late_s=late, ago_s=s) for s in (0.0, rule.offset_s))
+        now, before = (self._statistic(rule, scope, span) for span in spans)
         if rule.compare == "difference":
             return Answer({key: now[key] - before[key] for key in now.keys() & before.keys()})
         # Without a first value there is no ratio: a change from nothing is for a threshold.
@@ -83,13 +86,14 @@ class Answers:
         return Answer({key: now[key] / before[key] for key in both})
 
     def _burn_rate(self, rule: BurnRate, scope: Scope, now_s: float) -> Answer:
+        # What failed is reported together with the total, so the ratio need not wait.
         long, short = (
-            self._burnt(rule, scope, (now_s - length_s, now_s))
+            self._burnt(rule, scope, window(now_s, length_s))
             for length_s in (rule.long_s, rule.short_s)
         )
         return Answer({key: min(long[key], short[key]) for key in long.keys() & short.keys()})
 
-    def _burnt(self, rule: BurnRate, scope: Scope, span: tuple[float, float]) -> dict[Group, float]:
+    def _burnt(self, rule: BurnRate, scope: Scope, span: Window) -> dict[Group, float]:
         """Return how many times too fast the budget of each group is used up."""
         errors = self._rows(rule, rule.errors, (COUNT,), scope, span)
         total = self._rows(rule, rule.total, (COUNT,), scope, span)
@@ -102,11 +106,10 @@ class Answers:
 
     def _absence(self, rule: Absence, scope: Scope, now_s: float) -> Answer:
         metric = rule.metric or ""
-        span = (now_s - rule.window_s, now_s)
-        here = self._rows(rule, metric, (COUNT,), scope, span)
+        here = self._rows(rule, metric, (COUNT,), scope, window(now_s, rule.window_s))
         expected: set[Group] = {()}
         if rule.by:
-            span = (now_s - rule.lookback_s, now_s)
+            span = window(now_s, rule.lookback_s)
             expected = set(self._rows(rule, metric, (COUNT,), scope, span))
         return Answer({group: 0.0 if group in here else ABSENT for group in expected})
 
@@ -116,21 +119,22 @@ class Answers:
         metric: str,
         statistics: tuple[str, ...],
         scope: Scope,
-        span: tuple[float, float],
+        span: Window,
     ) -> dict[Group, tuple[float | None, ...]]:
         """Return the statistics of each group that has values.
 
         Raises:
             UnknownMetricError: No device has reported the metric, and no agent does.
         """
-        since_s, until_s = span
+        if span.since_s >= span.until_s:
+            return {}
         query = Query(
             metric=metric,
             statistics=statistics,
             group_by=rule.by,
             where=tuple(pair for word in rule.where for pair in parse_conditions(word)),
-            since_s=max(since_s, 0.0),
-            until_s=until_s,
+            since_s=span.since_s,
+            until_s=span.until_s,
         )
         try:
             table = run(self._store, scope(query))

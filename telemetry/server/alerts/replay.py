@@ -54,7 +54,7 @@ class _Run:
 
 
 def looks_at(since_s: float, until_s: float, step_s: int | None = None) -> range:
-    """Return when a rule is judged: whole minutes, as then a window holds nothing of later.
+    """Return when a rule is judged: at whole minutes, between which no answer changes.
 
     Args:
         since_s: The first look is after it, wall time.

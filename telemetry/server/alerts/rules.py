@@ -14,6 +14,7 @@ from typing import Final, Literal
 
 import msgspec
 
+from telemetry.server.question import SECONDS_PER_MINUTE
 from wire.durations import parse_duration_s
 
 Severity = Literal["info", "warning", "critical"]
@@ -167,8 +168,11 @@ class Absence(OfMetric, frozen=True, kw_only=True, forbid_unknown_fields=True, t
 
     @property
     def heard_s(self) -> float:
-        """As long as the silence: else it may be the controller that heard nobody."""
-        return self.window_s
+        """As long as the silence: else it may be the controller that heard nobody.
+
+        The window of a metric may have begun a minute earlier.
+        """
+        return self.window_s + (0 if self.metric is None else SECONDS_PER_MINUTE)
 
     @property
     def limits(self) -> Limits:

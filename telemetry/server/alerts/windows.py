@@ -1,0 +1,60 @@
+"""The windows of rules: whole minutes, wherever in a minute a rule is judged. Pure.
+
+Telemetry is stored by the minute. A window that ended at the moment of the look would hold a part
+of the newest minute, and all of the one in which it begins: constant traffic would look different
+at each moment, and `fleet alert test` would judge otherwise than the controller did.
+
+Rules:
+- A window ends with a minute that is over, and a length that is not whole minutes is the next one
+  that is. So two windows that are not to overlap share no minute.
+- A statistic that says how much there was needs minutes that devices have reported wholly: the
+  window ends a report interval earlier. Others are as right with a part of the values, and do not
+  wait.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Final, NamedTuple
+
+from telemetry.server.question import SECONDS_PER_MINUTE
+
+AMOUNTS: Final = frozenset({"count", "total", "rate"})
+LATE_S: Final = 60.0
+"""How long devices may take to report a minute: most report each 10 s, and may be told to report
+each minute."""
+
+
+class Window(NamedTuple):
+    """A time of whole minutes."""
+
+    since_s: float
+    until_s: float
+
+
+def late_s(statistic: str, report_every_s: float) -> float:
+    """Return how long after its end a minute can be used.
+
+    Args:
+        statistic: What is taken of it.
+        report_every_s: How often devices are asked to report.
+    """
+    return max(LATE_S, report_every_s) if statistic in AMOUNTS else 0.0
+
+
+def window(now_s: float, length_s: float, *, late_s: float = 0.0, ago_s: float = 0.0) -> Window:
+    """Return the newest window of a length.
+
+    Args:
+        now_s: The moment of the look, wall time.
+        length_s: How long it is.
+        late_s: How long ago its last minute must have ended.
+        ago_s: How much earlier it is than the newest.
+    """
+    end = math.floor((now_s - late_s) / SECONDS_PER_MINUTE) - _minutes(ago_s)
+    first = max(end - _minutes(length_s), 0)
+    return Window(first * SECONDS_PER_MINUTE, max(end, first) * SECONDS_PER_MINUTE)
+
+
+def _minutes(length_s: float) -> int:
+    return math.ceil(length_s / SECONDS_PER_MINUTE)
