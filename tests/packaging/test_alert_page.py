@@ -13,7 +13,7 @@ import pytest
 from controller.alert_settings import AlertsConfig, faults
 from controller.services.alert_rules import checked
 from telemetry.server.alerts.judging import MAX_ALERTS
-from telemetry.server.alerts.rules import KINDS, SILENT_DEVICES, OfMetric, Rule
+from telemetry.server.alerts.rules import KINDS, SILENT_DEVICES, OfMetric, Rule, Threshold
 from telemetry.server.alerts.rules_file import MAX_RULES, MAX_SUMMARY_CHARS
 from wire.codec import convert
 
@@ -45,6 +45,9 @@ def test_the_files_of_the_page_are_rules_and_settings() -> None:
     assert (silent.name, silent.enabled) == (SILENT_DEVICES.name, False)
     rules = checked(example)
     assert {type(rule) for rule in rules} == set(KINDS.values())
+    for rule in rules:
+        if isinstance(rule, Threshold) and rule.stat in {"max", "min"}:
+            assert rule.for_s > rule.window_s, "one reading would fire"
     config = convert(settings["alerts"], AlertsConfig)
     assert list(faults(config)) == []
     assert (config.interval_s, config.repeat_s, config.history_days, config.enabled) == (
