@@ -62,6 +62,9 @@ class AlertRule:
     """`waiting`: not evaluated since the controller started."""
 
     error: str = ""
+    note: str = ""
+    """Why groups that have values are not judged."""
+
     evaluated_at_s: float | None = None
     took_ms: float | None = None
     pending: int = 0
@@ -171,6 +174,9 @@ class AlertTestResult:
     spans: list[AlertSpan]
     was_cut: bool
     """Whether there were more."""
+
+    note: str = ""
+    """Why groups that had values were not judged, when that was last so."""
 
 
 @dataclass(kw_only=True)

@@ -101,6 +101,7 @@ def alert_show(
             *((key, value) for key, value in spec.items() if key != "name"),
             ("state", rule.state),
             *([("error", rule.error)] if rule.error else []),
+            *([("note", rule.note)] if rule.note else []),
             ("evaluated", local_time(rule.evaluated_at_s)),
         ]
     )
@@ -181,6 +182,9 @@ def alert_rules(context: typer.Context, as_json: JsonOption = False) -> None:
         ],
         minor=("TOOK MS", "CHANGED", "PENDING"),
     )  # fmt: skip
+    for each in found:
+        if each.note:
+            remark(f"{each.name}: {each.note}")
 
 
 def alert_apply(
@@ -307,6 +311,8 @@ def _test_rules(
             remark(f"{result.alert} would not have fired")
         if result.was_cut:
             remark(f"{result.alert} would have fired more often than is shown")
+        if result.note:
+            remark(f"{result.alert}: {result.note}")
     return 0
 
 

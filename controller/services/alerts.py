@@ -54,6 +54,8 @@ class Evaluated:
     at_s: float
     took_s: float = 0.0
     fault: str = ""
+    note: str = ""
+    """Why groups that have values are not judged."""
 
 
 class Alerts:
@@ -125,13 +127,13 @@ class Alerts:
         for item in rules:
             if item.rule is not None and not item.rule.enabled:
                 continue
-            began_s, fault = self._clock.monotonic_s(), item.fault
+            began_s, fault, note = self._clock.monotonic_s(), item.fault, ""
             if item.rule is not None:
-                verdict, fault = self._judge(item.rule, rows, now_s)
+                verdict, fault, note = self._judge(item.rule, rows, now_s)
                 if verdict is not None:
                     verdicts[item.name] = verdict
             took_s = self._clock.monotonic_s() - began_s
-            evaluated[item.name] = Evaluated(at_s=now_s, took_s=took_s, fault=fault)
+            evaluated[item.name] = Evaluated(at_s=now_s, took_s=took_s, fault=fault, note=note)
         if any(verdict.groups for verdict in verdicts.values()):
             self._save({item.name: item for item in rules}, verdicts, now_s)
         with self._lock:
@@ -171,8 +173,8 @@ class Alerts:
             )
         return lines + self._webhooks.needs()
 
-    def _judge(self, rule: AnyRule, rows: Rows, now_s: float) -> tuple[Verdict | None, str]:
-        """Judge the groups of a rule; return what became of them, and what went wrong."""
+    def _judge(self, rule: AnyRule, rows: Rows, now_s: float) -> tuple[Verdict | None, str, str]:
+        """Judge the groups of a rule; return what became of them, what went wrong, and a note."""
         try:
             if isinstance(rule, Absence) and rule.metric is None:
                 times = self._devices.heard_at_s(rule.selector).items()
@@ -182,16 +184,17 @@ class Alerts:
             answer = unless_deaf(rule, answer, self._reception.heard_s())
             verdict = judge(rule.limits, _known(rule, rows), answer, now_s)
         except FleetError as exc:
-            return None, str(exc)
+            return None, str(exc), ""
         except Exception:  # noqa: BLE001 - the others must go on
             _log.exception("the alert %s cannot be evaluated", rule.name)
-            return None, "it cannot be evaluated; the controller's log says more"
-        if verdict.left_out:
-            return verdict, (
-                f"{verdict.left_out} more groups are beyond the bound than the {MAX_ALERTS} of "
-                "one rule; group by less, or select fewer devices"
-            )
-        return verdict, ""
+            return None, "it cannot be evaluated; the controller's log says more", ""
+        fault = (
+            f"{verdict.left_out} more groups are beyond the bound than the {MAX_ALERTS} of "
+            "one rule; group by less, or select fewer devices"
+            if verdict.left_out
+            else ""
+        )
+        return verdict, fault, answer.note
 
     def _save(
         self, judged_by: Mapping[str, RuleInForce], verdicts: Mapping[str, Verdict], now_s: float

@@ -214,6 +214,7 @@ class ShownAlerts:
                 for span in found.spans
             ],
             was_cut=found.was_cut,
+            note=found.note,
         )
 
     def _silences(self, rule: Absence, since_s: float, now_s: float) -> Callable[[float], Answer]:
@@ -245,6 +246,7 @@ class ShownAlerts:
             changed_at_s=item.changed_at_s,
             state=state if is_on else "off",  # type: ignore[arg-type]  # one of them
             error=fault,
+            note=done.note if done is not None and is_on else "",
             evaluated_at_s=done.at_s if done is not None else None,
             took_ms=done.took_s * 1000 if done is not None else None,
             pending=counts.get(Phase.PENDING, 0),

@@ -178,6 +178,19 @@ def test_what_needs_no_whole_minute_does_not_wait(store: TelemetryStore, sender:
     ]  # fmt: skip
 
 
+def test_a_changed_quantile_needs_values_beyond_it(store: TelemetryStore, sender: Sender) -> None:
+    words = {"metric": "inference_latency_ms", "by": ["variant"], "window": "1m", "above": 2}
+    asked = rule("change", stat="p95", **words)
+    for ago in (1, 2):
+        sender.latency(ago, *[10.0 / ago] * 199, variant="few")
+        sender.latency(ago, *[10.0 / ago] * 200, variant="enough")
+    answer = Answers(store).of_metric(asked, whole, NOW_S)
+    assert answer.values == {("enough",): pytest.approx(2.0, rel=0.03)}
+    assert answer.note == ("too few values in 1 group: p95 is compared where each window has 200")
+    assert len(values(store, rule("change", stat="p90", **words))) == 2
+    assert values(store, rule("change", stat="p95", min_count=201, **words)) == {}
+
+
 def test_a_burn_rate_is_the_lower_of_two_windows(store: TelemetryStore, sender: Sender) -> None:
     asked = rule(
         "burn_rate", errors="inference_failures_total", total="inference_requests_total",
@@ -191,6 +204,24 @@ def test_a_burn_rate_is_the_lower_of_two_windows(store: TelemetryStore, sender: 
     assert values(store, asked) == {("int8",): pytest.approx(5.0)}  # 50 of 1,000; short: 50 of 100
     sender.counted("inference_failures_total", 30, 450)
     assert values(store, asked) == {("int8",): pytest.approx(50.0)}
+
+
+def test_few_requests_page_for_more_than_five_failures(
+    store: TelemetryStore, sender: Sender
+) -> None:
+    words = {
+        "errors": "inference_failures_total", "total": "inference_requests_total",
+        "objective": 0.999,
+    }  # fmt: skip
+    asked, plain = rule("burn_rate", **words), rule("burn_rate", min_count=0, **words)
+    sender.counted("inference_requests_total", 2, 60)
+    sender.counted("inference_failures_total", 2, 1)
+    assert plain.limits.is_beyond(values(store, plain)[()])
+    assert not asked.limits.is_beyond(values(store, asked)[()])
+    sender.counted("inference_failures_total", 2, 5)
+    assert asked.limits.is_beyond(values(store, asked)[()])
+    assert asked.limits.is_clear(0.9 * 14.4)
+    assert not asked.limits.is_clear(13.0)
 
 
 def test_what_cannot_be_asked_is_a_fault(store: TelemetryStore, sender: Sender) -> None:

@@ -113,6 +113,22 @@ def test_alerts_are_listed_acknowledged_and_shown(fleet: Commands) -> None:
     ]  # fmt: skip
 
 
+def test_groups_with_too_few_values_are_told(fleet: Commands) -> None:
+    fleet.file.write_text(
+        '[[alert]]\nname = "slow"\nkind = "change"\nmetric = "inference_latency_ms"\n'
+        'stat = "p95"\nwindow = "1m"\nabove = 1.5\n'
+    )
+    fleet.ok("apply", str(fleet.file))
+    for _ in range(2):
+        fleet.rig.fleet.clock.advance(60.0)
+        fleet.rig.answered("cam1", *[4.0] * 50)
+    fleet.rig.look(after_s=0.0)
+    note = "slow: too few values in 1 group: p95 is compared where each window has 200"
+    for words in (["rules"], ["test", str(fleet.file), "--since", "5m"]):
+        assert note in " ".join(fleet.ok(*words).err.split())
+    assert "note" in fleet.ok("show", "slow").out
+
+
 def test_a_rule_that_cannot_be_evaluated_is_listed_with_its_reason(fleet: Commands) -> None:
     fleet.file.write_text(RULES.replace("temperature_c", "own_metric"))
     fleet.ok("apply", str(fleet.file))

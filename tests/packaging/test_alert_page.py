@@ -13,7 +13,7 @@ import pytest
 from controller.alert_settings import AlertsConfig, faults
 from controller.services.alert_rules import checked
 from telemetry.server.alerts.judging import MAX_ALERTS
-from telemetry.server.alerts.rules import KINDS, SILENT_DEVICES, OfMetric, Rule, Threshold
+from telemetry.server.alerts.rules import KINDS, SILENT_DEVICES, BurnRate, OfMetric, Rule, Threshold
 from telemetry.server.alerts.rules_file import MAX_RULES, MAX_SUMMARY_CHARS
 from wire.codec import convert
 
@@ -90,6 +90,9 @@ def test_defaults_are_those_of_the_table(kind: str, struct: type[Rule]) -> None:
 
 
 def test_limits_are_those_of_the_code() -> None:
+    burn = BurnRate(name="b", errors="e", total="t", objective=0.999)
+    assert f"{burn.least_count} with `0.999` and `{burn.factor}`" in PAGE
+    assert burn.limits.clear == pytest.approx(0.9 * burn.factor)
     assert f"Limits: {MAX_RULES} rules, and {MAX_ALERTS:,} alerts of one rule" in PAGE
     assert f"at most {MAX_SUMMARY_CHARS} characters" in PAGE
     assert SILENT_DEVICES.window == "15m"

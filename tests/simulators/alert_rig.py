@@ -9,11 +9,12 @@ from controller.alert_settings import AlertsConfig
 from controller.app.alerting import Alerting
 from controller.store.alert_tables import AlertDeliveryRow
 from controller.store.database import Database
+from telemetry.histogram import ExponentialHistogram
 from tests.simulators.controller_fleet import Fleet
 from tests.simulators.receiver import Receiver
 from wire import topics
 from wire.codec import to_msgpack
-from wire.messages import GaugePoint, TelemetryBatch
+from wire.messages import GaugePoint, HistogramPoint, Point, TelemetryBatch
 from wire.transport import Received
 
 URL = "/v1/alerts"
@@ -35,11 +36,25 @@ class Rig:
 
     def heat(self, device: str, celsius: float) -> None:
         """Let a device tell a temperature of the minute that has just ended."""
-        self._sequence += 1
         point = GaugePoint(
             metric="temperature_c", minute=int(self.fleet.clock.now_s() // 60) - 1, attributes={},
             count=1, total=celsius, least=celsius, greatest=celsius,
         )  # fmt: skip
+        self._send(device, point)
+
+    def answered(self, device: str, *latencies_ms: float) -> None:
+        """Let a device tell how long requests took in the minute that has just ended."""
+        histogram = ExponentialHistogram()
+        for each in latencies_ms:
+            histogram.add(each)
+        point = HistogramPoint(
+            metric="inference_latency_ms", minute=int(self.fleet.clock.now_s() // 60) - 1,
+            attributes={}, blob=histogram.to_bytes(),
+        )  # fmt: skip
+        self._send(device, point)
+
+    def _send(self, device: str, point: Point) -> None:
+        self._sequence += 1
         batch = TelemetryBatch(
             device=device, boot_id="b", sequence=self._sequence, points=(point,), events=()
         )

@@ -60,48 +60,58 @@ class Answers:
             case Threshold():
                 late = late_s(rule.stat, report_every_s)
                 span = window(now_s, rule.window_s, late_s=late)
-                return Answer(self._statistic(rule, scope, span))
+                return Answer(self._statistic(rule, scope, span)[0])
             case BurnRate():
                 return self._burn_rate(rule, scope, now_s)
             case Absence():
                 return self._absence(rule, scope, now_s)
 
-    def _statistic(self, rule: Threshold, scope: Scope, span: Window) -> dict[Group, float]:
-        """Return a statistic of each group that has enough values."""
+    def _statistic(
+        self, rule: Threshold, scope: Scope, span: Window
+    ) -> tuple[dict[Group, float], set[Group]]:
+        """Return a statistic of each group that has enough values, and the groups with too few."""
         words = (rule.stat,) if rule.stat == COUNT else (rule.stat, COUNT)
         rows = self._rows(rule, rule.metric, words, scope, span)
-        return {
+        enough = {
             group: float(values[0])
             for group, values in rows.items()
-            if values[0] is not None and (values[-1] or 0) >= rule.min_count
+            if values[0] is not None and (values[-1] or 0) >= rule.least_count
         }
+        return enough, rows.keys() - enough.keys()
 
     def _change(self, rule: Change, scope: Scope, now_s: float, late: float) -> Answer:
         spans = (window(now_s, rule.window_s, late_s=late, ago_s=s) for s in (0.0, rule.offset_s))
-        now, before = (self._statistic(rule, scope, span) for span in spans)
+        (now, few), (before, fewer) = (self._statistic(rule, scope, span) for span in spans)
+        both = now.keys() & before.keys()
+        left_out = few | fewer if rule.least_count > rule.min_count else set()
+        note = (
+            f"too few values in {len(left_out)} group{'s' if len(left_out) > 1 else ''}: "
+            f"{rule.stat} is compared where each window has {rule.least_count:g}"
+            if left_out
+            else ""
+        )
         if rule.compare == "difference":
-            return Answer({key: now[key] - before[key] for key in now.keys() & before.keys()})
+            return Answer({key: now[key] - before[key] for key in both}, note=note)
         # Without a first value there is no ratio: a change from nothing is for a threshold.
-        both = {key for key in now.keys() & before.keys() if before[key]}
-        return Answer({key: now[key] / before[key] for key in both})
+        return Answer({key: now[key] / before[key] for key in both if before[key]}, note=note)
 
     def _burn_rate(self, rule: BurnRate, scope: Scope, now_s: float) -> Answer:
         # What failed is reported together with the total, so the ratio need not wait.
-        long, short = (
-            self._burnt(rule, scope, window(now_s, length_s))
-            for length_s in (rule.long_s, rule.short_s)
-        )
+        long = self._burnt(rule, scope, window(now_s, rule.long_s), rule.least_count)
+        short = self._burnt(rule, scope, window(now_s, rule.short_s), 0.0)
         return Answer({key: min(long[key], short[key]) for key in long.keys() & short.keys()})
 
-    def _burnt(self, rule: BurnRate, scope: Scope, span: Window) -> dict[Group, float]:
+    def _burnt(
+        self, rule: BurnRate, scope: Scope, span: Window, least: float
+    ) -> dict[Group, float]:
         """Return how many times too fast the budget of each group is used up."""
         errors = self._rows(rule, rule.errors, (COUNT,), scope, span)
         total = self._rows(rule, rule.total, (COUNT,), scope, span)
         budget = 1.0 - rule.objective
         return {
-            group: float(errors.get(group, (0.0,))[0] or 0.0) / float(count) / budget
+            group: float(errors.get(group, (0.0,))[0] or 0.0) / max(float(count), least) / budget
             for group, (count,) in total.items()
-            if count and count >= rule.min_count
+            if count and count > 0
         }
 
     def _absence(self, rule: Absence, scope: Scope, now_s: float) -> Answer:

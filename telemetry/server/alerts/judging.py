@@ -29,6 +29,9 @@ class Answer(NamedTuple):
     is_whole: bool = False
     """Whether there are no other groups: one that is not named is gone."""
 
+    note: str = ""
+    """Why groups that had values are left out, if that is not what the rule says."""
+
 
 class Judged(NamedTuple):
     """What became of one group."""

@@ -45,12 +45,16 @@ class Replayed(NamedTuple):
     was_cut: bool
     """Whether there were more than are given."""
 
+    note: str = ""
+    """Why groups that had values were left out, at the last look that left out any."""
+
 
 @dataclass(slots=True)
 class _Run:
     states: dict[Group, State] = field(default_factory=dict)
     furthest: dict[Group, float] = field(default_factory=dict)
     spans: list[Span] = field(default_factory=list)
+    note: str = ""
 
 
 def looks_at(since_s: float, until_s: float, step_s: int | None = None) -> range:
@@ -108,11 +112,12 @@ def replay(
         if state.phase is Phase.FIRING:
             run.spans.append(Span(group, state.since_s, None, run.furthest.get(group)))
     spans = sorted(run.spans, key=lambda span: (span.fired_at_s, span.group))
-    return Replayed(tuple(spans[:MAX_SPANS]), len(spans) > MAX_SPANS)
+    return Replayed(tuple(spans[:MAX_SPANS]), len(spans) > MAX_SPANS, run.note)
 
 
 def _look(rule: AnyRule, run: _Run, found: Answer, at_s: float) -> None:
     limits = rule.limits
+    run.note = found.note or run.note
     for group, state, change in judge(limits, run.states, found, at_s).groups:
         value = found.values.get(group)
         if change is not None and change.after is Phase.FIRING:

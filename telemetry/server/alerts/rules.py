@@ -8,13 +8,14 @@ Rules:
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final, Literal
 
 import msgspec
 
-from telemetry.server.question import SECONDS_PER_MINUTE
+from telemetry.server.question import QUANTILE, SECONDS_PER_MINUTE
 from wire.durations import parse_duration_s
 
 Severity = Literal["info", "warning", "critical"]
@@ -24,6 +25,17 @@ SILENT_DEVICE: Final = "silent-device"
 DEVICE_GROUP: Final = ("device",)
 ABSENT: Final = 1.0
 """What a rule about the absence of a metric compares for a group that is absent; else 0."""
+
+BEYOND_QUANTILE: Final = 10
+"""How many values must lie beyond a quantile that is compared with another: with fewer, the two
+differ by chance as much as rules ask for."""
+
+LEAST_FAILURES: Final = 5
+"""A burn rate is beyond its bound after more failures than these, however few requests there are,
+unless its rule says otherwise."""
+
+CLEAR_RATIO: Final = 0.9
+"""A burn rate is clear below this part of its bound, unless its rule says otherwise."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -119,6 +131,11 @@ class Threshold(OfMetric, frozen=True, kw_only=True, forbid_unknown_fields=True,
         return parse_duration_s(self.window)
 
     @property
+    def least_count(self) -> float:
+        """How many values a group must have in a window."""
+        return self.min_count
+
+    @property
     def limits(self) -> Limits:
         """The bounds as they are written."""
         return Limits(above=self.above, below=self.below, clear=self.clear, for_s=self.for_s)
@@ -137,6 +154,21 @@ class Change(Threshold, frozen=True, kw_only=True, forbid_unknown_fields=True, t
     def offset_s(self) -> float:
         """How much earlier the other window is."""
         return parse_duration_s(self.offset) if self.offset else self.window_s
+
+    @property
+    def least_count(self) -> float:
+        """How many values a group must have in each of the windows.
+
+        Source:
+            A quantile q of n values has n * min(q, 1 - q) of them beyond it, give or take the root
+            of n * q * (1 - q): with ten, about a third.
+        """
+        found = QUANTILE.fullmatch(self.stat)
+        percent = float(found[1]) if found is not None else 0.0
+        beyond = min(percent, 100.0 - percent)
+        if beyond <= 0:
+            return self.min_count
+        return max(self.min_count, math.ceil(round(100 * BEYOND_QUANTILE / beyond, 6)))
 
 
 class Absence(OfMetric, frozen=True, kw_only=True, forbid_unknown_fields=True, tag="absence"):
@@ -204,8 +236,11 @@ class BurnRate(OfMetric, frozen=True, kw_only=True, forbid_unknown_fields=True, 
     """How many times too fast. 14.4 for an hour uses 2 % of the budget of 30 days."""
 
     clear: float | None = None
-    min_count: float = 0.0
-    """A window in which less was counted in total has no burn rate."""
+    """None for `CLEAR_RATIO` of the factor."""
+
+    min_count: float | None = None
+    """If less was counted in total in the long window, it is taken as so much, of which the rest
+    went well; None for as many as `LEAST_FAILURES` failures bring to the bound."""
 
     @property
     def long_s(self) -> float:
@@ -218,9 +253,23 @@ class BurnRate(OfMetric, frozen=True, kw_only=True, forbid_unknown_fields=True, 
         return parse_duration_s(self.short)
 
     @property
+    def least_count(self) -> float:
+        """How much the long window is taken to hold at least.
+
+        Source:
+            The same chapter, "Low-Traffic Services and Error Budget Alerting": one failure of few
+            requests is a great burn rate; traffic that is added makes it small. Here it is only
+            counted.
+        """
+        if self.min_count is not None:
+            return self.min_count
+        return math.ceil(round(LEAST_FAILURES / ((1.0 - self.objective) * self.factor), 6))
+
+    @property
     def limits(self) -> Limits:
         """Of the lower of the two burn rates."""
-        return Limits(above=self.factor, clear=self.clear, for_s=self.for_s)
+        clear = self.factor * CLEAR_RATIO if self.clear is None else self.clear
+        return Limits(above=self.factor, clear=clear, for_s=self.for_s)
 
 
 AnyRule = Threshold | Change | Absence | BurnRate

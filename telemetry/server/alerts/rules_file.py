@@ -248,7 +248,7 @@ def _burn_faults(rule: BurnRate) -> Iterator[str]:
         yield "clear is not within 0 to factor"
     if rule.long_s <= rule.short_s:
         yield "long is not longer than short"
-    if rule.min_count < 0:
+    if rule.min_count is not None and rule.min_count < 0:
         yield "min_count is negative"
 
 

@@ -37,11 +37,23 @@ def test_each_kind_has_defaults() -> None:
     assert isinstance(hot, Threshold)
     assert (hot.window_s, hot.for_s, hot.limits.above, hot.limits.clear) == (300, 0, 85, None)
     assert isinstance(slow, Change)
-    assert (slow.offset_s, slow.compare) == (300, "ratio")
+    assert (slow.offset_s, slow.compare, slow.least_count) == (300, "ratio", 200)
     assert isinstance(gone, Absence)
     assert (gone.window_s, gone.lookback_s, gone.names) == (900, 86_400, ())
     assert isinstance(burn, BurnRate)
     assert (burn.long_s, burn.short_s, burn.limits.above) == (3600, 300, 14.4)
+    assert burn.limits.clear == pytest.approx(12.96)
+    assert burn.least_count == 348
+
+
+@pytest.mark.parametrize(
+    ("stat", "least"),
+    [("p50", 20), ("p90", 100), ("p99.9", 10_000), ("p5", 200), ("p100", 7), ("max", 7)],
+)
+def test_a_change_of_a_quantile_needs_ten_values_beyond_it(stat: str, least: int) -> None:
+    rule = checked_rule(SLOW | {"stat": stat, "min_count": 7})
+    assert isinstance(rule, Change)
+    assert rule.least_count == least
 
 
 def test_a_rule_about_devices_has_them_as_groups() -> None:
