@@ -34,6 +34,7 @@ import sqlalchemy as sa
 
 from benchmarks.databases.postgres import postgres
 from benchmarks.harness import Row, against, alone, main, not_measured
+from controller.app.collecting import collect_seldom
 from controller.store.database import Database, migrate
 from telemetry.histogram import ExponentialHistogram, representative
 from telemetry.server import sketches
@@ -418,6 +419,7 @@ def measure(quick: bool) -> list[Row]:
         The rows.
     """
     np.seterr(all="raise")
+    collect_seldom()  # as the controller does
     rows: list[Row] = []
     with tempfile.TemporaryDirectory(prefix="edgefleet-telemetry-") as name:
         folder = Path(name)

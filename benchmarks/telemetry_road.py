@@ -22,6 +22,7 @@ from typing import Final
 
 from benchmarks.harness import Row, against, alone, main
 from benchmarks.telemetry import histograms, minute_batches, stored_s
+from controller.app.collecting import collect_seldom
 from controller.store.database import Database, migrate
 from telemetry.server.store import TelemetryStore
 from tests.simulators.patience import PATIENCE_S
@@ -79,6 +80,7 @@ class Sender(Puppet):
 def measure(quick: bool) -> list[Row]:
     """Send what devices kept, and the same into a store alone."""
     rounds, number = (QUICK_ROUNDS, QUICK_BATCHES) if quick else (ROUNDS, BATCHES)
+    collect_seldom()  # as the controller does
     whole: list[float] = []
     bare: list[float] = []
     with running_stack() as stack, tempfile.TemporaryDirectory() as name:

@@ -24,6 +24,7 @@ from controller.api.server import HttpServer
 from controller.api.services import FleetServices
 from controller.api.tls import tls_of
 from controller.app.alerting import Alerting
+from controller.app.collecting import collect_seldom
 from controller.app.delivery import Delivery
 from controller.app.downloads import DownloadListener
 from controller.app.home import RELEASE_KEY_FILE
@@ -474,6 +475,7 @@ def run(config: ControllerConfig, access_factory: AccessFactory) -> int:
         with on_stop_signal(stop.set):
             try:
                 controller.start()
+                collect_seldom()
                 stop.wait()
             finally:
                 controller.stop()
