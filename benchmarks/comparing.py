@@ -32,7 +32,7 @@ from telemetry.server.comparison import (
     quantile_group,
 )
 
-FLEETS, QUICK_FLEETS = 1000, 60
+FLEETS, QUICK_FLEETS = 300, 60
 REQUESTS: Final = 200
 """The middle one of the devices has so many."""
 
