@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Final
 
 from benchmarks.harness import Row, against, alone, main
-from benchmarks.telemetry import histograms, minute_batches, stored_s
+from benchmarks.telemetry_store import histograms, minute_batches, stored_s
 from controller.app.collecting import collect_seldom
 from controller.store.database import Database, migrate
 from telemetry.server.store import TelemetryStore

@@ -137,3 +137,8 @@ def has_the_one_form(script: Path) -> bool:
 def test_every_benchmark_has_the_one_form(script: Path) -> None:
     assert has_the_one_form(script)
     assert "sys.exit(" in script.read_text()
+
+
+def test_no_script_hides_a_package_from_the_scripts_beside_it() -> None:
+    packages = {path.parent.name for path in ROOT.glob("*/__init__.py")}
+    assert not packages & {script.stem for script in run_all.benchmarks()}
