@@ -4,8 +4,8 @@ A batch of telemetry becomes tens of thousands of objects that live for millisec
 cycle. By default each 700 more of them let Python look, and each 70,000 at all that there is.
 
 Source:
-    https://docs.python.org/3/library/gc.html: `set_threshold`, `freeze`. benchmarks/telemetry_store.py
-    measures with it.
+    https://docs.python.org/3/library/gc.html: `set_threshold`, `freeze`.
+    benchmarks/telemetry_store.py measures with it.
 """
 
 from __future__ import annotations
