@@ -500,8 +500,11 @@ class DriftPart:
 
     samples: float
     devices: int
+    units: int
+    """How many observations the devices are: one each, unless the question named a unit."""
+
     chance: float | None
-    """Probability that chance alone moves as far; null where too few devices have counted."""
+    """Probability that chance alone moves as far; null where there are too few observations."""
 
     moved: bool
     """Whether it is beyond chance, with one bound on false alarms for all parts."""

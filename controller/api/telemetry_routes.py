@@ -34,6 +34,7 @@ from wire.package.distribution import Distribution
 from wire.package.manifest import Manifest
 
 MAX_EVENTS = 1000
+UNIT = "A label whose values, not devices, are the observations; empty for devices."
 
 telemetry_routes: APIRouter = router("/v1/telemetry", "telemetry")
 
@@ -87,6 +88,7 @@ def compare_telemetry(  # noqa: PLR0913, PLR0917 - one parameter for each of the
     since: Annotated[str, Query(description="Such as 1h.")] = "1h",
     until: Annotated[str, Query(description="Such as 10m; empty for now.")] = "",
     selector: Annotated[str, Query(description="Only devices that match it.")] = "",
+    unit: Annotated[str, Query(description=UNIT)] = "",
 ) -> TelemetryComparison:
     """Compare two groups; the interval of the difference takes devices as the unit of chance."""
     query = telemetry_query.parse(
@@ -97,8 +99,8 @@ def compare_telemetry(  # noqa: PLR0913, PLR0917 - one parameter for each of the
         until=until,
         now_s=services.clock.now_s(),
     )
-    query = over_devices(services.devices, selector, (by,))(query)
-    found = compare.run(services.telemetry, query, by, first, second)
+    query = over_devices(services.devices, selector, (by, unit))(query)
+    found = compare.run(services.telemetry, query, by, first, second, unit)
     result = found.result
     return TelemetryComparison(
         metric=metric,
@@ -127,15 +129,16 @@ def drift_of_release(
     since: Annotated[str, Query(description="Such as 1d.")] = "1d",
     until: Annotated[str, Query(description="Such as 10m; empty for now.")] = "",
     selector: Annotated[str, Query(description="Only devices that match it.")] = "",
+    unit: Annotated[str, Query(description=UNIT)] = "",
 ) -> ReleaseDrift:
     """Compare what devices ask and answer with the evaluation that the package carries."""
     query = telemetry_query.parse(
         drifts.METRIC, since=since, until=until, now_s=services.clock.now_s()
     )
-    query = over_devices(services.devices, selector, ())(query)
+    query = over_devices(services.devices, selector, (unit,))(query)
     manifest = services.preflight.find(release).manifest
     name, known = f"{manifest.name}:{manifest.version}", _references(manifest, variant)
-    parts = drifts.run(services.telemetry, query, name, known)
+    parts = drifts.run(services.telemetry, query, name, known, unit)
     return ReleaseDrift(
         release=name,
         variants=len(known),
@@ -147,7 +150,8 @@ def drift_of_release(
                 stability_index=part.result.stability_index,
                 distance=part.result.distance,
                 samples=part.result.samples,
-                devices=part.result.devices,
+                devices=part.devices,
+                units=part.result.units,
                 chance=part.result.chance if part.result.can_tell else None,
                 moved=part.moved,
             )

@@ -17,7 +17,7 @@ from controller.cli.formats import (
     chosen_form,
     write_records,
 )
-from controller.cli.questions import SelectorOption, SinceOption, UntilOption
+from controller.cli.questions import SelectorOption, SinceOption, UnitOption, UntilOption
 from controller.schemas import DriftPart, ReleaseDrift
 from wire.console.output import table_lines, write, write_exact, write_lines
 
@@ -29,6 +29,7 @@ KINDS: tuple[tuple[str, Kind], ...] = (
     ("distance", "number"),
     ("samples", "number"),
     ("devices", "whole"),
+    ("units", "whole"),
     ("chance", "number"),
     ("moved", "text"),
 )
@@ -43,6 +44,7 @@ def telemetry_drift(  # noqa: PLR0913, PLR0917 - one parameter for each option
         str, typer.Option(metavar="NAME", help="Only this variant; the default is all.")
     ] = "",
     selector: SelectorOption = "",
+    unit: UnitOption = "",
     since: SinceOption = "1d",
     until: UntilOption = "",
     form: RecordsFormatOption = "",
@@ -52,8 +54,8 @@ def telemetry_drift(  # noqa: PLR0913, PLR0917 - one parameter for each option
 ) -> None:
     """Compare what devices ask and answer with the evaluation that the package carries.
 
-    A device is one observation, however many requests it answered. With few devices nothing can be
-    told, and that is said.
+    A device is one observation, however many requests it answered; with --unit site all devices of
+    a site are one. With few of them nothing can be told, and that is said.
 
     Examples:
         fleet telemetry drift digits:1.1.0
@@ -62,7 +64,7 @@ def telemetry_drift(  # noqa: PLR0913, PLR0917 - one parameter for each option
     chosen = chosen_form(form, as_json=as_json, as_csv=as_csv, output=output, possible=RECORDS)
     asked = {
         "release": release, "variant": variant, "selector": selector, "since": since,
-        "until": until,
+        "until": until, "unit": unit,
     }  # fmt: skip
     with connect(context) as api:
         found = api.get("/v1/telemetry/drift", ReleaseDrift, asked)
@@ -75,6 +77,7 @@ def telemetry_drift(  # noqa: PLR0913, PLR0917 - one parameter for each option
             p.distance,
             p.samples,
             p.devices,
+            p.units,
             p.chance,
             _verdict(p),
         )
@@ -82,7 +85,17 @@ def telemetry_drift(  # noqa: PLR0913, PLR0917 - one parameter for each option
     ]
     if write_records(chosen, found, KINDS, records):
         return
-    columns = ("VARIANT", "TENSOR", "MEASURE", "PSI", "DISTANCE", "SAMPLES", "DEVICES", "MOVED")
+    columns = (
+        "VARIANT",
+        "TENSOR",
+        "MEASURE",
+        "PSI",
+        "DISTANCE",
+        "SAMPLES",
+        "DEVICES",
+        "UNITS",
+        "MOVED",
+    )
     rows = [
         (
             p.variant,
@@ -92,6 +105,7 @@ def telemetry_drift(  # noqa: PLR0913, PLR0917 - one parameter for each option
             f"{p.distance:.3f}",
             round(p.samples),
             p.devices,
+            p.units,
             _verdict(p),
         )
         for p in found.parts
@@ -119,5 +133,5 @@ def _said(found: ReleaseDrift) -> str:
     if moved:
         return f"beyond what chance gives: {', '.join(moved)}"
     if all(part.chance is None for part in found.parts):
-        return "too few devices have counted requests to tell whether they moved"
+        return "too few devices or units have counted requests to tell whether they moved"
     return "nothing has moved beyond what chance gives"

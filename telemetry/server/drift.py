@@ -4,8 +4,9 @@ Both are counts of the same bins: what share of the answers names each class, wh
 margin, how the means of inputs spread over the tenths of the evaluation.
 
 The device is the unit of chance: its requests resemble each other, so a million requests to three
-devices are three observations. The reference is a sample, too. The question is whether devices that
-ask what the evaluation asked, each in its own way, would differ from it as much as these do.
+devices are three observations. Where devices of one place resemble each other, the place can be the
+unit (`telemetry.server.units`). The reference is a sample, too. The question is whether devices
+that ask what the evaluation asked, each in its own way, would differ from it as much as these do.
 
 Rules:
 - Of answers about fleets that have not moved, at most about `FALSE_ALARMS` name something, however
@@ -67,8 +68,8 @@ class Drift:
     samples: float
     """How many requests were looked at."""
 
-    devices: int
-    """Of how many devices they are."""
+    units: int
+    """Of how many devices, or other observations, they are."""
 
     chance: float
     """Probability that chance alone moves as far; NaN where there are too few devices."""

@@ -1,7 +1,7 @@
 """Compares what devices counted of a release with the distributions that its package carries.
 
 `run(store, query, release, distributions)`; what of it is chance is decided in
-`telemetry.server.drift`.
+`telemetry.server.drift`, and what counts as one observation in `telemetry.server.units`.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from telemetry.server.drift import Drift, Floats, drift, told
 from telemetry.server.query import filled
 from telemetry.server.question import DEVICE, Query, check_query
 from telemetry.server.store import TelemetryStore
+from telemetry.server.units import Units, values_of
 from wire.package.distribution import Distribution
 
 METRIC: Final = "model_samples_total"
@@ -31,6 +32,9 @@ class Part(NamedTuple):
     """`input.NAME` or `output.NAME`."""
 
     measure: str
+    devices: int
+    """How many have counted; the result knows how many observations they are."""
+
     result: Drift
     moved: bool
     """Whether it is beyond what chance gives."""
@@ -41,6 +45,7 @@ def run(
     query: Query,
     release: str,
     distributions: Mapping[str, Sequence[Distribution]],
+    unit: str = "",
 ) -> tuple[Part, ...]:
     """Compare a release's requests and answers with its evaluation.
 
@@ -49,33 +54,38 @@ def run(
         query: Which devices and what time count.
         release: `name:version`.
         distributions: By variant, what its package carries.
+        unit: What holds devices together that are one observation, such as the label `site`;
+            empty for each device alone.
 
     Returns:
         A part for each distribution that devices have counted, in that order.
 
     Raises:
-        QueryError: The times make no sense, or there are too many devices.
+        QueryError: The times make no sense, no device has the unit, or there are too many devices.
         TelemetryStoreError: The database failed.
     """
-    found: list[tuple[str, str, str, Drift]] = []
+    found: list[tuple[str, str, str, int, Drift]] = []
+    holds = values_of(query.device_values, unit)
     for variant, known in distributions.items():
         for each in known:
             tensor = f"{each.of}.{each.tensor}"
             where = {
                 "release": release, "variant": variant, "tensor": tensor, "measure": each.measure,
             }  # fmt: skip
-            counts = _counts(store, query, tuple(where.items()), len(each.counts))
+            devices, counts = _counts(store, query, tuple(where.items()), len(each.counts))
             if counts.sum() > 0:
                 reference = np.array(each.counts, np.float64)
-                found.append((variant, tensor, each.measure, drift(reference, counts)))
+                result = drift(reference, Units(devices, holds).summed(counts))
+                having = int((counts.sum(axis=1) > 0).sum())
+                found.append((variant, tensor, each.measure, having, result))
     moved = told([one[-1] for one in found])
     return tuple(Part(*one, moved=each) for one, each in zip(found, moved, strict=True))
 
 
 def _counts(
     store: TelemetryStore, query: Query, where: tuple[tuple[str, str], ...], bins: int
-) -> Floats:
-    """Return how many samples each device has in each bin, shape (devices, bins)."""
+) -> tuple[list[str], Floats]:
+    """Return devices, and how many samples each has in each bin, shape (devices, bins)."""
     asked = replace(
         query, metric=METRIC, statistics=("total",), group_by=(DEVICE, BIN), where=where
     )
@@ -83,7 +93,7 @@ def _counts(
     try:
         groups = filled(store, asked).groups
     except UnknownMetricError:  # no device has counted anything yet
-        return np.zeros((0, bins))
+        return [], np.zeros((0, bins))
     named = groups.named()
     devices = {device: at for at, device in enumerate(sorted({str(k[DEVICE]) for k in named}))}
     counts = np.zeros((len(devices), bins))
@@ -91,4 +101,4 @@ def _counts(
         place = str(key[BIN])
         if place.isascii() and place.isdigit() and int(place) < bins:
             counts[devices[str(key[DEVICE])], int(place)] += total
-    return counts
+    return list(devices), counts

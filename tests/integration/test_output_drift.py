@@ -116,7 +116,17 @@ def test_of_few_devices_nothing_is_told(served: Served) -> None:
         (1, None, False)
     ] * 2
     said = served.ok("telemetry", "drift", "digits:1.0", *some).out.splitlines()[-1]
-    assert said == "too few devices have counted requests to tell whether they moved"
+    assert said == "too few devices or units have counted requests to tell whether they moved"
+
+
+def test_all_devices_of_a_site_may_be_one_observation(served: Served) -> None:
+    found = served.ok("telemetry", "drift", "digits:1.0", "--unit", "site", "--json").json
+    assert [(p["devices"], p["units"], p["chance"]) for p in found["parts"]] == [
+        (DEVICES, 1, None)
+    ] * 2
+    refused = served.run("telemetry", "drift", "digits:1.0", "--unit", "sight")
+    assert refused.code == 2
+    assert "no device has a label 'sight' that could be the unit" in refused.err
 
 
 @pytest.mark.parametrize(

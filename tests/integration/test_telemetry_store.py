@@ -594,6 +594,14 @@ def test_two_releases_are_compared_over_devices(store: TelemetryStore, statistic
     assert found.result.difference == pytest.approx(0.5 * found.result.first, rel=0.05)
     by_site = replace(query, device_values={"site": {f"pi-{n}": "ab"[n % 2] for n in range(12)}})
     assert compare.run(store, by_site, "site", "a", "b").first.devices == 6
+    sites = replace(query, device_values={"site": {f"pi-{n}": str(n // 2) for n in range(10)}})
+    in_sites = compare.run(store, sites, "release", "digits:1", "digits:2", "site")
+    assert in_sites.first == found.first, "the unit changes no value"
+    assert in_sites.result.has_interval, "five sites, and two devices that are in none"
+    few = compare.run(store, by_site, "release", "digits:1", "digits:2", "site").result
+    assert few.lacks == "fewer than 5 groups by site have values"
+    with pytest.raises(QueryError, match="no device has a label 'floor'"):
+        compare.run(store, by_site, "release", "digits:1", "digits:2", "floor")
     with pytest.raises(QueryError, match="no values with release=digits:3"):
         compare.run(store, query, "release", "digits:1", "digits:3")
     with pytest.raises(QueryError, match="'max' of two groups cannot be compared"):

@@ -36,7 +36,7 @@ def test_a_shift_is_told_and_sized() -> None:
     now[0] += 0.4
     found = fleet(chance, DECILES, now, devices=30)
     assert found.chance <= FALSE_ALARMS
-    assert found.devices == 30
+    assert found.units == 30
     assert found.stability_index > 0.25
     assert 0.2 < found.distance < 1
 
@@ -46,7 +46,7 @@ def test_many_requests_of_few_devices_tell_nothing() -> None:
     counts = np.full((4, 10), 1e6)
     counts[:, 0] = 9e6
     few = drift(reference, counts)
-    assert (few.can_tell, few.devices) == (False, 4)
+    assert (few.can_tell, few.units) == (False, 4)
     assert few.stability_index > 0.25
     # One of ten devices brings nearly all requests: the others say next to nothing.
     lonely = drift(reference, np.vstack((counts[:1], np.full((9, 10), 1.0))))
