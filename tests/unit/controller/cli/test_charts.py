@@ -109,3 +109,22 @@ def test_trends_have_a_value_for_each_step() -> None:
     }
     assert trends(asked, table, RANGE_S, most=3)["fp32",] == [22.0, None, None]
     assert trends(asked, table, (9e6, 9e6 + 60), most=9)["fp32",] == [20.0, None, 22.0]
+
+
+def test_where_nothing_was_counted_amounts_are_0_and_quantiles_unknown() -> None:
+    rows: list[list[str | int | float | None]] = [
+        [3000, "fp32", 2], [3900, "fp32", 4], [3300, "int8", 1],
+    ]  # fmt: skip
+    amounts = TelemetryTable(columns=["start_s", "variant", "rate"], rows=rows)
+    asked = by_variant(step="5m", stat="rate")
+    found = chart(asked, amounts, RANGE_S, most=6)
+    assert {line.name: [value for _, value in line.points] for line in found.lines} == {
+        "fp32": [2, 0, 0, 4],
+        "int8": [0, 1, 0, 0],
+    }
+    assert trends(asked, amounts, RANGE_S, most=9)["int8",] == [0, 1, 0, 0, None]
+    for metric, statistic in ((LATENCY, "p95"), ("temperature_c", "count"), ("unknown", "rate")):
+        asked = TelemetryQuestion(metric=metric, by="variant", step="5m", stat=statistic)
+        table = TelemetryTable(columns=["start_s", "variant", statistic], rows=rows)
+        assert [len(line.points) for line in chart(asked, table, RANGE_S, most=6).lines] == [2, 1]
+        assert trends(asked, table, RANGE_S, most=9)["int8",] == [None, 1, None, None, None]
