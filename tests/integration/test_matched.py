@@ -152,6 +152,7 @@ def test_the_figures_are_those_of_the_runtime_itself(
     assert np.mean(np.array(counts) == (label[:, :, 4] >= 0).sum(axis=1)) > 0.9
 
 
+@pytest.mark.few(2)
 @pytest.mark.parametrize(
     ("metric", "more", "fault"),
     [

@@ -456,6 +456,7 @@ def test_series_are_bounded(engine: sa.Engine, store: TelemetryStore) -> None:
     assert ask(store, "m7", statistics="total") == [(1,)]
 
 
+@pytest.mark.few(10)
 @pytest.mark.parametrize(
     ("group_by", "step"),
     [
