@@ -9,6 +9,7 @@ from typing import Annotated
 from fastapi import APIRouter, Query
 
 from controller.api.services import Services, router
+from controller.drift_schemas import DriftingDevice, DriftingDevices, DriftPart, ReleaseDrift
 from controller.errors import InvalidRequestError
 from controller.query_schemas import ReportAsked, ReportState
 from controller.schemas import (
@@ -16,8 +17,6 @@ from controller.schemas import (
     ComparedGroup,
     DeadLetter,
     DeviceEvent,
-    DriftPart,
-    ReleaseDrift,
     ReportedMetric,
     ReportingDevice,
     TelemetryComparison,
@@ -34,6 +33,7 @@ from wire.package.distribution import Distribution
 from wire.package.manifest import Manifest
 
 MAX_EVENTS = 1000
+MAX_DRIFTING = 1000
 UNIT = "A label whose values, not devices, are the observations; empty for devices."
 
 telemetry_routes: APIRouter = router("/v1/telemetry", "telemetry")
@@ -157,6 +157,31 @@ def drift_of_release(
             )
             for part in parts
         ],
+    )
+
+
+@telemetry_routes.get("/drift/devices", name="drifting devices")
+def drifting_devices(
+    services: Services,
+    release: Annotated[str, Query(description="Digest or name:version.")],
+    variant: Annotated[str, Query(description="Only this one; empty for all.")] = "",
+    since: Annotated[str, Query(description="Such as 1d.")] = "1d",
+    until: Annotated[str, Query(description="Such as 10m; empty for now.")] = "",
+    selector: Annotated[str, Query(description="Only devices that match it.")] = "",
+    limit: Annotated[int, Query(ge=1, le=MAX_DRIFTING, description="The greatest number.")] = 20,
+) -> DriftingDevices:
+    """Return which devices have moved furthest from the evaluation that the package carries."""
+    query = telemetry_query.parse(
+        drifts.METRIC, since=since, until=until, now_s=services.clock.now_s()
+    )
+    query = over_devices(services.devices, selector, ())(query)
+    manifest = services.preflight.find(release).manifest
+    name, known = f"{manifest.name}:{manifest.version}", _references(manifest, variant)
+    found = drifts.devices(services.telemetry, query, name, known, limit)
+    return DriftingDevices(
+        release=name,
+        variants=len(known),
+        devices=[DriftingDevice(**moved._asdict()) for moved in found],
     )
 
 

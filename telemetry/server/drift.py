@@ -97,13 +97,41 @@ def drift(reference: Floats, counts: Floats) -> Drift:
     own = counts.sum(axis=1)
     samples = float(own.sum())
     expected, found = _shares(reference), _shares(counts.sum(axis=0))
-    index = float(((found - expected) * np.log(found / expected)).sum())
+    index = _index(found, expected)
     distance = _distance(found, expected)
     effective = samples**2 / float((own**2).sum())
     if effective < LEAST_DEVICES or bins == 1:
         return Drift(index, distance, samples, devices, math.nan)
     chance = _chance(reference, counts, effective)
     return Drift(index, distance, samples, devices, chance)
+
+
+def stability_index(reference: Floats, counts: Floats) -> float:
+    """Return the population stability index alone.
+
+    Args:
+        reference: Shape (bins,): as for `drift`.
+        counts: Shape (devices, bins).
+    """
+    reference, counts = _without_rare(reference, counts)
+    return _index(_shares(counts.sum(axis=0)), _shares(reference))
+
+
+def by_chance(reference: Floats, counts: Floats) -> float:
+    """Return about what the index would be if each request were drawn from the same world.
+
+    Requests of a device resemble each other, so a device that has not moved may have more.
+
+    Args:
+        reference: Shape (bins,): as for `drift`.
+        counts: Shape (devices, bins).
+
+    Source:
+        Yurdakul and Naranjo, Statistical Properties of the Population Stability Index (Journal of
+        Risk Model Validation 14, 2020): its mean is that of a chi-square over the samples.
+    """
+    reference, counts = _without_rare(reference, counts)
+    return (len(reference) - 1) * float(1 / counts.sum() + 1 / reference.sum())
 
 
 def told(drifts: Sequence[Drift]) -> tuple[bool, ...]:
@@ -207,6 +235,10 @@ def _without_rare(reference: Floats, counts: Floats) -> tuple[Floats, Floats]:
 
 def _shares(counts: Floats) -> Floats:
     return np.asarray((counts + UNSEEN) / (counts.sum() + UNSEEN * len(counts)))
+
+
+def _index(found: Floats, expected: Floats) -> float:
+    return float(((found - expected) * np.log(found / expected)).sum())
 
 
 def _distance(one: Floats, other: Floats) -> float:

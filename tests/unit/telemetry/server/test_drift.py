@@ -7,7 +7,16 @@ import math
 import numpy as np
 import pytest
 
-from telemetry.server.drift import FALSE_ALARMS, LEAST_COUNT, Drift, Floats, drift, told
+from telemetry.server.drift import (
+    FALSE_ALARMS,
+    LEAST_COUNT,
+    Drift,
+    Floats,
+    by_chance,
+    drift,
+    stability_index,
+    told,
+)
 
 DECILES = np.full(10, 0.1)
 LOW_MARGINS = np.array([0.1, 0.9])
@@ -112,3 +121,14 @@ def test_an_answer_of_many_parts_has_one_bound() -> None:
     assert told([part(0.009), part(0.5)]) == (False, False)
     assert told([part(0.009), part(0.004)]) == (True, True)  # Holm: the second has the whole 1 %
     assert told([part(math.nan), part(0.009)]) == (False, True)
+
+
+def test_what_chance_gives_a_device_with_few_samples_is_known() -> None:
+    chance = np.random.default_rng(3)
+    reference = np.array([400.0, 300.0, 200.0, 100.0])
+    for samples in (50, 500):
+        drawn = chance.multinomial(samples, reference / reference.sum(), size=(400, 1))
+        found = np.mean([stability_index(reference, counts.astype(float)) for counts in drawn])
+        # The reference is taken for the world here, so its own error is left out.
+        expected = by_chance(reference, drawn[0].astype(float)) - 3 / reference.sum()
+        assert found == pytest.approx(expected, rel=0.2)
