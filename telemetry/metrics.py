@@ -29,6 +29,9 @@ class Metric(NamedTuple):
     """Whether it is reported only when its minute is over: it tells nothing urgent, and the store
     has one row for each minute anyway."""
 
+    statistics: tuple[str, ...] = ()
+    """What a query tells unless it asks for something else; empty for what its kind has."""
+
 
 _OF_VARIANT: Final = ("release", "variant")
 _OF_PROCESS: Final = ("role", *_OF_VARIANT)
@@ -61,7 +64,7 @@ METRICS: Final[dict[str, Metric]] = {
     "feedback_accuracy_ratio": Metric(
         "histogram", "1", _OF_BAND,
         "1 for each answer that was right and 0 for each that was wrong, as applications say: the "
-        "mean is the accuracy",
+        "mean is the accuracy", statistics=("count", "mean"),
     ),
     "feedback_refused_total": Metric(
         "sum", "{request}", ("reason",),

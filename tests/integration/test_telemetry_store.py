@@ -283,15 +283,23 @@ def test_a_question_without_statistics_gets_those_that_suit(store: TelemetryStor
     }
     assert columns[LATENCY] == ("count", "mean", "p50", "p95", "max")
     assert columns["inference_requests_total"] == ("total", "rate")
+    assert run(store, Query(metric="feedback_accuracy_ratio")).columns == ("count", "mean")
     assert columns["temperature_c"] == ("count", "mean", "min", "max")
 
 
 def test_senseless_questions_say_why(store: TelemetryStore) -> None:
     store.ingest(batch(latency([1.0]), temperature(1)))
-    with pytest.raises(
-        UnknownMetricError, match=r"'latency'; the reported metrics are: inference_latency_ms"
-    ):
-        ask(store, "latency")
+    for wrong in ("latency_ms", "inference_latncy_ms"):
+        with pytest.raises(UnknownMetricError, match=rf"'{wrong}'; did you mean inference_latency"):
+            ask(store, wrong)
+    with pytest.raises(UnknownMetricError, match=r"'zzz'; `fleet telemetry metrics` lists"):
+        ask(store, "zzz")
+    # Nothing has failed yet.
+    assert ask(store, "inference_failures_total", group_by="code") == []
+    with pytest.raises(QueryError, match="sum and has no statistic 'p95'"):
+        ask(store, "inference_failures_total", statistics="p95")
+    with pytest.raises(QueryError, match="has no attribute 'colour'"):
+        ask(store, "inference_failures_total", group_by="colour")
     with pytest.raises(QueryError, match=r"gauge and has no statistic 'p95'; it has count, mean"):
         ask(store, "temperature_c", statistics="p95")
     with pytest.raises(QueryError, match=r"no statistic 'p101'"):
