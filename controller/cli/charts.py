@@ -5,6 +5,8 @@ Rules:
 - Of more groups than can be told apart, those with the greatest values are drawn.
 - Devices report only what they counted. Where a group has nothing between the first and the last
   step of an answer, its amounts were 0; its quantiles and gauges are not known.
+- Amounts of a step that has just ended, or goes on, are not all there yet: they would look like a
+  fall, and are left out.
 """
 
 from __future__ import annotations
@@ -33,6 +35,9 @@ AMOUNTS: Final = frozenset({"count", "total", "rate"})
 
 MAX_FILLED: Final = 10_000
 """Of more steps nothing is filled in: a plot has no room to show it."""
+
+REPORTED_S: Final = 15.0
+"""After so long what devices counted in a step is there, as they report by default."""
 
 PREFERRED: Final = ("p95", "rate", "mean")
 """The statistic that stands for a metric if none was asked for."""
@@ -123,6 +128,7 @@ def chart(
         points_of = {n: {t: v for t, v in points if v is not None} for n, points in shown.items()}
         if all(_is_amount(question.metric, table.columns[i]) for i in drawn):
             _fill(points_of, step_s)
+            _leave_out_unfinished(points_of, range_s[1] - REPORTED_S - step_s)
         lines = [Line(name, sorted(points.items())) for name, points in points_of.items()]
     return Chart(
         title=title_of(question, [table.columns[i] for i in drawn]),
@@ -161,10 +167,14 @@ def trends(
     if steps and not begin <= min(steps) <= max(steps) <= end:  # the clocks differ
         begin, end = min(steps), max(steps)
     wanted = range(max(begin, end - most + 1), end + 1)
-    empty = 0.0 if _is_amount(question.metric, table.columns[-1]) else None
+    if not _is_amount(question.metric, table.columns[-1]):
+        return {group: [values.get(step) for step in wanted] for group, values in found.items()}
     counted = range(min(steps), max(steps) + 1) if steps else range(0)
+    unfinished = int((range_s[1] - REPORTED_S) // step_s)
+    if counted and unfinished > counted.start:
+        counted = range(counted.start, min(counted.stop, unfinished))
     return {
-        group: [values.get(step, empty if step in counted else None) for step in wanted]
+        group: [values.get(step, 0.0) if step in counted else None for step in wanted]
         for group, values in found.items()
     }
 
@@ -173,6 +183,14 @@ def _is_amount(metric: str, statistic: str) -> bool:
     """Tell whether a statistic is 0 where devices have reported nothing."""
     found = known(metric)
     return statistic in AMOUNTS and found is not None and found.kind != "gauge"
+
+
+def _leave_out_unfinished(lines: Mapping[str, dict[float, float]], newest_s: float) -> None:
+    """Leave out steps that begin later, unless nothing would be left."""
+    if any(at_s <= newest_s for points in lines.values() for at_s in points):
+        for points in lines.values():
+            for at_s in [at_s for at_s in points if at_s > newest_s]:
+                del points[at_s]
 
 
 def _fill(lines: Mapping[str, dict[float, float]], step_s: float) -> None:

@@ -143,7 +143,10 @@ def test_the_page_needs_a_token_and_may_have_one_of_its_own(
     assert 'edgefleet_inference_requests_total{model="digits"' in fleet.api.get("/metrics").text
     assert fleet.api.get("/metrics", headers=only).status_code == 200
     assert fleet.api.get("/v1/devices", headers=only).status_code == 401
-    assert fleet.api.get("/metrics", headers={"Authorization": "Bearer x"}).status_code == 401
+    wrong = fleet.api.get("/metrics", headers={"Authorization": "Bearer x"})
+    assert wrong.status_code == 401
+    # Whoever scrapes is not sent for the token that opens everything.
+    assert "prometheus.token_file" in wrong.json()["remedy"]
 
 
 def test_without_the_setting_there_is_no_page(fleet: MeasuredFleet) -> None:
