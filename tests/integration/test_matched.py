@@ -113,6 +113,7 @@ def squares(tmp_path: Path) -> Path:
     return tmp_path
 
 
+@pytest.mark.thorough
 def test_a_detector_that_suppresses_itself_is_judged_by_its_boxes(
     squares: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -116,6 +116,7 @@ def test_boxes_are_judged_by_a_further_metric_with_labels_of_its_own(
     assert boxes["value"] == boxes["reference"] == pytest.approx(1.0)
 
 
+@pytest.mark.thorough
 def test_boxes_from_anchors_are_compared_with_those_of_the_reference(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
