@@ -36,7 +36,6 @@ from telemetry.server.question import (
     MODEL,
     SECONDS_PER_MINUTE,
     START,
-    STATISTICS,
     Query,
     check_attributes,
     check_query,
@@ -187,7 +186,7 @@ def _source(part: Part) -> Source:
 
 
 def _series(store: TelemetryStore, metric: str) -> tuple[list[Series], Kind]:
-    """Return a metric's series of one kind, and that kind: the first of `STATISTICS` that it has.
+    """Return a metric's series, and its kind.
 
     Args:
         store: The telemetry.
@@ -200,10 +199,8 @@ def _series(store: TelemetryStore, metric: str) -> tuple[list[Series], Kind]:
         UnknownMetricError: No device has reported it.
     """
     found = [one for name in names_of(metric) for one in store.series(name)]
-    for kind in STATISTICS:
-        chosen = [one for one in found if one.kind == kind]
-        if chosen:
-            return chosen, kind
+    if found:
+        return found, found[0].kind
     known = ", ".join(sorted({found.name for found in store.metrics()})) or "none yet"
     raise UnknownMetricError(
         f"no device has reported a metric {metric!r}", remedy=f"the reported metrics are: {known}"
