@@ -551,6 +551,14 @@ def test_an_attribute_of_the_metric_hides_a_label_of_that_name(sites: TelemetryS
     assert run(sites, query).rows == (("fp32", 9), ("int8", 9))
 
 
+def test_an_attribute_that_a_device_makes_up_hides_no_label(sites: TelemetryStore) -> None:
+    hostile = latency([99.0], site="site-1", device_="x")
+    assert sites.ingest(batch(hostile, device="pi-0", sequence=1))
+    asked = parse(LATENCY, statistics="max", group_by="site", since="0", now_s=NOW_S)
+    rows = run(sites, replace(asked, device_values=SITES)).rows
+    assert rows == (("", 9), ("site-0", 99), ("site-1", 8), ("site-2", 6))
+
+
 @pytest.mark.parametrize("others", [0, MAX_NAMED])
 @pytest.mark.parametrize("statistic", ["max", "p100"], ids=["sums", "rows"])
 def test_only_chosen_devices_count(sites: TelemetryStore, statistic: str, others: int) -> None:
