@@ -37,11 +37,17 @@ Labels = tuple[tuple[str, str], ...]
 class HistogramValue(NamedTuple):
     """The value of a histogram."""
 
-    number: int
-    """How many values there are."""
-
     total: float
     histogram: ExponentialHistogram
+
+    @property
+    def number(self) -> int:
+        """How many values there are: what its buckets and zeros count together.
+
+        Where that is not so, Prometheus refuses the whole page. A bucket that is full counts no
+        further, so the number does not either.
+        """
+        return self.histogram.count
 
 
 class Sample(NamedTuple):

@@ -168,10 +168,11 @@ def amount_of(row: StoredRow) -> Amount:
     Raises:
         WireFormatError: Its histogram is not one of ours.
     """
+    histogram = None if row.sketch is None else sketches.decode(row.sketch)
     return Amount(
-        count=row.value_count,
+        count=row.value_count if histogram is None else histogram.count,
         total=row.total,
         least=row.least,
         greatest=row.greatest,
-        histogram=None if row.sketch is None else sketches.decode(row.sketch),
+        histogram=histogram,
     )

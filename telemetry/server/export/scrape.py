@@ -57,7 +57,7 @@ def _counted(counter: Counter) -> Found:
     metric, kind, attributes = counter.series
     value: float | HistogramValue = counter.total
     if counter.histogram is not None:
-        value = HistogramValue(counter.count, counter.total, counter.histogram)
+        value = HistogramValue(counter.total, counter.histogram)
     sample = Sample(labels_of(attributes), value, counter.created_at_s)
     of_kind: FamilyKind = "counter" if counter.histogram is None else "histogram"
     return prometheus_name(metric, kind), of_kind, meaning_of(metric), sample

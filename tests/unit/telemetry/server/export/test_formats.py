@@ -15,7 +15,7 @@ from google.protobuf import (  # type: ignore[import-untyped]  # has no stubs
 )
 from prometheus_client.parser import text_string_to_metric_families
 
-from telemetry.histogram import BASE, ZERO_MAX, ExponentialHistogram
+from telemetry.histogram import BASE, COUNT_MAX, ZERO_MAX, ExponentialHistogram
 from telemetry.metrics import METRICS
 from telemetry.server.export import protobuf_format, text_format
 from telemetry.server.export.families import (
@@ -110,7 +110,7 @@ def value_of(values: list[float]) -> HistogramValue:
     histogram = ExponentialHistogram()
     for value in values:
         histogram.add(value)
-    return HistogramValue(histogram.count, histogram.total, histogram)
+    return HistogramValue(histogram.total, histogram)
 
 
 VALUES = [0.0, 1e-9, 0.05, 1.0, 1.5, 2.0, 2.0, 3.0, 100.0, 5e4, 1e9]
@@ -198,3 +198,14 @@ def test_no_two_samples_have_one_name_and_the_same_labels() -> None:
     one, two = Sample((), 1.0), Sample((), 2.0)
     rows: Any = [("a", "gauge", "", one), ("a", "gauge", "", two), ("a", "counter", "", two)]
     assert gathered(rows) == [Family("a", "gauge", "", (one,))]
+
+
+def test_a_full_bucket_is_counted_by_the_number_of_values_too() -> None:
+    histogram = ExponentialHistogram()
+    for _ in range(3):
+        histogram.add(5.0, COUNT_MAX)
+    family = Family("c", "histogram", "", (Sample((), HistogramValue(1.0, histogram)),))
+    (message,) = decoded(protobuf_format.encode([family]))
+    found = message.metric[0].histogram
+    assert (found.sample_count, list(found.positive_delta)) == (COUNT_MAX, [COUNT_MAX])
+    assert f"c_count {COUNT_MAX}" in text_format.encode([family]).decode()
