@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 import sqlalchemy as sa
@@ -128,6 +130,48 @@ def test_nothing_is_counted_when_the_places_cannot_be_kept(fleet: MeasuredFleet)
         connection.execute(sa.text("ALTER TABLE away RENAME TO telemetry_export_counter"))
     fleet.hand_on()
     assert counted(fleet)[REQUESTS, "int8"] == 1.0
+
+
+@contextmanager
+def answers_to_commits_lost(engine: sa.Engine) -> Iterator[None]:
+    """Lose the connection while counters are written: they are kept, and nobody is told."""
+    written: list[sa.Connection] = []
+
+    def execute(connection: sa.Connection, _: Any, statement: str, *__: Any) -> None:
+        if "telemetry_export_counter" in statement and not statement.startswith("SELECT"):
+            written.append(connection)
+
+    def commit(connection: sa.Connection) -> None:
+        if connection in written:
+            connection.connection.commit()
+            raise sa.exc.OperationalError("COMMIT", {}, Exception("the server is gone"))
+
+    sa.event.listen(engine, "before_cursor_execute", execute)
+    sa.event.listen(engine, "commit", commit)
+    yield
+    sa.event.remove(engine, "before_cursor_execute", execute)
+    sa.event.remove(engine, "commit", commit)
+    assert written
+
+
+def test_counters_are_right_when_the_answer_to_a_commit_is_lost(fleet: MeasuredFleet) -> None:
+    engine = fleet.controller._database.engine
+    counters = Counters(engine, fleet.controller._telemetry, fleet.clock, by_device=True)
+
+    def settle(variant: str, number: int) -> None:
+        fleet.measure("cam-1", variant, [1.0] * number)
+        fleet.clock.advance(180)
+        fleet.measure("cam-1", "int8", [1.0])
+
+    assert not counters.count()
+    settle("int8", 5)
+    with answers_to_commits_lost(engine), pytest.raises(TelemetryStoreError, match="is gone"):
+        counters.count()
+    settle("new", 7)
+    counters.count()
+    found = {each.series.attributes["variant"]: each.total for each in counters.all()
+             if each.series.metric == REQUESTS}  # fmt: skip
+    assert found == {"int8": 6.0, "new": 7.0}
 
 
 def test_the_page_needs_a_token_and_may_have_one_of_its_own(

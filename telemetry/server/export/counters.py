@@ -17,7 +17,8 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from itertools import islice
 from typing import Final
@@ -129,11 +130,28 @@ class Counters:
             grown = {
                 digest: _sum(known.get(digest), each, now_s) for digest, each in added.sums.items()
             }
-            with self._places.writing() as connection:
+            with self._writing() as connection:
                 self._write(connection, grown, known)
                 self._places.keep(connection, window, done)
             known.update(grown)
         done.update(dict.fromkeys(window.devices, window.until))
+
+    @contextmanager
+    def _writing(self) -> Iterator[sa.Connection]:
+        """Open a transaction; if it fails, forget what is in memory.
+
+        Yields:
+            Its connection.
+
+        Raises:
+            TelemetryStoreError: The database failed; nobody knows what is kept.
+        """
+        try:
+            with self._places.writing() as connection:
+                yield connection
+        except BaseException:
+            self._counters = None
+            raise
 
     def _write(
         self, connection: sa.Connection, grown: dict[str, Counter], known: dict[str, Counter]
@@ -167,7 +185,7 @@ class Counters:
             statement = sa.delete(tables.export_counter).where(
                 table.sink == self._sink, table.minute < before
             )
-            with self._places.writing() as connection:
+            with self._writing() as connection:
                 connection.execute(statement)
             for digest in old:
                 del known[digest]
