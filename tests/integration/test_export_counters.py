@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -16,6 +17,7 @@ from telemetry.server import tables
 from telemetry.server.export.counters import KEPT_MINUTES, Counters
 from telemetry.server.export.settled import SILENT_MINUTES
 from tests.simulators.measured_fleet import LATENCY, REQUESTS, MeasuredFleet
+from wire.messages import SumPoint
 
 
 @pytest.fixture
@@ -172,6 +174,28 @@ def test_counters_are_right_when_the_answer_to_a_commit_is_lost(fleet: MeasuredF
     found = {each.series.attributes["variant"]: each.total for each in counters.all()
              if each.series.metric == REQUESTS}  # fmt: skip
     assert found == {"int8": 6.0, "new": 7.0}
+
+
+def test_no_device_takes_a_name_on_the_page(
+    fleet: MeasuredFleet, caplog: pytest.LogCaptureFixture
+) -> None:
+    fleet.enrol("cam-1")
+    fleet.measure("cam-1", "int8", [1.0] * 5)
+    names = ("inference_requests", "controller_messages_total", "own_n", "own.n")
+    fleet.send(
+        "rogue",
+        *(SumPoint(metric=name, minute=fleet.minute, attributes={}, value=9.0) for name in names),
+    )
+    fleet.pass_minutes(3, "cam-1", "rogue")
+    for page in (fleet.api.get("/metrics").text for _ in range(2)):
+        (requests,) = re.findall(r"^edgefleet_inference_requests_total\{.*", page, re.MULTILINE)
+        assert requests.endswith(" 5.0")
+        assert re.findall(r"^\S* 9\.0$", page, re.MULTILINE) == ["edgefleet_own_n_total 9.0"]
+        assert page.count("# TYPE edgefleet_controller_messages_total") == 1
+    told = [record.getMessage() for record in caplog.records if "/metrics" in record.getMessage()]
+    assert len(told) == 3
+    assert "edgefleet_inference_requests_total is the name of `inference_requests_total`" in told[1]
+    assert "metric own_n of devices is not, or not all, at /metrics" in told[2]
 
 
 def test_the_page_needs_a_token_and_may_have_one_of_its_own(

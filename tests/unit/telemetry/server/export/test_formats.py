@@ -22,7 +22,6 @@ from telemetry.server.export.families import (
     Family,
     HistogramValue,
     Sample,
-    gathered,
     gauge_names,
     labels_of,
     prometheus_name,
@@ -194,10 +193,11 @@ def test_labels_that_prometheus_writes_itself_are_called_otherwise() -> None:
     assert labels_of({"variant": "v", "le": "1"}) == (("le_", "1"), ("variant", "v"))
 
 
-def test_no_two_samples_have_one_name_and_the_same_labels() -> None:
-    one, two = Sample((), 1.0), Sample((), 2.0)
-    rows: Any = [("a", "gauge", "", one), ("a", "gauge", "", two), ("a", "counter", "", two)]
-    assert gathered(rows) == [Family("a", "gauge", "", (one,))]
+def test_attributes_that_become_one_label_have_their_values_in_it() -> None:
+    assert labels_of({"a_b": "2", "a.b": "1", "le": "3", "le_": "4"}) == (
+        ("a_b", "1;2"),
+        ("le_", "3;4"),
+    )
 
 
 def test_a_full_bucket_is_counted_by_the_number_of_values_too() -> None:
