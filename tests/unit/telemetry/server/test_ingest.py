@@ -148,6 +148,8 @@ def test_an_event_becomes_a_row_that_any_database_takes(at_s: float) -> None:
         b"\x91" * 400 + b"\xc0",
         b"\x81\xa0" * 400 + b"\xc0",
         b"\x91" * MAX_DATA_DEPTH + b"\xc0",
+        b"\xcf" + b"\xff" * 8,  # 2**64 - 1
+        b"\x91\xcf\x80" + b"\x00" * 7,  # [2**63]
     ],
     ids=lambda packed: packed[:4].hex(),
 )
