@@ -557,6 +557,8 @@ def test_an_attribute_that_a_device_makes_up_hides_no_label(sites: TelemetryStor
     asked = parse(LATENCY, statistics="max", group_by="site", since="0", now_s=NOW_S)
     rows = run(sites, replace(asked, device_values=SITES)).rows
     assert rows == (("", 9), ("site-0", 99), ("site-1", 8), ("site-2", 6))
+    with pytest.raises(QueryError, match="no attribute 'site'"):
+        run(sites, replace(asked, where=(("site", "site-1"),), device_values=SITES))
 
 
 @pytest.mark.parametrize("others", [0, MAX_NAMED])
