@@ -33,6 +33,9 @@ class Metric(NamedTuple):
     """What a query tells unless it asks for something else; empty for what its kind has."""
 
 
+OF_EVERY: Final = frozenset({"model", "release", "variant"})
+"""The attributes that any metric may have. The model is a part of the release."""
+
 _OF_VARIANT: Final = ("release", "variant")
 _OF_PROCESS: Final = ("role", *_OF_VARIANT)
 _OF_CODE: Final = (*_OF_VARIANT, "code")
@@ -237,6 +240,19 @@ def known(metric: str) -> Metric | None:
         None if no agent of this version reports it.
     """
     return METRICS.get(OLD_NAMES.get(metric, metric))
+
+
+def own_attributes(metric: str) -> frozenset[str]:
+    """Return the attributes that a metric is known to have, whatever devices send.
+
+    Args:
+        metric: Its name, or an old one of it.
+
+    Returns:
+        Those of every metric, for one that no agent of this version reports.
+    """
+    found = known(metric)
+    return OF_EVERY if found is None else OF_EVERY.union(found.attributes)
 
 
 def document() -> str:

@@ -64,7 +64,7 @@ def query_telemetry(  # noqa: PLR0913, PLR0917 - one parameter for each of the q
         step=step,
         now_s=services.clock.now_s(),
     )
-    query = over_devices(services.devices, selector, query.group_by)(query)
+    query = over_devices(services.devices, selector, (*query.group_by, *_asked(query)))(query)
     table = telemetry_query.run(services.telemetry, query)
     if not table.rows:  # perhaps because a name is misspelt
         named = [value for name, value in query.where if name == telemetry_query.MODEL]
@@ -99,7 +99,7 @@ def compare_telemetry(  # noqa: PLR0913, PLR0917 - one parameter for each of the
         until=until,
         now_s=services.clock.now_s(),
     )
-    query = over_devices(services.devices, selector, (by, unit))(query)
+    query = over_devices(services.devices, selector, (by, unit, *_asked(query)))(query)
     found = compare.run(services.telemetry, query, by, first, second, unit)
     result = found.result
     return TelemetryComparison(
@@ -115,6 +115,11 @@ def compare_telemetry(  # noqa: PLR0913, PLR0917 - one parameter for each of the
         lacks=result.lacks,
         devices_in_both=found.devices_in_both,
     )
+
+
+def _asked(query: telemetry_query.Query) -> tuple[str, ...]:
+    """Return the names of the conditions."""
+    return tuple(name for name, _ in query.where)
 
 
 def _group(side: compare.Side, value: float) -> ComparedGroup:

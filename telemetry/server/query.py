@@ -38,7 +38,6 @@ from telemetry.server.question import (
     MODEL,
     SECONDS_PER_MINUTE,
     START,
-    STATISTICS,
     Query,
     check_attributes,
     check_query,
@@ -194,7 +193,7 @@ def _source(part: Part) -> Source:
 
 
 def _series(store: TelemetryStore, metric: str) -> tuple[list[Series], Kind]:
-    """Return a metric's series of one kind, and that kind: the first of `STATISTICS` that it has.
+    """Return a metric's series, and its kind.
 
     One that agents report has none until something was counted, such as a failure.
 
@@ -209,10 +208,8 @@ def _series(store: TelemetryStore, metric: str) -> tuple[list[Series], Kind]:
         UnknownMetricError: No device has reported it, and no agent does.
     """
     found = [one for name in names_of(metric) for one in store.series(name)]
-    for kind in STATISTICS:
-        chosen = [one for one in found if one.kind == kind]
-        if chosen:
-            return chosen, kind
+    if found:
+        return found, found[0].kind
     if meant := known(metric):
         return [], meant.kind
     names = sorted({*METRICS, *(each.name for each in store.metrics())})

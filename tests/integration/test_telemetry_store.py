@@ -18,6 +18,7 @@ from telemetry.histogram import RELATIVE_ERROR, VALUE_MAX, ZERO_MAX, Exponential
 from telemetry.metrics import Kind
 from telemetry.server import compare, tables
 from telemetry.server.event_log import EventQuery
+from telemetry.server.export.reading import all_series
 from telemetry.server.grouping import Groups
 from telemetry.server.levels import MINUTES, Part
 from telemetry.server.pruning import Retention
@@ -558,6 +559,16 @@ def test_an_attribute_of_the_metric_hides_a_label_of_that_name(sites: TelemetryS
     assert run(sites, query).rows == (("fp32", 9), ("int8", 9))
 
 
+def test_an_attribute_that_a_device_makes_up_hides_no_label(sites: TelemetryStore) -> None:
+    hostile = latency([99.0], site="site-1", device_="x")
+    assert sites.ingest(batch(hostile, device="pi-0", sequence=1))
+    asked = parse(LATENCY, statistics="max", group_by="site", since="0", now_s=NOW_S)
+    rows = run(sites, replace(asked, device_values=SITES)).rows
+    assert rows == (("", 9), ("site-0", 99), ("site-1", 8), ("site-2", 6))
+    with pytest.raises(QueryError, match="no attribute 'site'"):
+        run(sites, replace(asked, where=(("site", "site-1"),), device_values=SITES))
+
+
 @pytest.mark.parametrize("others", [0, MAX_NAMED])
 @pytest.mark.parametrize("statistic", ["max", "p100"], ids=["sums", "rows"])
 def test_only_chosen_devices_count(sites: TelemetryStore, statistic: str, others: int) -> None:
@@ -674,6 +685,38 @@ def test_one_device_cannot_use_up_the_series_of_the_fleet(store: TelemetryStore)
     assert store.ingest(batch(shared, requests(1), device="pi-2"))
     assert store.devices()[1].refused == 0
     assert ask(store, "m7", statistics="total") == [(2,)]
+
+
+def test_no_device_changes_the_kind_of_a_metric(
+    engine: sa.Engine, aging: TelemetryStore, clock: FakeClock
+) -> None:
+    store, metrics = aging, ("temperature_c", "n_total")
+    hostile = [msgspec.structs.replace(latency([7.0]), metric=metric) for metric in metrics]
+    # What an earlier version took: a kind that comes first in many an order, and is the oldest.
+    with engine.begin() as connection:
+        old = {"kind": "histogram", "release": "", "variant": "", "attributes": "{}"}
+        connection.execute(sa.insert(tables.series), {"metric": "temperature_c", **old})
+    honest = SumPoint(metric="n_total", minute=MINUTE, attributes={}, value=5)
+    assert store.ingest(batch(honest, temperature(50.0)))
+    for sequence in range(2):
+        sent = batch(*hostile, honest, temperature(60.0), device="pi-2", sequence=sequence)
+        assert store.ingest(sent)
+
+    assert ask(store, "temperature_c") == [(3, pytest.approx(170 / 3), 50, 60)]
+    assert ask(store, "n_total", statistics="total") == [(15,)]
+    assert [one[:2] for one in store.metrics()] == [("n_total", "sum"), ("temperature_c", "gauge")]
+    assert {one.kind for one in all_series(store).values()} == {"sum", "gauge"}
+    assert [one.refused for one in store.devices()] == [0, 4]
+    (told,) = store.events(of("pi-2", kinds=("points",)))
+    assert told.event.reason == (
+        "points are refused: `temperature_c` is a gauge, and this is a histogram"
+    )
+    assert told.event.data == {"metric": "temperature_c"}
+    clock.advance(3601.0)
+    assert store.ingest(batch(hostile[1], device="pi-2", sequence=9))
+    assert [one.event.reason for one in store.events(of("pi-2"))][1:] == [
+        "points are refused: `n_total` is a counter, and this is a histogram"
+    ]
 
 
 def test_series_of_which_nothing_is_left_are_deleted_and_may_come_again(
