@@ -55,7 +55,7 @@ class Alerting:
     ) -> None:
         self.webhooks = Webhooks(database, config, clock)
         self.judging = Alerts(database, telemetry, devices, reception, self.webhooks, config, clock)
-        self.rules = AlertRuleBook(database, self.webhooks, clock)
+        self.rules = AlertRuleBook(database, self.webhooks, telemetry.retained, clock)
         self.shown = ShownAlerts(database, telemetry, devices, self.judging, clock)
         self._stopping = threading.Event()
         self._threads = [

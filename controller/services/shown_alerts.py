@@ -188,7 +188,8 @@ class ShownAlerts:
             TelemetryStoreError: The database failed.
         """
         end_s = self._clock.monotonic_s() + TEST_LIMIT_S
-        return [self._tested(rule, since_s, step_s, end_s) for rule in checked(values)]
+        rules = checked(values, self._telemetry.retained)
+        return [self._tested(rule, since_s, step_s, end_s) for rule in rules]
 
     def _tested(
         self, rule: AnyRule, since_s: float, step_s: int | None, end_s: float

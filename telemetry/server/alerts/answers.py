@@ -3,19 +3,22 @@
 Rules:
 - Each number comes from `telemetry.server.query.run`: there is one definition of p95.
 - Windows are whole minutes (`telemetry.server.alerts.windows`), now as in the past.
+- A window is answered wholly or not at all: what is no longer kept is a fault, no smaller number.
 - A metric that agents report but none has yet has no values. Any other unknown name is a fault.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 
-from telemetry.errors import UnknownMetricError
+from telemetry.errors import NotKeptError, UnknownMetricError
 from telemetry.metrics import known
 from telemetry.server.alerts.judging import Answer, Group
+from telemetry.server.alerts.kept import faults, level_for, remedy
 from telemetry.server.alerts.rules import ABSENT, Absence, AnyRule, BurnRate, Change, Threshold
-from telemetry.server.alerts.windows import LATE_S, Window, late_s, window
-from telemetry.server.query import Query, run
+from telemetry.server.alerts.windows import LATE_S, Window, at_least, late_s, window
+from telemetry.server.levels import MINUTES, Level
+from telemetry.server.query import Query, Source, run
 from telemetry.server.query_text import parse_conditions
 from telemetry.server.store import TelemetryStore
 
@@ -51,20 +54,27 @@ class Answers:
 
         Raises:
             UnknownMetricError: No device has reported a metric, and no agent does.
+            NotKeptError: What the rule compares is no longer kept.
             QueryError: The metric lacks the statistic or an attribute.
             TelemetryStoreError: The database failed.
         """
+        for fault in faults(rule, self._store.retained):
+            raise NotKeptError(fault, remedy=remedy(rule))
         match rule:
             case Change():
                 return self._change(rule, scope, now_s, late_s(rule.stat, report_every_s))
             case Threshold():
                 late = late_s(rule.stat, report_every_s)
-                span = window(now_s, rule.window_s, late_s=late)
+                rows = self._rows_for(rule.window_s)
+                span = window(now_s, rule.window_s, late_s=late, rows=rows)
                 return Answer(self._statistic(rule, scope, span)[0])
             case BurnRate():
                 return self._burn_rate(rule, scope, now_s)
             case Absence():
                 return self._absence(rule, scope, now_s)
+
+    def _rows_for(self, reach_s: float) -> Level:
+        return level_for(reach_s, self._store.retained) or MINUTES
 
     def _statistic(
         self, rule: Threshold, scope: Scope, span: Window
@@ -80,7 +90,11 @@ class Answers:
         return enough, rows.keys() - enough.keys()
 
     def _change(self, rule: Change, scope: Scope, now_s: float, late: float) -> Answer:
-        spans = (window(now_s, rule.window_s, late_s=late, ago_s=s) for s in (0.0, rule.offset_s))
+        rows = self._rows_for(rule.window_s + rule.offset_s)
+        spans = (
+            window(now_s, rule.window_s, late_s=late, ago_s=ago_s, rows=rows)
+            for ago_s in (0.0, rule.offset_s)
+        )
         (now, few), (before, fewer) = (self._statistic(rule, scope, span) for span in spans)
         both = now.keys() & before.keys()
         left_out = few | fewer if rule.least_count > rule.min_count else set()
@@ -97,8 +111,12 @@ class Answers:
 
     def _burn_rate(self, rule: BurnRate, scope: Scope, now_s: float) -> Answer:
         # What failed is reported together with the total, so the ratio need not wait.
-        long = self._burnt(rule, scope, window(now_s, rule.long_s), rule.least_count)
-        short = self._burnt(rule, scope, window(now_s, rule.short_s), 0.0)
+        spans = [
+            window(now_s, length_s, rows=self._rows_for(length_s))
+            for length_s in (rule.long_s, rule.short_s)
+        ]
+        long = self._burnt(rule, scope, spans[0], rule.least_count)
+        short = self._burnt(rule, scope, spans[1], 0.0)
         return Answer({key: min(long[key], short[key]) for key in long.keys() & short.keys()})
 
     def _burnt(
@@ -116,10 +134,11 @@ class Answers:
 
     def _absence(self, rule: Absence, scope: Scope, now_s: float) -> Answer:
         metric = rule.metric or ""
-        here = self._rows(rule, metric, (COUNT,), scope, window(now_s, rule.window_s))
+        newest = window(now_s, rule.window_s, rows=self._rows_for(rule.window_s))
+        here = self._rows(rule, metric, (COUNT,), scope, newest)
         expected: set[Group] = {()}
         if rule.by:
-            span = window(now_s, rule.lookback_s)
+            span = at_least(now_s, rule.lookback_s, self._rows_for(rule.lookback_s))
             expected = set(self._rows(rule, metric, (COUNT,), scope, span))
         return Answer({group: 0.0 if group in here else ABSENT for group in expected})
 
@@ -135,6 +154,7 @@ class Answers:
 
         Raises:
             UnknownMetricError: No device has reported the metric, and no agent does.
+            NotKeptError: A part of the time is no longer kept.
         """
         if span.since_s >= span.until_s:
             return {}
@@ -152,6 +172,8 @@ class Answers:
             if known(metric) is not None:
                 return {}
             raise
+        if not _covers(table.sources, span):
+            raise NotKeptError(f"a part of what it compares of {metric} is no longer kept")
         parts = len(rule.by)
         return {
             tuple(str(cell) for cell in row[:parts]): tuple(
@@ -159,6 +181,13 @@ class Answers:
             )
             for row in table.rows
         }
+
+
+def _covers(sources: Sequence[Source], span: Window) -> bool:
+    """Tell whether what was read is exactly a window."""
+    ends = [span.since_s, *(source.until_s for source in sources)]
+    begins = [*(source.since_s for source in sources), span.until_s]
+    return ends == begins
 
 
 def of_devices(heard: Heard, now_s: float) -> Answer:
