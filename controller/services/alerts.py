@@ -5,6 +5,7 @@ Rules:
 - All that a round changes, and what webhooks are to be told of it, is saved in one transaction: a
   controller that is killed judges anew, and tells nothing twice that it saved.
 - What was judged by a rule that has been changed meanwhile is not saved.
+- What names an alert to receivers is drawn when it fires: no clock that is set changes it.
 - An alert that somebody acknowledged is not told again while that lasts. That it is resolved is
   told to those who were told that it fires.
 """
@@ -13,6 +14,7 @@ from __future__ import annotations
 
 import functools
 import logging
+import secrets
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -21,7 +23,7 @@ import msgspec
 
 from controller.alert_settings import AlertsConfig
 from controller.domain.alert_groups import group_text
-from controller.domain.alert_posts import Notice
+from controller.domain.alert_posts import ID_CHARS, Notice
 from controller.services.alert_notices import FORGOTTEN, end_ack, is_acked, notice
 from controller.services.alert_rules import CONTROLLER, RuleInForce, in_force
 from controller.services.device_queries import over_devices
@@ -203,6 +205,7 @@ class Alerts:
         notices: list[Notice] = []
         with self._database.transaction() as transaction:
             today = {item.name: item for item in in_force(transaction)}
+            alerts.settle(transaction, now_s=now_s)
             same = [name for name in verdicts if today.get(name) == judged_by[name]]
             rows = alerts.states(transaction, *same, lock=True) if same else {}
             for name in same:
@@ -226,7 +229,9 @@ class Alerts:
                 group_text=row.group_text, value=change.value, detail=reason,
             )  # fmt: skip
             _log.info("alert %s is %s: %s", rule.name, change.after, row.group_text or "the fleet")
-            if change.after is Phase.RESOLVED:
+            if change.after is Phase.FIRING:
+                row.incident = secrets.token_hex(ID_CHARS // 2)
+            else:
                 told += _resolved(rule, row, change, reason)
         if row.phase == Phase.FIRING and self._is_to_tell(row, now_s):
             fired_at_s, again = row.since_s, row.told_at_s is not None
@@ -250,6 +255,7 @@ class Alerts:
     def _prune(self) -> None:
         now_s = self._clock.now_s()
         with self._database.transaction() as transaction:
+            alerts.settle(transaction, now_s=now_s)
             alerts.prune(
                 transaction,
                 history_before_s=now_s - self._config.history_days * SECONDS_PER_DAY,

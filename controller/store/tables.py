@@ -121,6 +121,9 @@ class DeviceRow(Base):
 
     enrolled_at_s: Mapped[float]
     last_seen_at_s: Mapped[float | None]
+    expected_from_s: Mapped[float | None]
+    """When it was last let in again after a quarantine: until then it could not be heard."""
+
     labels: Mapped[list[DeviceLabelRow]] = relationship(
         cascade="all, delete-orphan", order_by="DeviceLabelRow.key"
     )

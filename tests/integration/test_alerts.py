@@ -341,7 +341,7 @@ def test_threads_judge_and_tell_by_themselves(rig: Rig, monkeypatch: pytest.Monk
     assert rig.told() == [("hot", "device=cam1", "firing")]
     rig.fleet.controller.alerting.stop(PATIENCE_S)
     rig.fleet.clock.advance(3600.0)
-    assert not [t for t in threading.enumerate() if t.name in {"alerts", "webhooks"}]
+    assert not [t for t in threading.enumerate() if t.name in {"alerts", "webhook-pager"}]
 
 
 def test_webhooks_are_tried_at_once(rig: Rig) -> None:
