@@ -180,7 +180,7 @@ class Devices:
             if change.may_enrol_again is not None:
                 devices.readmit(row, allowed=change.may_enrol_again, key_is_gone=change.key_is_gone)
             if target is not None and (target != row.state or target != DeviceState.DECOMMISSIONED):
-                devices.move(transaction, device, target)
+                devices.move(transaction, device, target, now_s=now_s)
                 if target is not DeviceState.ENROLLED:
                     rollout_steps.skip_device(
                         transaction, device, reason=f"the device was {target}", now_s=now_s

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
+from typing import Any
 
-from sqlalchemy import ColumnElement, and_, delete, exists, func, select, update
+from sqlalchemy import ColumnElement, and_, case, delete, exists, func, select, update
 from sqlalchemy.orm import InstrumentedAttribute, Session, aliased
 
 from controller.domain.device_text import clean
@@ -167,12 +168,19 @@ def presence(session: Session, selector: Selector) -> dict[str, bool]:
 
 
 def heard_at_s(session: Session, selector: Selector) -> dict[str, tuple[float, float]]:
-    """Return when each enrolled device that matches a selector enrolled, and was heard last."""
+    """Return when each enrolled device that matches a selector enrolled, and was heard last.
+
+    A device that was let in again counts as heard then: before, the broker refused it.
+    """
     last_s = func.coalesce(DeviceRow.last_seen_at_s, DeviceRow.enrolled_at_s)
-    statement = select(DeviceRow.id, DeviceRow.enrolled_at_s, last_s).where(
+    from_s = func.coalesce(DeviceRow.expected_from_s, DeviceRow.enrolled_at_s)
+    statement = select(DeviceRow.id, DeviceRow.enrolled_at_s, last_s, from_s).where(
         DeviceRow.state == DeviceState.ENROLLED, *selected(selector)
     )
-    return {device: (first_s, at_s) for device, first_s, at_s in session.execute(statement)}
+    return {
+        device: (enrolled_s, max(heard_s, expected_s))
+        for device, enrolled_s, heard_s, expected_s in session.execute(statement)
+    }
 
 
 def count_by_profile(session: Session) -> dict[tuple[str, bool], int]:
@@ -245,6 +253,7 @@ def enrol(
     row.last_error = ""
     row.enrolled_at_s = now_s
     row.last_seen_at_s = None
+    row.expected_from_s = None
     set_profile(row, request.profile)
     set_labels(session, row, labels)
 
@@ -284,23 +293,30 @@ def readmit(row: DeviceRow, *, allowed: bool, key_is_gone: bool = False) -> None
         row.certificate_ends_at_s = None
 
 
-def move(session: Session, device: str, target: DeviceState) -> None:
+def move(session: Session, device: str, target: DeviceState, *, now_s: float) -> None:
     """Change the state of a device by the operator's order; the broker disconnects one shut out.
 
     Args:
         session: The transaction.
         device: Its identifier.
         target: The new state.
+        now_s: Wall time.
 
     Raises:
         IllegalTransitionError: It was decommissioned: only an enrolment brings it back.
     """
     allowed = (DeviceState.ENROLLED, DeviceState.QUARANTINED)
+    values: dict[str, Any] = {"state": target}
+    if target is DeviceState.ENROLLED:
+        is_back = DeviceRow.state == DeviceState.QUARANTINED
+        values["expected_from_s"] = case((is_back, now_s), else_=DeviceRow.expected_from_s)
+    else:
+        values["online"] = False
     changed = changed_rows(
         session,
         update(DeviceRow)
         .where(DeviceRow.id == device, DeviceRow.state.in_(allowed))
-        .values({"state": target} | ({} if target is DeviceState.ENROLLED else {"online": False})),
+        .values(values),
     )
     if changed != 1:
         raise IllegalTransitionError(
