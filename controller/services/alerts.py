@@ -180,10 +180,14 @@ class Alerts:
         try:
             if isinstance(rule, Absence) and rule.metric is None:
                 times = self._devices.heard_at_s(rule.selector).items()
-                answer = of_devices({device: heard_s for device, (_, heard_s) in times}, now_s)
+                heard = {device: heard_s for device, (_, heard_s) in times}
+                asked_s = self._clock.now_s()
+                listening_s = self._reception.heard_s()
+                answer = of_devices(heard, asked_s, listening_s)
             else:
                 answer = self.asking(rule)(now_s)
-            answer = unless_deaf(rule, answer, self._reception.heard_s())
+                listening_s = self._reception.heard_s()
+            answer = unless_deaf(rule, answer, listening_s)
             verdict = judge(rule.limits, _known(rule, rows), answer, now_s)
         except FleetError as exc:
             return None, str(exc), ""

@@ -32,6 +32,10 @@ _OWN: Mapping[str, InstrumentedAttribute[str]] = {
 }
 
 
+SEEN_AHEAD_S = 60.0
+"""A device that was seen by so much later than now was seen before the clock was set back; by less,
+while a statement waited."""
+
 KNOWN = "`fleet device list` shows the devices that are"
 """The remedy where no device has a name."""
 
@@ -172,15 +176,13 @@ def heard_at_s(session: Session, selector: Selector) -> dict[str, tuple[float, f
 
     A device that was let in again counts as heard then: before, the broker refused it.
     """
-    last_s = func.coalesce(DeviceRow.last_seen_at_s, DeviceRow.enrolled_at_s)
-    from_s = func.coalesce(DeviceRow.expected_from_s, DeviceRow.enrolled_at_s)
-    statement = select(DeviceRow.id, DeviceRow.enrolled_at_s, last_s, from_s).where(
+    last_s = func.coalesce(
+        DeviceRow.expected_from_s, DeviceRow.last_seen_at_s, DeviceRow.enrolled_at_s
+    )
+    statement = select(DeviceRow.id, DeviceRow.enrolled_at_s, last_s).where(
         DeviceRow.state == DeviceState.ENROLLED, *selected(selector)
     )
-    return {
-        device: (enrolled_s, max(heard_s, expected_s))
-        for device, enrolled_s, heard_s, expected_s in session.execute(statement)
-    }
+    return {device: (first_s, at_s) for device, first_s, at_s in session.execute(statement)}
 
 
 def count_by_profile(session: Session) -> dict[tuple[str, bool], int]:
@@ -349,32 +351,32 @@ def count_trust_files(session: Session) -> dict[bool | None, int]:
     return {row.trust_file: row.devices for row in session.execute(statement)}
 
 
-def count_silent(session: Session, *, since_s: float) -> int:
+def count_silent(session: Session, *, since_s: float, now_s: float) -> int:
     """Return how many devices are recorded as online but have sent nothing since a time."""
-    statement = (
-        select(func.count())
-        .select_from(DeviceRow)
-        .where(DeviceRow.online.is_(True), DeviceRow.last_seen_at_s < since_s)
-    )
+    statement = select(func.count()).select_from(DeviceRow).where(_is_silent(since_s, now_s))
     return session.scalar(statement) or 0
 
 
-def mark_silent(session: Session, *, since_s: float) -> int:
+def mark_silent(session: Session, *, since_s: float, now_s: float) -> int:
     """Record devices as offline that have sent nothing since a time: a last will may be lost.
 
     Args:
         session: The transaction.
         since_s: The time.
+        now_s: Wall time. What was heard later was heard before the clock was set back.
 
     Returns:
         How many devices.
     """
     return changed_rows(
-        session,
-        update(DeviceRow)
-        .where(DeviceRow.online.is_(True), DeviceRow.last_seen_at_s < since_s)
-        .values(online=False),
+        session, update(DeviceRow).where(_is_silent(since_s, now_s)).values(online=False)
     )
+
+
+def _is_silent(since_s: float, now_s: float) -> ColumnElement[bool]:
+    seen_at_s = DeviceRow.last_seen_at_s
+    latest_s = now_s + SEEN_AHEAD_S
+    return and_(DeviceRow.online.is_(True), (seen_at_s < since_s) | (seen_at_s > latest_s))
 
 
 def _condition(term: Term) -> ColumnElement[bool]:

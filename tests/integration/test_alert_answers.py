@@ -275,6 +275,8 @@ def test_a_controller_that_heard_nobody_calls_nobody_silent() -> None:
     assert dict(deaf.values) == {("cam-1",): None, ("cam-2",): 10.0}
     assert deaf.is_whole
     assert unless_deaf(SILENT_DEVICES, answer, 900.0) == answer
+    back = of_devices({"cam-1": NOW_S + 5000, "cam-2": NOW_S + 1}, NOW_S, 901.0)
+    assert dict(back.values) == {("cam-1",): 901.0, ("cam-2",): 0.0}
 
 
 def test_the_past_is_judged_as_it_would_have_been(store: TelemetryStore, sender: Sender) -> None:

@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import hashlib
+import socket
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
+from controller.alert_settings import AlertsConfig
 from controller.store import alert_deliveries
 from controller.store.alert_tables import AlertRow
 from controller.store.database import migrate
 from tests.simulators.alert_rig import URL, Rig
+from tests.simulators.patience import PATIENCE_S, until
 from tests.simulators.receiver import Receiver, running_receiver
 
 HOT: dict[str, Any] = {
@@ -134,3 +138,30 @@ def test_a_device_that_is_let_in_again_is_not_silent_yet(rig: Rig) -> None:
     assert rig.look(cam2=50, after_s=600.0) == []
     rig.fleet.api.patch("/v1/devices/cam1", json={"state": "enrolled"}).raise_for_status()
     assert rig.look(cam2=50, after_s=400.0) == [("silent-device", "device=cam1", "firing")]
+
+
+def test_a_clock_that_is_set_makes_no_device_silent_and_hides_no_silence(rig: Rig) -> None:
+    rig.apply()
+    for _ in range(8):
+        rig.look(cam1=50, cam2=50)
+    rig.fleet.clock.correct(3600.0)
+    assert rig.look(after_s=31.0) == []
+    assert rig.look(cam1=50, cam2=50) == []
+    rig.fleet.clock.correct(-DAY_S)
+    assert rig.look(cam1=50) == []
+    assert rig.look(cam1=50, after_s=600.0) == []
+    assert rig.look(cam1=50, after_s=301.0) == [("silent-device", "device=cam2", "firing")]
+
+
+def test_a_receiver_that_never_answers_holds_up_no_other(rig: Rig, tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as mute:  # takes connections and reads nothing
+        slow = Receiver(port=mute.getsockname()[1]).config(tmp_path, "a-slow-one")
+        webhooks = (slow, *rig.fleet.config.alerts.webhooks)
+        config = msgspec.structs.replace(rig.fleet.config, alerts=AlertsConfig(webhooks=webhooks))
+        rig.fleet.config = config
+        rig.fleet.kill()
+        judge(rig, cam1=90)
+        rig.fleet.controller.alerting.start()
+        until(lambda: rig.receiver.posts, "a post", step_s=0.02)
+        assert {row.webhook: row.fault for row in rig.deliveries()}["a-slow-one"] == ""
+    rig.fleet.controller.alerting.stop(PATIENCE_S)

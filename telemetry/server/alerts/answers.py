@@ -10,6 +10,7 @@ Rules:
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from typing import Final
 
 from telemetry.errors import NotKeptError, UnknownMetricError
 from telemetry.metrics import known
@@ -23,6 +24,9 @@ from telemetry.server.query_text import parse_conditions
 from telemetry.server.store import TelemetryStore
 
 COUNT = "count"
+
+CLOCK_STEP_S: Final = 5.0
+"""If the wall clock is set by less, no silence is told wrongly."""
 
 Scope = Callable[[Query], Query]
 """Narrows a query to the devices of a rule, which may be grouped by what they are."""
@@ -190,21 +194,27 @@ def _covers(sources: Sequence[Source], span: Window) -> bool:
     return ends == begins
 
 
-def of_devices(heard: Heard, now_s: float) -> Answer:
+def of_devices(heard: Heard, now_s: float, listening_s: float = 0.0) -> Answer:
     """Return how long devices have been silent.
 
     Args:
         heard: When each was heard last.
-        now_s: Wall time.
+        now_s: Wall time after that was asked.
+        listening_s: How long the controller has heard its devices by the same wall clock. One that
+            was heard later than now was heard before that, by a clock that has been set back.
     """
+    latest_s = now_s + CLOCK_STEP_S
     silent: dict[Group, float | None] = {
-        (device,): max(now_s - at_s, 0.0) for device, at_s in heard.items()
+        (device,): listening_s if at_s > latest_s else max(now_s - at_s, 0.0)
+        for device, at_s in heard.items()
     }
     return Answer(silent, is_whole=True)
 
 
 def unless_deaf(rule: AnyRule, answer: Answer, listening_s: float) -> Answer:
     """Return an answer without what the controller cannot know: it has not listened for so long.
+
+    That is also so where a clock that is set makes a silence long.
 
     Args:
         rule: The rule.
