@@ -35,10 +35,11 @@ from controller.store import alerts, device_status
 from controller.store.alert_tables import AlertRow
 from controller.store.alerts import Rows
 from controller.store.database import Database, Transaction
-from telemetry.server.alerts.answers import Answers, of_devices, unless_deaf
+from telemetry.server.alerts.answers import Answers, of_devices, of_enrolled, unless_deaf
 from telemetry.server.alerts.judging import MAX_ALERTS, Answer, Group, Judged, Verdict, judge
 from telemetry.server.alerts.rules import Absence, AnyRule
 from telemetry.server.alerts.states import Phase, Reading, State, Transition
+from telemetry.server.question import DEVICE
 from telemetry.server.store import TelemetryStore
 from wire.clock import Clock
 from wire.errors import FleetError
@@ -157,7 +158,10 @@ class Alerts:
             every_s = report_every_s(device_status.count_enrolled(transaction))
         if isinstance(every_s, msgspec.UnsetType):
             every_s = USUAL_S
-        return functools.partial(self._answers.of_metric, rule, scope, report_every_s=every_s)
+        enrolled = self._devices.enrolled(rule.selector) if isinstance(rule, Absence) else None
+        return functools.partial(
+            self._answers.of_metric, rule, scope, report_every_s=every_s, enrolled=enrolled
+        )
 
     def evaluated(self) -> Mapping[str, Evaluated]:
         """Return how each rule was evaluated last, since the controller started."""
@@ -177,6 +181,7 @@ class Alerts:
 
     def _judge(self, rule: AnyRule, rows: Rows, now_s: float) -> tuple[Verdict | None, str, str]:
         """Judge the groups of a rule; return what became of them, what went wrong, and a note."""
+        known = _known(rule, rows)
         try:
             if isinstance(rule, Absence) and rule.metric is None:
                 times = self._devices.heard_at_s(rule.selector).items()
@@ -186,9 +191,12 @@ class Alerts:
                 answer = of_devices(heard, asked_s, listening_s)
             else:
                 answer = self.asking(rule)(now_s)
+                if DEVICE in rule.names:
+                    enrolled = self._devices.enrolled(rule.selector)
+                    answer = of_enrolled(rule, answer, known.keys(), enrolled)
                 listening_s = self._reception.heard_s()
             answer = unless_deaf(rule, answer, listening_s)
-            verdict = judge(rule.limits, _known(rule, rows), answer, now_s)
+            verdict = judge(rule.limits, known, answer, now_s)
         except FleetError as exc:
             return None, str(exc), ""
         except Exception:  # noqa: BLE001 - the others must go on

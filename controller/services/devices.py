@@ -113,6 +113,17 @@ class Devices:
         with self._database.reading() as transaction:
             return devices.presence(transaction, parsed)
 
+    def enrolled(self, selector: str) -> frozenset[str]:
+        """Return the identifiers of the enrolled devices that match a selector.
+
+        Args:
+            selector: A label expression.
+
+        Raises:
+            SelectorError: The selector cannot be read.
+        """
+        return frozenset(self.presence(selector))
+
     def heard_at_s(self, selector: str) -> dict[str, tuple[float, float]]:
         """Return when each enrolled device that matches a selector enrolled, and was heard last.
 

@@ -165,3 +165,20 @@ def test_a_receiver_that_never_answers_holds_up_no_other(rig: Rig, tmp_path: Pat
         until(lambda: rig.receiver.posts, "a post", step_s=0.02)
         assert {row.webhook: row.fault for row in rig.deliveries()}["a-slow-one"] == ""
     rig.fleet.controller.alerting.stop(PATIENCE_S)
+
+
+def test_alerts_of_a_device_that_has_left_end_at_once(rig: Rig) -> None:
+    away = {"kind": "absence", "metric": "temperature_c", "window": "5m"}
+    device, site = ({"name": f"no-{name}", "by": [name], **away} for name in ("device", "site"))
+    rig.apply(HOT, device, site, QUIET)
+    for name in ("cam1", "cam2"):
+        body = {"labels": {"site": f"of-{name}"}}
+        rig.fleet.api.patch(f"/v1/devices/{name}", json=body).raise_for_status()
+    rig.look(cam1=90, cam2=90)
+    gone = [("no-device", "device=cam2", "firing"), ("no-site", "site=of-cam2", "firing")]
+    hot = [("hot", "device=cam1", "firing"), ("hot", "device=cam2", "firing")]
+    assert sorted(rig.look(cam1=90, after_s=600.0)) == hot + gone
+    rig.fleet.api.patch("/v1/devices/cam2", json={"state": "decommissioned"}).raise_for_status()
+    assert rig.look(cam1=90) == hot[:1]
+    assert rig.look(cam1=90) == hot[:1]
+    assert sorted(rig.told()[-3:]) == [(rule, of, "resolved") for rule, of, _ in (hot[1], *gone)]

@@ -9,7 +9,8 @@ Rules:
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import replace
 from typing import Final
 
 from telemetry.errors import NotKeptError, UnknownMetricError
@@ -21,6 +22,7 @@ from telemetry.server.alerts.windows import LATE_S, Window, at_least, late_s, wi
 from telemetry.server.levels import MINUTES, Level
 from telemetry.server.query import Query, Source, run
 from telemetry.server.query_text import parse_conditions
+from telemetry.server.question import DEVICE
 from telemetry.server.store import TelemetryStore
 
 COUNT = "count"
@@ -46,7 +48,13 @@ class Answers:
         self._store = store
 
     def of_metric(
-        self, rule: AnyRule, scope: Scope, now_s: float, *, report_every_s: float = LATE_S
+        self,
+        rule: AnyRule,
+        scope: Scope,
+        now_s: float,
+        *,
+        report_every_s: float = LATE_S,
+        enrolled: frozenset[str] | None = None,
     ) -> Answer:
         """Return what a rule about metrics compares.
 
@@ -55,6 +63,7 @@ class Answers:
             scope: Its devices.
             now_s: When it is judged, wall time.
             report_every_s: How often devices are asked to report.
+            enrolled: Those of its devices that are expected to report; None for all.
 
         Raises:
             UnknownMetricError: No device has reported a metric, and no agent does.
@@ -75,7 +84,7 @@ class Answers:
             case BurnRate():
                 return self._burn_rate(rule, scope, now_s)
             case Absence():
-                return self._absence(rule, scope, now_s)
+                return self._absence(rule, scope, now_s, enrolled)
 
     def _rows_for(self, reach_s: float) -> Level:
         return level_for(reach_s, self._store.retained) or MINUTES
@@ -136,15 +145,41 @@ class Answers:
             if count and count > 0
         }
 
-    def _absence(self, rule: Absence, scope: Scope, now_s: float) -> Answer:
+    def _absence(
+        self, rule: Absence, scope: Scope, now_s: float, enrolled: frozenset[str] | None
+    ) -> Answer:
         metric = rule.metric or ""
         newest = window(now_s, rule.window_s, rows=self._rows_for(rule.window_s))
         here = self._rows(rule, metric, (COUNT,), scope, newest)
-        expected: set[Group] = {()}
-        if rule.by:
-            span = at_least(now_s, rule.lookback_s, self._rows_for(rule.lookback_s))
-            expected = set(self._rows(rule, metric, (COUNT,), scope, span))
-        return Answer({group: 0.0 if group in here else ABSENT for group in expected})
+        if not rule.by:
+            return Answer({(): 0.0 if here else ABSENT})
+        span = at_least(now_s, rule.lookback_s, self._rows_for(rule.lookback_s))
+        expected = self._rows(rule, metric, (COUNT,), scope, span).keys()
+        absent, gone = expected - here.keys(), frozenset[Group]()
+        if absent and enrolled is not None:
+            gone = frozenset(absent - self._expected(rule, scope, span, absent, enrolled))
+        values = {group: ABSENT if group in absent else 0.0 for group in expected - gone}
+        return Answer(values, gone=gone)
+
+    def _expected(
+        self,
+        rule: Absence,
+        scope: Scope,
+        span: Window,
+        absent: Collection[Group],
+        enrolled: frozenset[str],
+    ) -> set[Group]:
+        """Return the absent groups of which enrolled devices had values; others may return, too."""
+        if DEVICE in rule.by:
+            at = rule.by.index(DEVICE)
+            return {group for group in absent if group[at] in enrolled}
+        if not enrolled:
+            return set()
+
+        def narrowed(query: Query) -> Query:
+            return replace(scope(query), devices=enrolled)
+
+        return set(self._rows(rule, rule.metric or "", (COUNT,), narrowed, span))
 
     def _rows(
         self,
@@ -209,6 +244,25 @@ def of_devices(heard: Heard, now_s: float, listening_s: float = 0.0) -> Answer:
         for device, at_s in heard.items()
     }
     return Answer(silent, is_whole=True)
+
+
+def of_enrolled(
+    rule: AnyRule, answer: Answer, known: Collection[Group], enrolled: Collection[str]
+) -> Answer:
+    """Return an answer without groups of devices that have left the fleet: they are gone.
+
+    Args:
+        rule: The rule.
+        answer: What it compares.
+        known: The groups that have a state.
+        enrolled: Its devices.
+    """
+    if DEVICE not in rule.names:
+        return answer
+    at = rule.names.index(DEVICE)
+    gone = frozenset(group for group in {*known, *answer.values} if group[at] not in enrolled)
+    values = {group: value for group, value in answer.values.items() if group not in gone}
+    return answer._replace(values=values, gone=answer.gone | gone)
 
 
 def unless_deaf(rule: AnyRule, answer: Answer, listening_s: float) -> Answer:
