@@ -372,6 +372,8 @@ SENSELESS: tuple[tuple[str, str, Any, int, str], ...] = (
     ("PUT", "/rules", {"rules": {"alert": []}, "by": "\ud800"}, 422, "controller.invalid"),
     ("POST", "/test", {"rules": {"alert": [HOT]}, "since": "soon"}, 422, "telemetry.query"),
     ("POST", "/test", {"rules": {"alert": [HOT]}, "step": "90s"}, 422, "telemetry.query"),
+    ("POST", "/test", {"rules": {"alert": [HOT]}, "since": "2200-01-01"}, 422, "telemetry.query"),
+    ("POST", "/test", {"rules": {"alert": [HOT]}, "since": "0s"}, 422, "telemetry.query"),
 )
 
 

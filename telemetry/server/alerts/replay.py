@@ -68,8 +68,13 @@ def looks_at(since_s: float, until_s: float, step_s: int | None = None) -> range
         step_s: How far they are apart; None for as near as there may be of so many.
 
     Raises:
-        QueryError: The step is not whole minutes, or there would be too many looks.
+        QueryError: The time has not begun, the step is not whole minutes, or there would be too
+            many looks.
     """
+    if since_s >= until_s:
+        raise QueryError(
+            "the time to test has not begun", remedy="give a --since before now, as 1d"
+        )
     least_s = (int((until_s - since_s) // (STEP_S * MAX_STEPS)) + 1) * STEP_S
     if step_s is None:
         step_s = least_s
