@@ -87,6 +87,7 @@ class Alerting:
         for thread in self._threads:
             if thread.is_alive():
                 thread.join(max(0.0, end_s - self._clock.monotonic_s()))
+        self.judging.close()
 
     def needs(self) -> list[str]:
         """Return what is wanting, one line each."""

@@ -1,6 +1,8 @@
 """Judges the rules of alerts now and then, and keeps what becomes of them.
 
 Rules:
+- One controller of a database judges. Another one says that it does not, and begins when the first
+  has ended.
 - A fault of one rule is told with the rule; the others go on.
 - All that a round changes, and what webhooks are to be told of it, is saved in one transaction: a
   controller that is killed judges anew, and tells nothing twice that it saved.
@@ -35,6 +37,7 @@ from controller.store import alerts, device_status
 from controller.store.alert_tables import AlertRow
 from controller.store.alerts import Rows
 from controller.store.database import Database, Transaction
+from controller.store.sole import Sole, Work
 from telemetry.server.alerts.answers import Answers, of_devices, of_enrolled, unless_deaf
 from telemetry.server.alerts.judging import MAX_ALERTS, Answer, Group, Judged, Verdict, judge
 from telemetry.server.alerts.rules import Absence, AnyRule
@@ -47,6 +50,7 @@ from wire.errors import FleetError
 PRUNE_EVERY_S = 3600.0
 RESOLVED_KEPT_S = 7 * 86_400.0
 SECONDS_PER_DAY = 86_400.0
+SECOND = "another one with the same database does until it ends"
 _log = logging.getLogger(__name__)
 
 
@@ -91,7 +95,9 @@ class Alerts:
         self._webhooks = webhooks
         self._config = config
         self._clock = clock
+        self._sole = Sole(database, Work.ALERTS)
         self._lock = threading.Lock()
+        self._is_second = False
         self._evaluated: dict[str, Evaluated] = {}
         self._round_at_s: float | None = None
         self._pruned_at_s: float | None = None
@@ -102,7 +108,7 @@ class Alerts:
         return self._config.enabled
 
     def tick(self) -> None:
-        """Judge all rules if it is time to, and prune.
+        """Judge all rules if it is time to, and prune; do nothing while another controller does.
 
         Raises:
             DatabaseError: The database does not answer.
@@ -111,16 +117,22 @@ class Alerts:
         if self.enabled and _is_over(self._round_at_s, now_s, self._config.interval_s):
             self._round_at_s = now_s
             self.evaluate()
-        if _is_over(self._pruned_at_s, now_s, PRUNE_EVERY_S):
+        if _is_over(self._pruned_at_s, now_s, PRUNE_EVERY_S) and self._is_sole():
             self._pruned_at_s = now_s
             self._prune()
 
+    def close(self) -> None:
+        """Leave it to other controllers to judge."""
+        self._sole.close()
+
     def evaluate(self) -> None:
-        """Judge all rules once.
+        """Judge all rules once, unless another controller does.
 
         Raises:
             DatabaseError: The database does not answer; nothing has changed.
         """
+        if not self._is_sole():
+            return
         now_s = self._clock.now_s()
         with self._database.reading() as transaction:
             rules = in_force(transaction)
@@ -171,13 +183,24 @@ class Alerts:
     def needs(self) -> list[str]:
         """Return what is wanting, one line each; it names no rule and no device."""
         faulty = sum(bool(each.fault) for each in self.evaluated().values())
-        lines = []
+        lines = [f"to be the one that judges alerts: {SECOND}"] if self._is_second else []
         if faulty:
             lines.append(
                 f"rules of alerts that can be evaluated: {faulty} cannot, or not wholly; "
                 "`fleet alert rules` says why"
             )
         return lines + self._webhooks.needs()
+
+    def _is_sole(self) -> bool:
+        """Tell whether no other controller judges, and say so once if one does.
+
+        Raises:
+            DatabaseError: The database does not answer.
+        """
+        was_second, self._is_second = self._is_second, not self._sole.is_ours()
+        if self._is_second and not was_second:
+            _log.warning("this controller judges no alerts: %s", SECOND)
+        return not self._is_second
 
     def _judge(self, rule: AnyRule, rows: Rows, now_s: float) -> tuple[Verdict | None, str, str]:
         """Judge the groups of a rule; return what became of them, what went wrong, and a note."""

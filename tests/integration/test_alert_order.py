@@ -14,7 +14,8 @@ import pytest
 from controller.alert_settings import AlertsConfig
 from controller.store import alert_deliveries
 from controller.store.alert_tables import AlertRow
-from controller.store.database import migrate
+from controller.store.database import Database, migrate
+from controller.store.sole import Sole, Work
 from tests.simulators.alert_rig import URL, Rig
 from tests.simulators.patience import PATIENCE_S, until
 from tests.simulators.receiver import Receiver, running_receiver
@@ -182,3 +183,21 @@ def test_alerts_of_a_device_that_has_left_end_at_once(rig: Rig) -> None:
     assert rig.look(cam1=90) == hot[:1]
     assert rig.look(cam1=90) == hot[:1]
     assert sorted(rig.told()[-3:]) == [(rule, of, "resolved") for rule, of, _ in (hot[1], *gone)]
+
+
+def test_of_two_controllers_of_a_database_one_judges(rig: Rig, database_url: str) -> None:
+    database = Database(database_url)
+    other = Sole(database, Work.ALERTS)
+    assert other.is_ours()
+    is_shared = database_url.startswith("postgresql")  # SQLite: the directory is locked
+    firing = [("hot", "device=cam1", "firing")]
+    assert rig.look(cam1=90) == ([] if is_shared else firing)
+    needs = rig.fleet.api.get("/v1/health").json()["needs"]
+    assert any("another one with the same database" in line for line in needs) is is_shared
+    other.close()
+    assert rig.look(cam1=90) == firing
+    assert other.is_ours() is not is_shared
+    rig.fleet.kill()
+    assert other.is_ours()
+    other.close()
+    database.close()
