@@ -159,6 +159,10 @@ def test_a_week_before_is_compared_by_whole_hours_or_not_at_all(database_url: st
         [NOW_S - 7 * DAY_S - 3600, NOW_S], lambda: True,
     )  # fmt: skip
     assert found.note == ("of 1 of 2 looks nothing is known: not all is kept of so long ago")
+    silences = Silences(store, {"cam-1": 0.0}, NOW_S - 30 * DAY_S, NOW_S, 600.0)
+    assert silences.heard(NOW_S) == {"cam-1": NOW_S}
+    with pytest.raises(NotKeptError):
+        silences.heard(NOW_S - 8 * DAY_S)
     engine.dispose()
 
 

@@ -78,6 +78,7 @@ def test_what_is_refused_is_not_overtaken_by_what_happened_later(rig: Rig) -> No
     assert [state for _, _, state in rig.told()] == ["firing", "firing", "firing", "resolved"]
 
 
+@pytest.mark.flow
 def test_a_clock_that_is_set_back_changes_no_identifier_and_holds_up_no_post(rig: Rig) -> None:
     rig.look(cam1=90)
     rig.fleet.clock.correct(-600.0)
@@ -96,6 +97,7 @@ def test_a_clock_that_is_set_back_changes_no_identifier_and_holds_up_no_post(rig
     assert said[0]["id"] != said[3]["id"]
 
 
+@pytest.mark.flow
 def test_a_clock_that_is_set_back_prolongs_nothing(rig: Rig) -> None:
     rig.fleet.clock.correct(365 * DAY_S)
     rig.look(cam1=90, cam2=90)
@@ -128,6 +130,7 @@ def test_what_fires_and_waits_comes_through_an_upgrade(rig: Rig, database_url: s
     assert [state for _, _, state in rig.told()] == ["firing", "firing"]
 
 
+@pytest.mark.flow
 def test_a_device_that_is_let_in_again_is_not_silent_yet(rig: Rig) -> None:
     rig.apply()
     rig.look(cam1=50, cam2=50)
@@ -141,6 +144,7 @@ def test_a_device_that_is_let_in_again_is_not_silent_yet(rig: Rig) -> None:
     assert rig.look(cam2=50, after_s=400.0) == [("silent-device", "device=cam1", "firing")]
 
 
+@pytest.mark.flow
 def test_a_clock_that_is_set_makes_no_device_silent_and_hides_no_silence(rig: Rig) -> None:
     rig.apply()
     for _ in range(8):
@@ -154,6 +158,7 @@ def test_a_clock_that_is_set_makes_no_device_silent_and_hides_no_silence(rig: Ri
     assert rig.look(cam1=50, after_s=301.0) == [("silent-device", "device=cam2", "firing")]
 
 
+@pytest.mark.flow
 def test_a_receiver_that_never_answers_holds_up_no_other(rig: Rig, tmp_path: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as mute:  # takes connections and reads nothing
         slow = Receiver(port=mute.getsockname()[1]).config(tmp_path, "a-slow-one")
@@ -168,6 +173,7 @@ def test_a_receiver_that_never_answers_holds_up_no_other(rig: Rig, tmp_path: Pat
     rig.fleet.controller.alerting.stop(PATIENCE_S)
 
 
+@pytest.mark.flow
 def test_alerts_of_a_device_that_has_left_end_at_once(rig: Rig) -> None:
     away = {"kind": "absence", "metric": "temperature_c", "window": "5m"}
     device, site = ({"name": f"no-{name}", "by": [name], **away} for name in ("device", "site"))
