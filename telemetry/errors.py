@@ -37,6 +37,12 @@ class UnknownMetricError(QueryError):
     code = "telemetry.unknown_metric"
 
 
+class NotKeptError(QueryError):
+    """What is asked for is older than it is kept, or was deleted in part."""
+
+    code = "telemetry.not_kept"
+
+
 class AlertRuleError(TelemetryError):
     """A rule of alerts says what cannot be."""
 

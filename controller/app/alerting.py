@@ -1,12 +1,14 @@
-"""The controller's part for alerts: what judges rules, what tells webhooks, and a thread for each.
+"""The controller's part for alerts: what judges rules, what tells webhooks, and their threads.
 
 Rules:
-- Neither a slow query nor a slow receiver holds up rollouts, devices or the other thread. Queries
-  only read, so on SQLite, too, what devices send is stored meanwhile.
+- There is a thread that judges and one for each webhook. Neither a slow query nor a slow receiver
+  holds up rollouts, devices or another of them. Queries only read, so on SQLite, too, what devices
+  send is stored meanwhile.
 """
 
 from __future__ import annotations
 
+import functools
 import logging
 import threading
 from collections.abc import Callable
@@ -55,13 +57,17 @@ class Alerting:
     ) -> None:
         self.webhooks = Webhooks(database, config, clock)
         self.judging = Alerts(database, telemetry, devices, reception, self.webhooks, config, clock)
-        self.rules = AlertRuleBook(database, self.webhooks, clock)
+        self.rules = AlertRuleBook(database, self.webhooks, telemetry.retained, clock)
         self.shown = ShownAlerts(database, telemetry, devices, self.judging, clock)
         self._stopping = threading.Event()
+        works: dict[str, Callable[[], None]] = {"alerts": self.judging.tick} | {
+            f"webhook-{name}": functools.partial(self.webhooks.post_due, name)
+            for name in self.webhooks.names
+        }
+        self._clock = clock
         self._threads = [
-            threading.Thread(target=self._repeat, args=(work,), name=name, daemon=True)
-            for name, work in (("alerts", self.judging.tick), ("webhooks", self.webhooks.post_due))
-            if name == "alerts" or config.webhooks
+            threading.Thread(target=self._repeat, args=(name, work), name=name, daemon=True)
+            for name, work in works.items()
         ]
 
     def start(self) -> None:
@@ -70,22 +76,28 @@ class Alerting:
             thread.start()
 
     def stop(self, timeout_s: float) -> None:
-        """End both; what was not told is told after the next start."""
+        """End all; what was not told is told after the next start.
+
+        Args:
+            timeout_s: How long they may take together.
+        """
         self._stopping.set()
         self.webhooks.stop()
+        end_s = self._clock.monotonic_s() + timeout_s
         for thread in self._threads:
             if thread.is_alive():
-                thread.join(timeout_s)
+                thread.join(max(0.0, end_s - self._clock.monotonic_s()))
+        self.judging.close()
 
     def needs(self) -> list[str]:
         """Return what is wanting, one line each."""
         return self.judging.needs()
 
-    def _repeat(self, work: Callable[[], None]) -> None:
+    def _repeat(self, name: str, work: Callable[[], None]) -> None:
         while not self._stopping.wait(LOOK_S):
             try:
                 work()
             except FleetError as exc:
-                _log.warning("%s is tried again: %s", work.__qualname__, exc)
+                _log.warning("%s is tried again: %s", name, exc)
             except Exception:  # noqa: BLE001 - the next time may succeed; a dead thread cannot
-                _log.exception("%s failed; it is tried again", work.__qualname__)
+                _log.exception("%s failed; it is tried again", name)

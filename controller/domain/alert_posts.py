@@ -3,6 +3,9 @@
 Rules:
 - A receiver must check the signature over the timestamp and the bytes of the body as they came.
 - What is posted again has the same `id`; only the timestamp and the signature are new.
+- Posts of one group of a rule come in the order in which things happened, also to a receiver that
+  refuses some.
+- No wait is longer than the longest one, wherever the wall clock was when it began.
 """
 
 from __future__ import annotations
@@ -32,6 +35,7 @@ MAX_WAITING: Final = 1000
 """Posts that wait for one webhook; of more the oldest are given up."""
 
 ID_CHARS: Final = 16
+"""Of what names an alert, and a group of a rule."""
 
 
 class DeliveryState(StrEnum):
@@ -45,6 +49,9 @@ class DeliveryState(StrEnum):
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Notice:
     """One alert in a post."""
+
+    id: str
+    """The same for all that is told of one alert from its firing to its end."""
 
     rule: str
     kind: str
@@ -66,11 +73,15 @@ class Notice:
     reason: str = ""
     """Why it was resolved, if not by its value."""
 
-    @property
-    def id(self) -> str:
-        """The same for all that is told of one alert from its firing to its end."""
-        text = f"{self.rule}\n{self.group}\n{self.fired_at_s:.3f}"
-        return hashlib.sha256(text.encode()).hexdigest()[:ID_CHARS]
+
+def group_key(rule: str, group: str) -> str:
+    """Return what names a group of a rule, whenever it fires, in few characters.
+
+    Args:
+        rule: The name of the rule.
+        group: The group as text.
+    """
+    return hashlib.sha256(f"{rule}\n{group}".encode()).hexdigest()[:ID_CHARS]
 
 
 def body(
@@ -117,6 +128,11 @@ def wait_s(tries: int, chance: float) -> float:
     """
     length_s = min(FIRST_WAIT_S * 2.0 ** min(tries - 1, 20), LONGEST_WAIT_S)
     return length_s * (1.0 + JITTER * (2.0 * chance - 1.0))
+
+
+def longest_wait_s() -> float:
+    """Return the longest that a post may have to wait; what says more is due."""
+    return LONGEST_WAIT_S * (1.0 + JITTER)
 
 
 def _shown(notice: Notice) -> dict[str, Any]:

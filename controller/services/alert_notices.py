@@ -34,6 +34,7 @@ def notice(
     """
     limits = rule.limits
     return Notice(
+        id=row.incident,
         rule=rule.name,
         kind=str(rule.__struct_config__.tag),
         severity=rule.severity,

@@ -21,6 +21,7 @@ from controller.store import alerts
 from controller.store.alert_tables import AlertRuleRow
 from controller.store.database import Database, Transaction
 from telemetry.errors import AlertRuleError
+from telemetry.server.alerts.kept import Retained, faults, remedy
 from telemetry.server.alerts.rules import SILENT_DEVICES, TOLD_ONLY, AnyRule
 from telemetry.server.alerts.rules_file import changed_keys, checked_rule, checked_rules
 from telemetry.server.alerts.states import Phase
@@ -44,11 +45,12 @@ class RuleInForce:
     """None for the rule that every fleet has."""
 
 
-def checked(values: Mapping[str, Any]) -> tuple[AnyRule, ...]:
-    """Return the rules that a person wrote, whose selectors can be read, too.
+def checked(values: Mapping[str, Any], retained: Retained) -> tuple[AnyRule, ...]:
+    """Return the rules that a person wrote, which can be answered and whose selectors can be read.
 
     Args:
         values: The content of a file.
+        retained: How long telemetry is kept.
 
     Raises:
         AlertRuleError: They cannot be.
@@ -57,6 +59,8 @@ def checked(values: Mapping[str, Any]) -> tuple[AnyRule, ...]:
     rules = checked_rules(values)
     for rule in rules:
         parse_selector(rule.selector)
+        for fault in faults(rule, retained):
+            raise AlertRuleError(f"alert {rule.name}: {fault}", remedy=remedy(rule))
     return rules
 
 
@@ -74,12 +78,16 @@ class AlertRuleBook:
     Args:
         database: The control state.
         webhooks: Who is told.
+        retained: How long telemetry is kept.
         clock: Wall time.
     """
 
-    def __init__(self, database: Database, webhooks: Webhooks, clock: Clock) -> None:
+    def __init__(
+        self, database: Database, webhooks: Webhooks, retained: Retained, clock: Clock
+    ) -> None:
         self._database = database
         self._webhooks = webhooks
+        self._retained = retained
         self._clock = clock
 
     def apply(
@@ -100,7 +108,7 @@ class AlertRuleBook:
             SelectorError: A selector cannot be read.
             DatabaseError: The database does not answer.
         """
-        rules = checked(values)
+        rules = checked(values, self._retained)
         if dry_run:
             with self._database.reading() as transaction:
                 return _compared(in_force(transaction), rules, dry_run=True)

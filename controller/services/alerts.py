@@ -1,10 +1,13 @@
 """Judges the rules of alerts now and then, and keeps what becomes of them.
 
 Rules:
+- One controller of a database judges. Another one says that it does not, and begins when the first
+  has ended.
 - A fault of one rule is told with the rule; the others go on.
 - All that a round changes, and what webhooks are to be told of it, is saved in one transaction: a
   controller that is killed judges anew, and tells nothing twice that it saved.
 - What was judged by a rule that has been changed meanwhile is not saved.
+- What names an alert to receivers is drawn when it fires: no clock that is set changes it.
 - An alert that somebody acknowledged is not told again while that lasts. That it is resolved is
   told to those who were told that it fires.
 """
@@ -13,6 +16,7 @@ from __future__ import annotations
 
 import functools
 import logging
+import secrets
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -21,7 +25,7 @@ import msgspec
 
 from controller.alert_settings import AlertsConfig
 from controller.domain.alert_groups import group_text
-from controller.domain.alert_posts import Notice
+from controller.domain.alert_posts import ID_CHARS, Notice
 from controller.services.alert_notices import FORGOTTEN, end_ack, is_acked, notice
 from controller.services.alert_rules import CONTROLLER, RuleInForce, in_force
 from controller.services.device_queries import over_devices
@@ -33,10 +37,12 @@ from controller.store import alerts, device_status
 from controller.store.alert_tables import AlertRow
 from controller.store.alerts import Rows
 from controller.store.database import Database, Transaction
-from telemetry.server.alerts.answers import Answers, of_devices, unless_deaf
+from controller.store.sole import Sole, Work
+from telemetry.server.alerts.answers import Answers, of_devices, of_enrolled, unless_deaf
 from telemetry.server.alerts.judging import MAX_ALERTS, Answer, Group, Judged, Verdict, judge
 from telemetry.server.alerts.rules import Absence, AnyRule
 from telemetry.server.alerts.states import Phase, Reading, State, Transition
+from telemetry.server.question import DEVICE
 from telemetry.server.store import TelemetryStore
 from wire.clock import Clock
 from wire.errors import FleetError
@@ -44,6 +50,7 @@ from wire.errors import FleetError
 PRUNE_EVERY_S = 3600.0
 RESOLVED_KEPT_S = 7 * 86_400.0
 SECONDS_PER_DAY = 86_400.0
+SECOND = "another one with the same database does until it ends"
 _log = logging.getLogger(__name__)
 
 
@@ -88,7 +95,9 @@ class Alerts:
         self._webhooks = webhooks
         self._config = config
         self._clock = clock
+        self._sole = Sole(database, Work.ALERTS)
         self._lock = threading.Lock()
+        self._is_second = False
         self._evaluated: dict[str, Evaluated] = {}
         self._round_at_s: float | None = None
         self._pruned_at_s: float | None = None
@@ -99,7 +108,7 @@ class Alerts:
         return self._config.enabled
 
     def tick(self) -> None:
-        """Judge all rules if it is time to, and prune.
+        """Judge all rules if it is time to, and prune; do nothing while another controller does.
 
         Raises:
             DatabaseError: The database does not answer.
@@ -108,16 +117,22 @@ class Alerts:
         if self.enabled and _is_over(self._round_at_s, now_s, self._config.interval_s):
             self._round_at_s = now_s
             self.evaluate()
-        if _is_over(self._pruned_at_s, now_s, PRUNE_EVERY_S):
+        if _is_over(self._pruned_at_s, now_s, PRUNE_EVERY_S) and self._is_sole():
             self._pruned_at_s = now_s
             self._prune()
 
+    def close(self) -> None:
+        """Leave it to other controllers to judge."""
+        self._sole.close()
+
     def evaluate(self) -> None:
-        """Judge all rules once.
+        """Judge all rules once, unless another controller does.
 
         Raises:
             DatabaseError: The database does not answer; nothing has changed.
         """
+        if not self._is_sole():
+            return
         now_s = self._clock.now_s()
         with self._database.reading() as transaction:
             rules = in_force(transaction)
@@ -155,7 +170,10 @@ class Alerts:
             every_s = report_every_s(device_status.count_enrolled(transaction))
         if isinstance(every_s, msgspec.UnsetType):
             every_s = USUAL_S
-        return functools.partial(self._answers.of_metric, rule, scope, report_every_s=every_s)
+        enrolled = self._devices.enrolled(rule.selector) if isinstance(rule, Absence) else None
+        return functools.partial(
+            self._answers.of_metric, rule, scope, report_every_s=every_s, enrolled=enrolled
+        )
 
     def evaluated(self) -> Mapping[str, Evaluated]:
         """Return how each rule was evaluated last, since the controller started."""
@@ -165,7 +183,7 @@ class Alerts:
     def needs(self) -> list[str]:
         """Return what is wanting, one line each; it names no rule and no device."""
         faulty = sum(bool(each.fault) for each in self.evaluated().values())
-        lines = []
+        lines = [f"to be the one that judges alerts: {SECOND}"] if self._is_second else []
         if faulty:
             lines.append(
                 f"rules of alerts that can be evaluated: {faulty} cannot, or not wholly; "
@@ -173,16 +191,35 @@ class Alerts:
             )
         return lines + self._webhooks.needs()
 
+    def _is_sole(self) -> bool:
+        """Tell whether no other controller judges, and say so once if one does.
+
+        Raises:
+            DatabaseError: The database does not answer.
+        """
+        was_second, self._is_second = self._is_second, not self._sole.is_ours()
+        if self._is_second and not was_second:
+            _log.warning("this controller judges no alerts: %s", SECOND)
+        return not self._is_second
+
     def _judge(self, rule: AnyRule, rows: Rows, now_s: float) -> tuple[Verdict | None, str, str]:
         """Judge the groups of a rule; return what became of them, what went wrong, and a note."""
+        known = _known(rule, rows)
         try:
             if isinstance(rule, Absence) and rule.metric is None:
                 times = self._devices.heard_at_s(rule.selector).items()
-                answer = of_devices({device: heard_s for device, (_, heard_s) in times}, now_s)
+                heard = {device: heard_s for device, (_, heard_s) in times}
+                asked_s = self._clock.now_s()
+                listening_s = self._reception.heard_s()
+                answer = of_devices(heard, asked_s, listening_s)
             else:
                 answer = self.asking(rule)(now_s)
-            answer = unless_deaf(rule, answer, self._reception.heard_s())
-            verdict = judge(rule.limits, _known(rule, rows), answer, now_s)
+                if DEVICE in rule.names:
+                    enrolled = self._devices.enrolled(rule.selector)
+                    answer = of_enrolled(rule, answer, known.keys(), enrolled)
+                listening_s = self._reception.heard_s()
+            answer = unless_deaf(rule, answer, listening_s)
+            verdict = judge(rule.limits, known, answer, now_s)
         except FleetError as exc:
             return None, str(exc), ""
         except Exception:  # noqa: BLE001 - the others must go on
@@ -203,6 +240,7 @@ class Alerts:
         notices: list[Notice] = []
         with self._database.transaction() as transaction:
             today = {item.name: item for item in in_force(transaction)}
+            alerts.settle(transaction, now_s=now_s)
             same = [name for name in verdicts if today.get(name) == judged_by[name]]
             rows = alerts.states(transaction, *same, lock=True) if same else {}
             for name in same:
@@ -226,7 +264,9 @@ class Alerts:
                 group_text=row.group_text, value=change.value, detail=reason,
             )  # fmt: skip
             _log.info("alert %s is %s: %s", rule.name, change.after, row.group_text or "the fleet")
-            if change.after is Phase.RESOLVED:
+            if change.after is Phase.FIRING:
+                row.incident = secrets.token_hex(ID_CHARS // 2)
+            else:
                 told += _resolved(rule, row, change, reason)
         if row.phase == Phase.FIRING and self._is_to_tell(row, now_s):
             fired_at_s, again = row.since_s, row.told_at_s is not None
@@ -250,6 +290,7 @@ class Alerts:
     def _prune(self) -> None:
         now_s = self._clock.now_s()
         with self._database.transaction() as transaction:
+            alerts.settle(transaction, now_s=now_s)
             alerts.prune(
                 transaction,
                 history_before_s=now_s - self._config.history_days * SECONDS_PER_DAY,

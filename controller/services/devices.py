@@ -113,6 +113,17 @@ class Devices:
         with self._database.reading() as transaction:
             return devices.presence(transaction, parsed)
 
+    def enrolled(self, selector: str) -> frozenset[str]:
+        """Return the identifiers of the enrolled devices that match a selector.
+
+        Args:
+            selector: A label expression.
+
+        Raises:
+            SelectorError: The selector cannot be read.
+        """
+        return frozenset(self.presence(selector))
+
     def heard_at_s(self, selector: str) -> dict[str, tuple[float, float]]:
         """Return when each enrolled device that matches a selector enrolled, and was heard last.
 
@@ -180,7 +191,7 @@ class Devices:
             if change.may_enrol_again is not None:
                 devices.readmit(row, allowed=change.may_enrol_again, key_is_gone=change.key_is_gone)
             if target is not None and (target != row.state or target != DeviceState.DECOMMISSIONED):
-                devices.move(transaction, device, target)
+                devices.move(transaction, device, target, now_s=now_s)
                 if target is not DeviceState.ENROLLED:
                     rollout_steps.skip_device(
                         transaction, device, reason=f"the device was {target}", now_s=now_s

@@ -4,10 +4,15 @@ Rules:
 - Without a connection to the broker the controller hears no device.
 - After a connection was lost, the devices too must come back and repeat their reports. Until then
   nobody is to be judged by what the controller has not heard.
+- When devices were heard is wall time. If that clock is set, or the machine has slept, it says
+  nothing until they are heard anew.
 """
 
 from __future__ import annotations
 
+import threading
+
+from telemetry.server.alerts.answers import CLOCK_STEP_S
 from wire.clock import Clock
 
 BACK_AFTER_S = 60.0
@@ -19,11 +24,14 @@ class Reception:
     """The time without interruption in which the controller has heard its devices.
 
     Args:
-        clock: Durations.
+        clock: Wall time and durations.
     """
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
+        self._lock = threading.Lock()
+        self._ahead_s = clock.now_s() - clock.monotonic_s()
+        self._even_since_s = clock.monotonic_s()
         self._since_s: float | None = None
         self._was_lost = False
 
@@ -35,10 +43,23 @@ class Reception:
             self._since_s = self._clock.monotonic_s()
 
     def heard_s(self) -> float:
-        """Return how long the connection has held; 0 while there is none."""
-        since_s = self._since_s
-        return 0.0 if since_s is None else self._clock.monotonic_s() - since_s
+        """Return for how long wall times tell when devices were heard; 0 without a connection.
+
+        It is to be asked often: the wall clock is compared with what it was the last time.
+        """
+        with self._lock:
+            now_s = self._clock.monotonic_s()
+            ahead_s = self._clock.now_s() - now_s
+            if abs(ahead_s - self._ahead_s) > CLOCK_STEP_S:
+                self._even_since_s = now_s
+            self._ahead_s = ahead_s
+            even_s = now_s - self._even_since_s
+        return min(self._up_s(), even_s)
 
     def settled_s(self) -> float:
-        """Return the same without the time in which devices come back after a lost connection."""
-        return max(0.0, self.heard_s() - (BACK_AFTER_S if self._was_lost else 0.0))
+        """Return how long the connection has held since devices have come back to it."""
+        return max(0.0, self._up_s() - (BACK_AFTER_S if self._was_lost else 0.0))
+
+    def _up_s(self) -> float:
+        since_s = self._since_s
+        return 0.0 if since_s is None else self._clock.monotonic_s() - since_s

@@ -188,18 +188,19 @@ class ShownAlerts:
             TelemetryStoreError: The database failed.
         """
         end_s = self._clock.monotonic_s() + TEST_LIMIT_S
-        return [self._tested(rule, since_s, step_s, end_s) for rule in checked(values)]
+        rules = checked(values, self._telemetry.retained)
+        return [self._tested(rule, since_s, step_s, end_s) for rule in rules]
 
     def _tested(
         self, rule: AnyRule, since_s: float, step_s: int | None, end_s: float
     ) -> AlertTestResult:
         now_s = self._clock.now_s()
+        looks = looks_at(since_s, now_s, step_s)
         answer = (
             self._silences(rule, since_s, now_s)
             if isinstance(rule, Absence) and rule.metric is None
             else self._judging.asking(rule)
         )
-        looks = looks_at(since_s, now_s, step_s)
         found = replay(rule, answer, looks, lambda: self._clock.monotonic_s() < end_s)
         return AlertTestResult(
             alert=rule.name,

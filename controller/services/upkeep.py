@@ -48,12 +48,13 @@ class Upkeep:
         """
         if self._reception.heard_s() < SILENT_AFTER_S:
             return  # it is the controller that has heard nobody
-        since_s = self._clock.now_s() - SILENT_AFTER_S
+        now_s = self._clock.now_s()
+        since_s = now_s - SILENT_AFTER_S
         with self._database.reading() as transaction:
-            silent = devices.count_silent(transaction, since_s=since_s)
+            silent = devices.count_silent(transaction, since_s=since_s, now_s=now_s)
         if silent:
             with self._database.transaction() as transaction:
-                devices.mark_silent(transaction, since_s=since_s)
+                devices.mark_silent(transaction, since_s=since_s, now_s=now_s)
 
     def prune(self) -> None:
         """Delete old telemetry, at most once an hour.

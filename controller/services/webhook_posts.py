@@ -2,13 +2,14 @@
 
 Rules:
 - Nothing that a receiver does takes longer than `TIMEOUT_S` from the connection on, however slowly
-  it answers; of its answer only the status is read.
+  it answers; of its answer only the head is read, and a head that is cut off is no answer.
 - No redirect is followed, and no proxy of the environment is used.
 - The secret, and the address beyond its host, are in no text.
 """
 
 from __future__ import annotations
 
+import io
 import os
 import socket
 import ssl
@@ -19,7 +20,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from enum import Enum
 from http import HTTPStatus
-from http.client import HTTPConnection, HTTPException, HTTPSConnection
+from http.client import HTTPConnection, HTTPException, HTTPResponse, HTTPSConnection
 from pathlib import Path
 from typing import Final
 
@@ -31,6 +32,7 @@ from controller.domain.alert_posts import (
     TIMESTAMP_HEADER,
     signature,
 )
+from controller.domain.device_text import clean
 from controller.errors import SettingsError
 from wire.files import open_file
 from wire.version import VERSION
@@ -120,20 +122,50 @@ class Webhook:
             return Outcome(Answered.FAILED, f"it does not answer within {self._timeout_s:g} s")
         except (OSError, HTTPException, UnicodeError) as exc:
             reason = getattr(exc, "strerror", None) or str(exc) or type(exc).__name__
-            return Outcome(Answered.FAILED, f"no answer: {str(reason).lower()[:200]}")
+            return Outcome(Answered.FAILED, f"no answer: {clean(str(reason).lower(), 200)}")
         return _judged(status)
 
     def _connection(self) -> HTTPConnection:
         host, port = self._parts.hostname or "", self._parts.port
+        made: HTTPConnection
         if self._tls is not None:
-            return HTTPSConnection(host, port, timeout=self._timeout_s, context=self._tls)
-        return HTTPConnection(host, port, timeout=self._timeout_s)
+            made = HTTPSConnection(host, port, timeout=self._timeout_s, context=self._tls)
+        else:
+            made = HTTPConnection(host, port, timeout=self._timeout_s)
+        made.response_class = _WholeHead
+        return made
 
     def _ask(self, connection: HTTPConnection, content: bytes, headers: dict[str, str]) -> int:
         path = self._parts.path or "/"
         target = f"{path}?{self._parts.query}" if self._parts.query else path
         connection.request("POST", target, content, headers)
         return connection.getresponse().status
+
+
+class _Lines:
+    """Lines of a connection, of which the last is remembered."""
+
+    def __init__(self, stream: io.BufferedReader) -> None:
+        self._stream = stream
+        self.last = b""
+
+    def readline(self, limit: int = -1) -> bytes:
+        self.last = self._stream.readline(limit)
+        return self.last
+
+    def __getattr__(self, name: str) -> object:
+        return getattr(self._stream, name)
+
+
+class _WholeHead(HTTPResponse):
+    """An answer whose head has come to its end, which `http.client` does not ask for."""
+
+    def begin(self) -> None:
+        lines = _Lines(self.fp)
+        self.fp = lines  # type: ignore[assignment]  # it has what is used of a stream
+        super().begin()
+        if lines.last not in {b"\r\n", b"\n"}:
+            raise HTTPException("the head of the answer is cut off")
 
 
 def _within(timeout_s: float, connection: HTTPConnection, ask: Callable[[], int]) -> int:

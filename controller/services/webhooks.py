@@ -3,8 +3,9 @@
 Rules:
 - A post is saved before it is sent, and each try before it is made: a controller that is killed
   goes on after its restart, and a receiver may get a post twice. Both have one `id`.
-- A receiver that is away gets nothing else before its next try, so the order holds. A post that it
-  refuses holds up no other.
+- A receiver that is away gets nothing else before its next try. A post that it refuses, or that a
+  kill interrupted, holds up what is told later of the same groups and nothing else: their order
+  holds.
 - After `MAX_TRIES` a post is given up; so are the oldest if too many wait. The health tells it.
 """
 
@@ -22,6 +23,7 @@ from controller.domain.alert_posts import (
     DeliveryState,
     Notice,
     body,
+    group_key,
     wait_s,
 )
 from controller.services.webhook_posts import Answered, Outcome, Webhook
@@ -29,9 +31,6 @@ from controller.store import alert_deliveries
 from controller.store.alert_tables import AlertDeliveryRow
 from controller.store.database import Database, Transaction
 from wire.clock import Clock
-
-MAX_AT_ONCE = 20
-"""Posts to one receiver before the others have their turn."""
 
 KEPT_S = 7 * 86_400.0
 """How long the table has what ended."""
@@ -60,6 +59,7 @@ class Webhooks:
         self._clock = clock
         self._webhooks = {each.name: Webhook(each) for each in config.webhooks}
         self._stopping = threading.Event()
+        self._lock = threading.Lock()
         self._troubles: dict[str, str] = {}
         self._given_up = 0
 
@@ -83,6 +83,7 @@ class Webhooks:
                 alert_deliveries.add(
                     transaction,
                     identifier=identifier,
+                    groups={group_key(each.rule, each.group) for each in part},
                     webhook=name,
                     body=body(identifier, name, part, now_s=now_s),
                     alerts=len(part),
@@ -92,19 +93,21 @@ class Webhooks:
                 surplus = alert_deliveries.give_up_surplus(transaction, name, now_s=now_s)
                 self._note_given_up(name, surplus)
 
-    def post_due(self) -> None:
-        """Post what is due.
+    def post_due(self, name: str) -> None:
+        """Post what is due to a receiver; a thread for each does, so none waits for another.
+
+        Args:
+            name: The name of the receiver.
 
         Raises:
             DatabaseError: The database does not answer.
         """
         with self._database.reading() as transaction:
-            if not alert_deliveries.is_due(transaction, self._webhooks, now_s=self._clock.now_s()):
+            if not alert_deliveries.is_due(transaction, name, now_s=self._clock.now_s()):
                 return
-        for webhook in self._webhooks.values():
-            for _ in range(MAX_AT_ONCE):
-                if self._stopping.is_set() or not self._post_next(webhook):
-                    break
+        webhook = self._webhooks[name]
+        while not self._stopping.is_set() and self._post_next(webhook):
+            pass
 
     def stop(self) -> None:
         """Post nothing more; what waits is posted after the next start."""
@@ -135,19 +138,20 @@ class Webhooks:
 
     def prune(self, transaction: Transaction, *, now_s: float) -> None:
         """Delete what ended long ago, and give up what is for nobody any more."""
-        alert_deliveries.prune(transaction, before_s=now_s - KEPT_S)
+        alert_deliveries.prune(transaction, before_s=now_s - KEPT_S, after_s=now_s + KEPT_S)
         gone = alert_deliveries.give_up_strangers(transaction, self._webhooks, now_s=now_s)
         self._note_given_up("that the settings no longer name", gone)
 
     def needs(self) -> list[str]:
         """Return what is wanting, one line each; it names no address."""
+        with self._lock:
+            troubles, given_up = sorted(self._troubles.items()), self._given_up
         lines = [
-            f"a receiver of alerts that works: webhook {name}: {fault}"
-            for name, fault in sorted(self._troubles.items())
+            f"a receiver of alerts that works: webhook {name}: {fault}" for name, fault in troubles
         ]
-        if self._given_up:
+        if given_up:
             lines.append(
-                f"{self._given_up} posts of alerts were given up since the start of the controller"
+                f"{given_up} posts of alerts were given up since the start of the controller"
             )
         return lines
 
@@ -181,20 +185,24 @@ class Webhooks:
 
     def _tell(self, name: str, row: AlertDeliveryRow, outcome: Outcome) -> None:
         if outcome.answered is Answered.ACCEPTED:
-            if self._troubles.pop(name, None) is not None:
+            with self._lock:
+                was_in_trouble = self._troubles.pop(name, None) is not None
+            if was_in_trouble:
                 _log.info("webhook %s accepts alerts again", name)
             return
         if row.tries >= MAX_TRIES:
             self._note_given_up(name, 1)
         if row.tries >= TROUBLE_AFTER:
-            self._troubles[name] = outcome.fault
+            with self._lock:
+                self._troubles[name] = outcome.fault
         _log.warning(
             "webhook %s did not take post %s, try %d: %s", name, row.id, row.tries, outcome.fault
         )
 
     def _note_given_up(self, name: str, number: int) -> None:
         if number:
-            self._given_up += number
+            with self._lock:
+                self._given_up += number
             _log.error("%d posts of alerts to webhook %s are given up", number, name)
 
 

@@ -4,20 +4,28 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection
 
-from sqlalchemy import ColumnElement, delete, func, select, update
-from sqlalchemy.orm import Session
+from sqlalchemy import ColumnElement, and_, delete, exists, func, select, update
+from sqlalchemy.orm import Session, aliased
 
-from controller.domain.alert_posts import MAX_WAITING, DeliveryState
+from controller.domain.alert_posts import MAX_WAITING, DeliveryState, longest_wait_s
 from controller.domain.device_text import clean
-from controller.store.alert_tables import AlertDeliveryRow
+from controller.store.alert_tables import AlertDeliveryGroupRow, AlertDeliveryRow
 from controller.store.database import changed_rows
 from controller.store.tables import MAX_DETAIL_CHARS
 
 _OF = AlertDeliveryRow
+_GROUP = AlertDeliveryGroupRow
 
 
 def add(
-    session: Session, *, identifier: str, webhook: str, body: str, alerts: int, now_s: float
+    session: Session,
+    *,
+    identifier: str,
+    webhook: str,
+    body: str,
+    alerts: int,
+    groups: Collection[str],
+    now_s: float,
 ) -> None:
     """Save a post that is due now.
 
@@ -27,28 +35,32 @@ def add(
         webhook: The name of the receiver.
         body: What is posted.
         alerts: How many alerts it tells.
+        groups: Of which groups (`controller.domain.alert_posts.group_key`).
         now_s: Wall time.
     """
-    session.add(
-        AlertDeliveryRow(
-            id=identifier,
-            webhook=webhook,
-            body=body,
-            alerts=alerts,
-            state=DeliveryState.WAITING,
-            tries=0,
-            created_at_s=now_s,
-            next_at_s=now_s,
-            ended_at_s=None,
-            fault="",
-        )
+    row = AlertDeliveryRow(
+        id=identifier,
+        webhook=webhook,
+        body=body,
+        alerts=alerts,
+        state=DeliveryState.WAITING,
+        tries=0,
+        created_at_s=now_s,
+        next_at_s=now_s,
+        ended_at_s=None,
+        fault="",
+    )
+    session.add(row)
+    session.flush()  # gives it its number
+    session.add_all(
+        AlertDeliveryGroupRow(webhook=webhook, group_key=key, number=row.number) for key in groups
     )
 
 
 def claim(
     session: Session, webhook: str, *, now_s: float, wait_s: Callable[[int], float]
 ) -> AlertDeliveryRow | None:
-    """Return the first post that is due, and count a try of it before it is made.
+    """Return the first post whose turn it is, and count a try of it before it is made.
 
     Args:
         session: The transaction.
@@ -57,11 +69,11 @@ def claim(
         wait_s: From the number of tries: how long to wait after one that fails.
 
     Returns:
-        The post; None if none is due.
+        The post; None if it is the turn of none.
     """
     row = session.scalar(
         select(_OF)
-        .where(_OF.webhook == webhook, _OF.state == DeliveryState.WAITING, _OF.next_at_s <= now_s)
+        .where(_OF.webhook == webhook, _turn(now_s))
         .order_by(_OF.number)
         .limit(1)
         .with_for_update()
@@ -72,25 +84,16 @@ def claim(
     return row
 
 
-def is_due(session: Session, webhooks: Collection[str], *, now_s: float) -> bool:
-    """Tell whether a post to any of some receivers is due."""
-    found = session.scalar(
-        select(_OF.number)
-        .where(
-            _OF.webhook.in_(webhooks), _OF.state == DeliveryState.WAITING, _OF.next_at_s <= now_s
-        )
-        .limit(1)
-    )
-    return found is not None
+def is_due(session: Session, webhook: str, *, now_s: float) -> bool:
+    """Tell whether it is the turn of a post to a receiver."""
+    statement = select(_OF.number).where(_OF.webhook == webhook, _turn(now_s)).limit(1)
+    return session.scalar(statement) is not None
 
 
 def end(session: Session, number: int, state: DeliveryState, fault: str, *, now_s: float) -> None:
     """Save that a post was delivered, or is given up."""
-    session.execute(
-        update(_OF)
-        .where(_OF.number == number, _OF.state == DeliveryState.WAITING)
-        .values(state=state, fault=clean(fault, MAX_DETAIL_CHARS), ended_at_s=now_s)
-    )
+    where = (_OF.number == number) & (_OF.state == DeliveryState.WAITING)
+    _end(session, where, state, clean(fault, MAX_DETAIL_CHARS), now_s)
 
 
 def note_fault(session: Session, number: int, fault: str) -> None:
@@ -110,7 +113,11 @@ def postpone(session: Session, webhook: str, *, until_s: float) -> None:
     """
     session.execute(
         update(_OF)
-        .where(_OF.webhook == webhook, _OF.state == DeliveryState.WAITING, _OF.next_at_s < until_s)
+        .where(
+            _OF.webhook == webhook,
+            _OF.state == DeliveryState.WAITING,
+            (_OF.next_at_s < until_s) | (_OF.next_at_s > until_s + longest_wait_s()),
+        )
         .values(next_at_s=until_s)
     )
 
@@ -127,13 +134,15 @@ def give_up_surplus(session: Session, webhook: str, *, now_s: float) -> int:
     )
     if first_kept is None:
         return 0
-    return _give_up(session, waiting & (_OF.number < first_kept), "too many wait", now_s)
+    surplus = waiting & (_OF.number < first_kept)
+    return _end(session, surplus, DeliveryState.GIVEN_UP, "too many wait", now_s)
 
 
 def give_up_strangers(session: Session, webhooks: Collection[str], *, now_s: float) -> int:
     """Give up what is for receivers that the settings no longer name; return how much."""
     where = _OF.webhook.not_in(webhooks) & (_OF.state == DeliveryState.WAITING)
-    return _give_up(session, where, "the settings name no such webhook", now_s)
+    why = "the settings name no such webhook"
+    return _end(session, where, DeliveryState.GIVEN_UP, why, now_s)
 
 
 def waiting(session: Session) -> dict[str, int]:
@@ -146,15 +155,46 @@ def waiting(session: Session) -> dict[str, int]:
     return {webhook: number for webhook, number in rows}  # noqa: C416 - rows are no pairs
 
 
-def prune(session: Session, *, before_s: float) -> None:
-    """Delete what ended before a wall time."""
-    session.execute(
-        delete(_OF).where(_OF.state != DeliveryState.WAITING, _OF.ended_at_s < before_s)
+def prune(session: Session, *, before_s: float, after_s: float) -> None:
+    """Delete what ended long ago, or so late as nothing can have: the clock was set back.
+
+    Args:
+        session: The transaction.
+        before_s: Wall time; what ended earlier goes.
+        after_s: Wall time; what ended later goes.
+    """
+    is_old = (_OF.ended_at_s < before_s) | (_OF.ended_at_s > after_s)
+    session.execute(delete(_OF).where(_OF.state != DeliveryState.WAITING, is_old))
+
+
+def _turn(now_s: float) -> ColumnElement[bool]:
+    """Return the condition that a post may be tried now.
+
+    It waits for a time, but no longer than any wait lasts: the clock may have been set back. And it
+    waits for earlier posts of its groups, which are tried again, perhaps because the controller was
+    killed in the middle of one.
+    """
+    mine, earlier = aliased(_GROUP), aliased(_GROUP)
+    is_behind = (
+        exists()
+        .where(
+            mine.number == _OF.number,
+            earlier.webhook == mine.webhook,
+            earlier.group_key == mine.group_key,
+            earlier.number < mine.number,
+        )
+        .correlate(_OF)
     )
+    is_time = (_OF.next_at_s <= now_s) | (_OF.next_at_s > now_s + longest_wait_s())
+    return and_(_OF.state == DeliveryState.WAITING, is_time, ~is_behind)
 
 
-def _give_up(session: Session, where: ColumnElement[bool], why: str, now_s: float) -> int:
+def _end(
+    session: Session, where: ColumnElement[bool], state: DeliveryState, fault: str, now_s: float
+) -> int:
+    """End posts that wait: nothing waits for them any more, and their bodies go."""
+    session.execute(delete(_GROUP).where(_GROUP.number.in_(select(_OF.number).where(where))))
     return changed_rows(
         session,
-        update(_OF).where(where).values(state=DeliveryState.GIVEN_UP, fault=why, ended_at_s=now_s),
+        update(_OF).where(where).values(state=state, fault=fault, ended_at_s=now_s, body=""),
     )

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
-from sqlalchemy import BigInteger, CheckConstraint, Index, Integer, String, Text
+from sqlalchemy import BigInteger, CheckConstraint, ForeignKey, Index, Integer, String, Text
 from sqlalchemy.orm import Mapped, mapped_column
 
 from controller.domain.alert_groups import MAX_GROUP_CHARS
-from controller.domain.alert_posts import DeliveryState
+from controller.domain.alert_posts import ID_CHARS, DeliveryState
 from controller.store.tables import MAX_DETAIL_CHARS, NAME_CHARS, Base
 from telemetry.server.alerts.states import Phase
 
@@ -52,6 +52,10 @@ class AlertRow(Base):
     value_at_s: Mapped[float]
     told_at_s: Mapped[float | None]
     """When the webhooks were last given that it fires."""
+
+    incident: Mapped[str] = mapped_column(String(ID_CHARS), server_default="")
+    """By which receivers know the alert, from its last firing to the end of that; empty before the
+    first."""
 
     acked_at_s: Mapped[float | None]
     acked_until_s: Mapped[float | None]
@@ -98,7 +102,7 @@ class AlertDeliveryRow(Base):
     """Its name in the settings, which have the address."""
 
     body: Mapped[str] = mapped_column(Text)
-    """Byte for byte what is sent."""
+    """Byte for byte what is sent; empty when nothing is sent any more."""
 
     alerts: Mapped[int] = mapped_column(Integer)
     state: Mapped[str] = mapped_column(String(16))
@@ -107,3 +111,17 @@ class AlertDeliveryRow(Base):
     next_at_s: Mapped[float]
     ended_at_s: Mapped[float | None]
     fault: Mapped[str] = mapped_column(String(MAX_DETAIL_CHARS))
+
+
+class AlertDeliveryGroupRow(Base):
+    """A group of a rule of which a post tells that waits."""
+
+    __tablename__ = "alert_delivery_group"
+    __table_args__ = (Index(None, "number"),)
+
+    webhook: Mapped[str] = mapped_column(String(NAME_CHARS), primary_key=True)
+    group_key: Mapped[str] = mapped_column(String(ID_CHARS), primary_key=True)
+    """`controller.domain.alert_posts.group_key`."""
+
+    number: Mapped[int] = mapped_column(ForeignKey("alert_delivery.number"), primary_key=True)
+    """Of the post."""

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
-from sqlalchemy import delete, func, select
+from sqlalchemy import delete, func, select, update
 from sqlalchemy.orm import Session
 
 from controller.domain.device_text import clean
@@ -125,7 +125,7 @@ def put(
     if row is None:
         row = AlertRow(
             rule=rule, group_text=group, labels=dict(labels), told_at_s=None, acked_at_s=None,
-            acked_until_s=None, acked_by="", comment="",
+            acked_until_s=None, acked_by="", comment="", incident="",
         )  # fmt: skip
         session.add(row)
         rows[rule, group] = row
@@ -183,6 +183,22 @@ def history(session: Session, rule: str, *, limit: int) -> list[AlertHistoryRow]
             .limit(limit)
         )
     )
+
+
+def settle(session: Session, *, now_s: float) -> None:
+    """Let no time be later than now: the clock was set back, and what holds for a time begins anew.
+
+    Args:
+        session: The transaction, which has read no states yet.
+        now_s: Wall time.
+    """
+    lasts = AlertRow.acked_until_s - AlertRow.acked_at_s
+    for column, values in (
+        (AlertRow.acked_at_s, {"acked_at_s": now_s, "acked_until_s": now_s + lasts}),
+        (AlertRow.told_at_s, {"told_at_s": now_s}),
+        (AlertRow.since_s, {"since_s": now_s}),
+    ):
+        session.execute(update(AlertRow).where(column > now_s).values(values))
 
 
 def prune(session: Session, *, history_before_s: float, resolved_before_s: float) -> None:

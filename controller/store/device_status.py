@@ -109,8 +109,13 @@ def find(session: Session, device: str) -> DeviceStatus | None:
 def note_seen(row: DeviceRow, *, now_s: float) -> None:
     """Record that a device said something."""
     if _is_stale(row.online, row.last_seen_at_s, now_s):
-        row.online = True
-        row.last_seen_at_s = now_s
+        set_seen(row, now_s=now_s)
+
+
+def set_seen(row: DeviceRow, *, now_s: float, online: bool = True) -> None:
+    """Record that something was heard of a device, and whether it is online then."""
+    row.online = online
+    row.last_seen_at_s, row.expected_from_s = now_s, None
 
 
 def noted(session: Session, names: Collection[str], *, now_s: float) -> dict[str, bool]:
@@ -149,10 +154,13 @@ def note_all_seen(session: Session, names: Collection[str], *, now_s: float) -> 
         session.execute(
             update(DeviceRow)
             .where(DeviceRow.id.in_(some))
-            .values(online=True, last_seen_at_s=now_s)
+            .values(online=True, last_seen_at_s=now_s, expected_from_s=None)
             .execution_options(synchronize_session=False)
         )
 
 
 def _is_stale(online: bool, last_seen_at_s: float | None, now_s: float) -> bool:
-    return not online or last_seen_at_s is None or last_seen_at_s < now_s - SEEN_EVERY_S
+    if not online or last_seen_at_s is None:
+        return True
+    # Later than now: the clock was set back.
+    return not now_s - SEEN_EVERY_S <= last_seen_at_s <= now_s

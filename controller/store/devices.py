@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
+from typing import Any
 
-from sqlalchemy import ColumnElement, and_, delete, exists, func, select, update
+from sqlalchemy import ColumnElement, and_, case, delete, exists, func, select, update
 from sqlalchemy.orm import InstrumentedAttribute, Session, aliased
 
 from controller.domain.device_text import clean
@@ -30,6 +31,10 @@ _OWN: Mapping[str, InstrumentedAttribute[str]] = {
     "arch": DeviceRow.architecture,
 }
 
+
+SEEN_AHEAD_S = 60.0
+"""A device that was seen by so much later than now was seen before the clock was set back; by less,
+while a statement waited."""
 
 KNOWN = "`fleet device list` shows the devices that are"
 """The remedy where no device has a name."""
@@ -167,8 +172,13 @@ def presence(session: Session, selector: Selector) -> dict[str, bool]:
 
 
 def heard_at_s(session: Session, selector: Selector) -> dict[str, tuple[float, float]]:
-    """Return when each enrolled device that matches a selector enrolled, and was heard last."""
-    last_s = func.coalesce(DeviceRow.last_seen_at_s, DeviceRow.enrolled_at_s)
+    """Return when each enrolled device that matches a selector enrolled, and was heard last.
+
+    A device that was let in again counts as heard then: before, the broker refused it.
+    """
+    last_s = func.coalesce(
+        DeviceRow.expected_from_s, DeviceRow.last_seen_at_s, DeviceRow.enrolled_at_s
+    )
     statement = select(DeviceRow.id, DeviceRow.enrolled_at_s, last_s).where(
         DeviceRow.state == DeviceState.ENROLLED, *selected(selector)
     )
@@ -245,6 +255,7 @@ def enrol(
     row.last_error = ""
     row.enrolled_at_s = now_s
     row.last_seen_at_s = None
+    row.expected_from_s = None
     set_profile(row, request.profile)
     set_labels(session, row, labels)
 
@@ -284,23 +295,30 @@ def readmit(row: DeviceRow, *, allowed: bool, key_is_gone: bool = False) -> None
         row.certificate_ends_at_s = None
 
 
-def move(session: Session, device: str, target: DeviceState) -> None:
+def move(session: Session, device: str, target: DeviceState, *, now_s: float) -> None:
     """Change the state of a device by the operator's order; the broker disconnects one shut out.
 
     Args:
         session: The transaction.
         device: Its identifier.
         target: The new state.
+        now_s: Wall time.
 
     Raises:
         IllegalTransitionError: It was decommissioned: only an enrolment brings it back.
     """
     allowed = (DeviceState.ENROLLED, DeviceState.QUARANTINED)
+    values: dict[str, Any] = {"state": target}
+    if target is DeviceState.ENROLLED:
+        is_back = DeviceRow.state == DeviceState.QUARANTINED
+        values["expected_from_s"] = case((is_back, now_s), else_=DeviceRow.expected_from_s)
+    else:
+        values["online"] = False
     changed = changed_rows(
         session,
         update(DeviceRow)
         .where(DeviceRow.id == device, DeviceRow.state.in_(allowed))
-        .values({"state": target} | ({} if target is DeviceState.ENROLLED else {"online": False})),
+        .values(values),
     )
     if changed != 1:
         raise IllegalTransitionError(
@@ -333,32 +351,32 @@ def count_trust_files(session: Session) -> dict[bool | None, int]:
     return {row.trust_file: row.devices for row in session.execute(statement)}
 
 
-def count_silent(session: Session, *, since_s: float) -> int:
+def count_silent(session: Session, *, since_s: float, now_s: float) -> int:
     """Return how many devices are recorded as online but have sent nothing since a time."""
-    statement = (
-        select(func.count())
-        .select_from(DeviceRow)
-        .where(DeviceRow.online.is_(True), DeviceRow.last_seen_at_s < since_s)
-    )
+    statement = select(func.count()).select_from(DeviceRow).where(_is_silent(since_s, now_s))
     return session.scalar(statement) or 0
 
 
-def mark_silent(session: Session, *, since_s: float) -> int:
+def mark_silent(session: Session, *, since_s: float, now_s: float) -> int:
     """Record devices as offline that have sent nothing since a time: a last will may be lost.
 
     Args:
         session: The transaction.
         since_s: The time.
+        now_s: Wall time. What was heard later was heard before the clock was set back.
 
     Returns:
         How many devices.
     """
     return changed_rows(
-        session,
-        update(DeviceRow)
-        .where(DeviceRow.online.is_(True), DeviceRow.last_seen_at_s < since_s)
-        .values(online=False),
+        session, update(DeviceRow).where(_is_silent(since_s, now_s)).values(online=False)
     )
+
+
+def _is_silent(since_s: float, now_s: float) -> ColumnElement[bool]:
+    seen_at_s = DeviceRow.last_seen_at_s
+    latest_s = now_s + SEEN_AHEAD_S
+    return and_(DeviceRow.online.is_(True), (seen_at_s < since_s) | (seen_at_s > latest_s))
 
 
 def _condition(term: Term) -> ColumnElement[bool]:

@@ -14,7 +14,7 @@ from sqlalchemy.orm import Session
 
 from controller.domain.device_text import clean
 from controller.store import desired, device_models, devices, policy_choices
-from controller.store.device_status import DeviceStatus
+from controller.store.device_status import DeviceStatus, set_seen
 from controller.store.model_tables import DesiredStateRow
 from controller.store.tables import (
     MAX_CODE_CHARS,
@@ -69,8 +69,7 @@ def take_hello(
     row.reported_revision = _believed(hello.revision, wanted)
     before = {item.desired.model: item.told and item.told.release for item in known.named}
     now = device_models.take_all(session, known.device, hello, wanted=known.wanted)
-    row.online = True
-    row.last_seen_at_s = now_s
+    set_seen(row, now_s=now_s)
     form = _form(hello)
     reads_another, row.desired_form = row.desired_form != form, form
     if wanted is None:
@@ -117,8 +116,7 @@ def take_presence(row: DeviceRow, presence: Presence, *, now_s: float) -> None:
     """Record whether a device is connected; a last will of an earlier boot is ignored."""
     if not presence.online and row.boot_id not in {"", clean(presence.boot_id, MAX_CODE_CHARS)}:
         return
-    row.online = presence.online
-    row.last_seen_at_s = now_s
+    set_seen(row, now_s=now_s, online=presence.online)
 
 
 def note_doubt(row: DeviceRow, request: EnrolRequest) -> None:

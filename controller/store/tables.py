@@ -121,6 +121,10 @@ class DeviceRow(Base):
 
     enrolled_at_s: Mapped[float]
     last_seen_at_s: Mapped[float | None]
+    expected_from_s: Mapped[float | None]
+    """When it was let in again after a quarantine, in which nothing could be heard of it; null if
+    something has been since."""
+
     labels: Mapped[list[DeviceLabelRow]] = relationship(
         cascade="all, delete-orphan", order_by="DeviceLabelRow.key"
     )

@@ -165,14 +165,12 @@ def filled(store: TelemetryStore, query: Query) -> Filled:
     attributes = {name for one in series for name in one.attributes}
     check_attributes(query, attributes.union(meant.attributes if meant else ()))
     groups = Groups(query, _matching(query, series), statistics)
-    if not series:
-        return Filled(groups, kind, [])
     first = max(0, math.floor(query.since_s / SECONDS_PER_MINUTE))
     end = min(math.ceil(min(query.until_s, 1e12) / SECONDS_PER_MINUTE), MAX_MINUTE)
     with store.snapshot() as snapshot:
         fleet_first = snapshot.fleet_first() if groups.are_of_fleet else None
         parts = planned(first, end, snapshot.kept(), step=groups.step, fleet_first=fleet_first)
-        for part in parts:
+        for part in parts if series else ():
             where = (part, groups.series_ids, groups.devices)
             found = (
                 snapshot.rows(*where)

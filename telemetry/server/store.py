@@ -31,7 +31,7 @@ from telemetry.server.dead_letters import DeadLetter
 from telemetry.server.event_log import EventQuery
 from telemetry.server.ingest import checked, span_at
 from telemetry.server.kinds import kind_of, of_its_kind
-from telemetry.server.levels import MINUTES, Level, Part
+from telemetry.server.levels import LEVELS, MINUTES, Level, Part
 from telemetry.server.partitions import Partitions
 from telemetry.server.presence import Gap, Measured
 from telemetry.server.pruning import Pruning, Retention
@@ -110,6 +110,11 @@ class TelemetryStore:
         self._partitions = Partitions(engine)
         self._roll_ups = RollUps(engine, self._reading, self._partitions, self._clock)
         self._pruning = Pruning(engine, self._reading, self._series, retention)
+
+    @property
+    def retained(self) -> dict[Level, float]:
+        """How long the rows of each level are kept, in seconds, from fine to coarse."""
+        return {level: self._retention.of(level) for level in LEVELS}
 
     def create_all(self) -> None:
         """Make the tables; in production the migrations make them.

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import functools
+import math
 from collections.abc import Iterator
 from typing import Any
 
 import pytest
 import sqlalchemy as sa
 
-from telemetry.errors import QueryError, UnknownMetricError
+from telemetry.errors import NotKeptError, QueryError, UnknownMetricError
 from telemetry.histogram import ExponentialHistogram
 from telemetry.server.alerts.answers import Answers, of_devices, unless_deaf
 from telemetry.server.alerts.judging import Answer, Group
@@ -17,12 +18,16 @@ from telemetry.server.alerts.replay import MAX_STEPS, Span, looks_at, replay
 from telemetry.server.alerts.rules import SILENT_DEVICES, AnyRule
 from telemetry.server.alerts.rules_file import checked_rule
 from telemetry.server.alerts.silence import Silences
+from telemetry.server.pruning import Retention
 from telemetry.server.query import Query, parse, run
 from telemetry.server.store import TelemetryStore
+from tests.simulators.clock import FakeClock
+from wire.durations import DAY_S
 from wire.messages import GaugePoint, HistogramPoint, Point, SumPoint, TelemetryBatch
 
 MINUTE = 28_000_000
 NOW_S = MINUTE * 60.0
+KEPT = Retention(minutes_s=7 * DAY_S, hours_s=90 * DAY_S, days_s=730 * DAY_S, events_s=7 * DAY_S)
 
 
 @pytest.fixture
@@ -125,6 +130,40 @@ def test_a_change_is_beside_an_earlier_window(store: TelemetryStore, sender: Sen
     assert values(store, rule("change", offset="1h", **words)) == {("cam-1",): 3.0}
     less = rule("change", compare="difference", **words)
     assert values(store, less) == {("cam-1",): 30.0}
+
+
+def test_a_week_before_is_compared_by_whole_hours_or_not_at_all(database_url: str) -> None:
+    engine, clock = sa.create_engine(database_url), FakeClock(NOW_S - 7 * DAY_S)
+    store = TelemetryStore(engine, clock, retention=KEPT)
+    for sequence, began in enumerate((MINUTE - 7 * 1440, MINUTE)):
+        points = tuple(
+            SumPoint(metric="inference_requests_total", minute=began - ago, value=10, attributes={})
+            for ago in range(300)
+        )
+        store.ingest(
+            TelemetryBatch(device="cam-1", boot_id="b", sequence=sequence + 1, points=points)
+        )
+        clock.advance(7 * DAY_S if sequence == 0 else 0.0)
+    store.roll_up(math.inf)
+    store.prune()
+    words = {"metric": "inference_requests_total", "stat": "count", "above": 1.2}
+    assert NOW_S % 3600  # the hour in which the minutes begin that are kept is not over
+    for length in ("1h", "2h"):
+        asked = rule("change", window=length, offset="7d", **words)
+        assert values(store, asked) == {(): 1.0}
+    with pytest.raises(NotKeptError, match="reaches 1w5m back, where only whole hours are kept"):
+        values(store, rule("change", window="5m", offset="7d", **words))
+    found = replay(
+        rule("threshold", window="5m", **words),
+        lambda at_s: Answers(store).of_metric(rule("threshold", **words), whole, at_s),
+        [NOW_S - 7 * DAY_S - 3600, NOW_S], lambda: True,
+    )  # fmt: skip
+    assert found.note == ("of 1 of 2 looks nothing is known: not all is kept of so long ago")
+    silences = Silences(store, {"cam-1": 0.0}, NOW_S - 30 * DAY_S, NOW_S, 600.0)
+    assert silences.heard(NOW_S) == {"cam-1": NOW_S}
+    with pytest.raises(NotKeptError):
+        silences.heard(NOW_S - 8 * DAY_S)
+    engine.dispose()
 
 
 def test_a_ratio_to_nothing_is_missing(store: TelemetryStore, sender: Sender) -> None:
@@ -240,6 +279,8 @@ def test_a_controller_that_heard_nobody_calls_nobody_silent() -> None:
     assert dict(deaf.values) == {("cam-1",): None, ("cam-2",): 10.0}
     assert deaf.is_whole
     assert unless_deaf(SILENT_DEVICES, answer, 900.0) == answer
+    back = of_devices({"cam-1": NOW_S + 5000, "cam-2": NOW_S + 1}, NOW_S, 901.0)
+    assert dict(back.values) == {("cam-1",): 901.0, ("cam-2",): 0.0}
 
 
 def test_the_past_is_judged_as_it_would_have_been(store: TelemetryStore, sender: Sender) -> None:

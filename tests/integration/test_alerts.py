@@ -341,7 +341,7 @@ def test_threads_judge_and_tell_by_themselves(rig: Rig, monkeypatch: pytest.Monk
     assert rig.told() == [("hot", "device=cam1", "firing")]
     rig.fleet.controller.alerting.stop(PATIENCE_S)
     rig.fleet.clock.advance(3600.0)
-    assert not [t for t in threading.enumerate() if t.name in {"alerts", "webhooks"}]
+    assert not [t for t in threading.enumerate() if t.name in {"alerts", "webhook-pager"}]
 
 
 def test_webhooks_are_tried_at_once(rig: Rig) -> None:
@@ -356,6 +356,7 @@ def test_webhooks_are_tried_at_once(rig: Rig) -> None:
     assert rig.deliveries() == []
 
 
+WEEKLY = {**HOT, "kind": "change", "window": "5m", "offset": "7d"}  # minutes are kept for 7 days
 SENSELESS: tuple[tuple[str, str, Any, int, str], ...] = (
     ("GET", "/rules/hott", None, 404, "controller.unknown.alert"),
     ("POST", "/rules/none/ack", {}, 404, "controller.unknown.alert"),
@@ -363,6 +364,7 @@ SENSELESS: tuple[tuple[str, str, Any, int, str], ...] = (
     ("POST", "/rules/silent-device/ack", {"for_s": -1}, 422, "controller.invalid"),
     ("POST", "/rules/silent-device/ack", {"comment": "x" * 501}, 422, "controller.invalid"),
     ("PUT", "/rules", {"rules": {}}, 422, "telemetry.alert_rule"),
+    ("PUT", "/rules", {"rules": {"alert": [WEEKLY]}}, 422, "telemetry.alert_rule"),
     ("PUT", "/rules", {"rules": {"alert": [{"name": "\ud800", "\ud800": 1}]}}, 422, ""),
     ("PUT", "/rules", {"rules": {"\ud800": []}}, 422, ""),
     ("PUT", "/rules", {"rules": {"alert": [{**HOT, "selector": "a=(b"}]}}, 422, ""),
@@ -370,6 +372,7 @@ SENSELESS: tuple[tuple[str, str, Any, int, str], ...] = (
     ("PUT", "/rules", {"rules": {"alert": []}, "by": "\ud800"}, 422, "controller.invalid"),
     ("POST", "/test", {"rules": {"alert": [HOT]}, "since": "soon"}, 422, "telemetry.query"),
     ("POST", "/test", {"rules": {"alert": [HOT]}, "step": "90s"}, 422, "telemetry.query"),
+    ("POST", "/test", {"rules": {"alert": [HOT]}, "since": "2200-01-01"}, 422, "telemetry.query"),
 )
 
 

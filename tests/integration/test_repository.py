@@ -290,9 +290,9 @@ def test_a_device_reads_only_what_it_is_meant_to_run(database: Database) -> None
         assert releases.blob_size_for(session, device="one", sha256=blob) == 100
         assert releases.blob_size_for(session, device="two", sha256=blob) is None
         assert releases.blob_size_for(session, device="one", sha256=OTHER) is None
-        devices.move(session, "one", DeviceState.QUARANTINED)
+        devices.move(session, "one", DeviceState.QUARANTINED, now_s=NOW_S)
         assert releases.blob_size_for(session, device="one", sha256=blob) is None
-        devices.move(session, "one", DeviceState.ENROLLED)
+        devices.move(session, "one", DeviceState.ENROLLED, now_s=NOW_S)
         releases.revoke(session, releases.get(session, DIGEST))
         assert releases.blob_size_for(session, device="one", sha256=blob) is None
         (document,) = desired.documents(session, ["one"])

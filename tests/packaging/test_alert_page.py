@@ -12,14 +12,23 @@ import pytest
 
 from controller.alert_settings import AlertsConfig, faults
 from controller.services.alert_rules import checked
+from controller.telemetry_settings import TelemetryConfig
 from telemetry.server.alerts.judging import MAX_ALERTS
 from telemetry.server.alerts.rules import KINDS, SILENT_DEVICES, BurnRate, OfMetric, Rule, Threshold
 from telemetry.server.alerts.rules_file import MAX_RULES, MAX_SUMMARY_CHARS
+from telemetry.server.levels import DAYS, HOURS, MINUTES
 from wire.codec import convert
+from wire.durations import DAY_S
 
 PAGE = (Path(__file__).parents[2] / "docs" / "alerts.md").read_text()
 FILES = [tomllib.loads(text) for text in re.findall(r"```toml\n(.*?)```", PAGE, re.DOTALL)]
 NOT_OF_FIELDS = {"kind"}
+KEPT = TelemetryConfig()
+RETAINED = {
+    MINUTES: KEPT.keep_minutes * DAY_S,
+    HOURS: KEPT.keep_hours * DAY_S,
+    DAYS: KEPT.keep_days * DAY_S,
+}
 
 
 def rows() -> dict[str, tuple[str, str]]:
@@ -41,9 +50,9 @@ def fields(kind: type[Rule]) -> dict[str, object]:
 
 def test_the_files_of_the_page_are_rules_and_settings() -> None:
     off, example, settings = FILES
-    (silent,) = checked(off)
+    (silent,) = checked(off, RETAINED)
     assert (silent.name, silent.enabled) == (SILENT_DEVICES.name, False)
-    rules = checked(example)
+    rules = checked(example, RETAINED)
     assert {type(rule) for rule in rules} == set(KINDS.values())
     for rule in rules:
         if isinstance(rule, Threshold) and rule.stat in {"max", "min"}:

@@ -79,7 +79,8 @@ class Rig:
 
     def post(self) -> None:
         """Let the controller post what is due."""
-        self._alerting.webhooks.post_due()
+        for name in self._alerting.webhooks.names:
+            self._alerting.webhooks.post_due(name)
 
     def alerts(self, **params: str) -> list[tuple[str, str, str]]:
         found = self.fleet.api.get(URL, params=params).raise_for_status().json()

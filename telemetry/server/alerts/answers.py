@@ -3,23 +3,31 @@
 Rules:
 - Each number comes from `telemetry.server.query.run`: there is one definition of p95.
 - Windows are whole minutes (`telemetry.server.alerts.windows`), now as in the past.
+- A window is answered wholly or not at all: what is no longer kept is a fault, no smaller number.
 - A metric that agents report but none has yet has no values. Any other unknown name is a fault.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import replace
+from typing import Final
 
-from telemetry.errors import UnknownMetricError
-from telemetry.metrics import known
+from telemetry.errors import NotKeptError
 from telemetry.server.alerts.judging import Answer, Group
+from telemetry.server.alerts.kept import faults, level_for, remedy
 from telemetry.server.alerts.rules import ABSENT, Absence, AnyRule, BurnRate, Change, Threshold
-from telemetry.server.alerts.windows import LATE_S, Window, late_s, window
-from telemetry.server.query import Query, run
+from telemetry.server.alerts.windows import LATE_S, Window, at_least, late_s, window
+from telemetry.server.levels import MINUTES, Level
+from telemetry.server.query import Query, Source, run
 from telemetry.server.query_text import parse_conditions
+from telemetry.server.question import DEVICE
 from telemetry.server.store import TelemetryStore
 
 COUNT = "count"
+
+CLOCK_STEP_S: Final = 5.0
+"""If the wall clock is set by less, no silence is told wrongly."""
 
 Scope = Callable[[Query], Query]
 """Narrows a query to the devices of a rule, which may be grouped by what they are."""
@@ -39,7 +47,13 @@ class Answers:
         self._store = store
 
     def of_metric(
-        self, rule: AnyRule, scope: Scope, now_s: float, *, report_every_s: float = LATE_S
+        self,
+        rule: AnyRule,
+        scope: Scope,
+        now_s: float,
+        *,
+        report_every_s: float = LATE_S,
+        enrolled: frozenset[str] | None = None,
     ) -> Answer:
         """Return what a rule about metrics compares.
 
@@ -48,23 +62,31 @@ class Answers:
             scope: Its devices.
             now_s: When it is judged, wall time.
             report_every_s: How often devices are asked to report.
+            enrolled: Those of its devices that are expected to report; None for all.
 
         Raises:
             UnknownMetricError: No device has reported a metric, and no agent does.
+            NotKeptError: What the rule compares is no longer kept.
             QueryError: The metric lacks the statistic or an attribute.
             TelemetryStoreError: The database failed.
         """
+        for fault in faults(rule, self._store.retained):
+            raise NotKeptError(fault, remedy=remedy(rule))
         match rule:
             case Change():
                 return self._change(rule, scope, now_s, late_s(rule.stat, report_every_s))
             case Threshold():
                 late = late_s(rule.stat, report_every_s)
-                span = window(now_s, rule.window_s, late_s=late)
+                rows = self._rows_for(rule.window_s)
+                span = window(now_s, rule.window_s, late_s=late, rows=rows)
                 return Answer(self._statistic(rule, scope, span)[0])
             case BurnRate():
                 return self._burn_rate(rule, scope, now_s)
             case Absence():
-                return self._absence(rule, scope, now_s)
+                return self._absence(rule, scope, now_s, enrolled)
+
+    def _rows_for(self, reach_s: float) -> Level:
+        return level_for(reach_s, self._store.retained) or MINUTES
 
     def _statistic(
         self, rule: Threshold, scope: Scope, span: Window
@@ -80,7 +102,11 @@ class Answers:
         return enough, rows.keys() - enough.keys()
 
     def _change(self, rule: Change, scope: Scope, now_s: float, late: float) -> Answer:
-        spans = (window(now_s, rule.window_s, late_s=late, ago_s=s) for s in (0.0, rule.offset_s))
+        rows = self._rows_for(rule.window_s + rule.offset_s)
+        spans = (
+            window(now_s, rule.window_s, late_s=late, ago_s=ago_s, rows=rows)
+            for ago_s in (0.0, rule.offset_s)
+        )
         (now, few), (before, fewer) = (self._statistic(rule, scope, span) for span in spans)
         both = now.keys() & before.keys()
         left_out = few | fewer if rule.least_count > rule.min_count else set()
@@ -97,8 +123,12 @@ class Answers:
 
     def _burn_rate(self, rule: BurnRate, scope: Scope, now_s: float) -> Answer:
         # What failed is reported together with the total, so the ratio need not wait.
-        long = self._burnt(rule, scope, window(now_s, rule.long_s), rule.least_count)
-        short = self._burnt(rule, scope, window(now_s, rule.short_s), 0.0)
+        spans = [
+            window(now_s, length_s, rows=self._rows_for(length_s))
+            for length_s in (rule.long_s, rule.short_s)
+        ]
+        long = self._burnt(rule, scope, spans[0], rule.least_count)
+        short = self._burnt(rule, scope, spans[1], 0.0)
         return Answer({key: min(long[key], short[key]) for key in long.keys() & short.keys()})
 
     def _burnt(
@@ -114,14 +144,41 @@ class Answers:
             if count and count > 0
         }
 
-    def _absence(self, rule: Absence, scope: Scope, now_s: float) -> Answer:
+    def _absence(
+        self, rule: Absence, scope: Scope, now_s: float, enrolled: frozenset[str] | None
+    ) -> Answer:
         metric = rule.metric or ""
-        here = self._rows(rule, metric, (COUNT,), scope, window(now_s, rule.window_s))
-        expected: set[Group] = {()}
-        if rule.by:
-            span = window(now_s, rule.lookback_s)
-            expected = set(self._rows(rule, metric, (COUNT,), scope, span))
-        return Answer({group: 0.0 if group in here else ABSENT for group in expected})
+        newest = window(now_s, rule.window_s, rows=self._rows_for(rule.window_s))
+        here = self._rows(rule, metric, (COUNT,), scope, newest)
+        if not rule.by:
+            return Answer({(): 0.0 if here else ABSENT})
+        span = at_least(now_s, rule.lookback_s, self._rows_for(rule.lookback_s))
+        expected = self._rows(rule, metric, (COUNT,), scope, span).keys()
+        absent, gone = expected - here.keys(), frozenset[Group]()
+        if absent and enrolled is not None:
+            gone = frozenset(absent - self._expected(rule, scope, span, absent, enrolled))
+        values = {group: ABSENT if group in absent else 0.0 for group in expected - gone}
+        return Answer(values, gone=gone)
+
+    def _expected(
+        self,
+        rule: Absence,
+        scope: Scope,
+        span: Window,
+        absent: Collection[Group],
+        enrolled: frozenset[str],
+    ) -> set[Group]:
+        """Return the absent groups of which enrolled devices had values; others may return, too."""
+        if DEVICE in rule.by:
+            at = rule.by.index(DEVICE)
+            return {group for group in absent if group[at] in enrolled}
+        if not enrolled:
+            return set()
+
+        def narrowed(query: Query) -> Query:
+            return replace(scope(query), devices=enrolled)
+
+        return set(self._rows(rule, rule.metric or "", (COUNT,), narrowed, span))
 
     def _rows(
         self,
@@ -135,6 +192,7 @@ class Answers:
 
         Raises:
             UnknownMetricError: No device has reported the metric, and no agent does.
+            NotKeptError: A part of the time is no longer kept.
         """
         if span.since_s >= span.until_s:
             return {}
@@ -146,12 +204,9 @@ class Answers:
             since_s=span.since_s,
             until_s=span.until_s,
         )
-        try:
-            table = run(self._store, scope(query))
-        except UnknownMetricError:
-            if known(metric) is not None:
-                return {}
-            raise
+        table = run(self._store, scope(query))
+        if not _covers(table.sources, span):
+            raise NotKeptError(f"a part of what it compares of {metric} is no longer kept")
         parts = len(rule.by)
         return {
             tuple(str(cell) for cell in row[:parts]): tuple(
@@ -161,21 +216,53 @@ class Answers:
         }
 
 
-def of_devices(heard: Heard, now_s: float) -> Answer:
+def _covers(sources: Sequence[Source], span: Window) -> bool:
+    """Tell whether what was read is exactly a window."""
+    ends = [span.since_s, *(source.until_s for source in sources)]
+    begins = [*(source.since_s for source in sources), span.until_s]
+    return ends == begins
+
+
+def of_devices(heard: Heard, now_s: float, listening_s: float = 0.0) -> Answer:
     """Return how long devices have been silent.
 
     Args:
         heard: When each was heard last.
-        now_s: Wall time.
+        now_s: Wall time after that was asked.
+        listening_s: How long the controller has heard its devices by the same wall clock. One that
+            was heard later than now was heard before that, by a clock that has been set back.
     """
+    latest_s = now_s + CLOCK_STEP_S
     silent: dict[Group, float | None] = {
-        (device,): max(now_s - at_s, 0.0) for device, at_s in heard.items()
+        (device,): listening_s if at_s > latest_s else max(now_s - at_s, 0.0)
+        for device, at_s in heard.items()
     }
     return Answer(silent, is_whole=True)
 
 
+def of_enrolled(
+    rule: AnyRule, answer: Answer, known: Collection[Group], enrolled: Collection[str]
+) -> Answer:
+    """Return an answer without groups of devices that have left the fleet: they are gone.
+
+    Args:
+        rule: The rule.
+        answer: What it compares.
+        known: The groups that have a state.
+        enrolled: Its devices.
+    """
+    if DEVICE not in rule.names:
+        return answer
+    at = rule.names.index(DEVICE)
+    gone = frozenset(group for group in {*known, *answer.values} if group[at] not in enrolled)
+    values = {group: value for group, value in answer.values.items() if group not in gone}
+    return answer._replace(values=values, gone=answer.gone | gone)
+
+
 def unless_deaf(rule: AnyRule, answer: Answer, listening_s: float) -> Answer:
     """Return an answer without what the controller cannot know: it has not listened for so long.
+
+    That is also so where a clock that is set makes a silence long.
 
     Args:
         rule: The rule.

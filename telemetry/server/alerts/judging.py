@@ -29,6 +29,9 @@ class Answer(NamedTuple):
     is_whole: bool = False
     """Whether there are no other groups: one that is not named is gone."""
 
+    gone: frozenset[Group] = frozenset()
+    """Groups that there are no more, and that have no value here."""
+
     note: str = ""
     """Why groups that had values are left out, if that is not what the rule says."""
 
@@ -65,7 +68,7 @@ def judge(limits: Limits, known: Mapping[Group, State], answer: Answer, now_s: f
     """
     found = []
     for group, state in known.items():
-        is_gone = answer.is_whole and group not in answer.values
+        is_gone = group in answer.gone or (answer.is_whole and group not in answer.values)
         value = answer.values.get(group)
         found.append(Judged(group, *step(limits, state, value, now_s, is_gone=is_gone)))
     fresh = State(since_s=now_s, value_at_s=now_s)

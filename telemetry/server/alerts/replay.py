@@ -3,6 +3,7 @@
 Rules:
 - What has come later than it was measured counts at the minute of its measurement: a device that
   was away looks silent in the past only if what it measured never came.
+- Of a time of which not all is kept that a rule compares, nothing is known: the result says so.
 - An answer has a limit of time, so that a question over months holds up nobody.
 """
 
@@ -12,7 +13,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
-from telemetry.errors import QueryError
+from telemetry.errors import NotKeptError, QueryError
 from telemetry.server.alerts.judging import Answer, Group, judge
 from telemetry.server.alerts.rules import AnyRule
 from telemetry.server.alerts.states import Phase, State
@@ -46,7 +47,8 @@ class Replayed(NamedTuple):
     """Whether there were more than are given."""
 
     note: str = ""
-    """Why groups that had values were left out, at the last look that left out any."""
+    """Why groups that had values were left out, at the last look that left out any; else how many
+    looks found too little."""
 
 
 @dataclass(slots=True)
@@ -66,8 +68,13 @@ def looks_at(since_s: float, until_s: float, step_s: int | None = None) -> range
         step_s: How far they are apart; None for as near as there may be of so many.
 
     Raises:
-        QueryError: The step is not whole minutes, or there would be too many looks.
+        QueryError: The time has not begun, the step is not whole minutes, or there would be too
+            many looks.
     """
+    if since_s >= until_s:
+        raise QueryError(
+            "the time to test has not begun", remedy="give a --since before now, as 1d"
+        )
     least_s = (int((until_s - since_s) // (STEP_S * MAX_STEPS)) + 1) * STEP_S
     if step_s is None:
         step_s = least_s
@@ -101,13 +108,22 @@ def replay(
         TelemetryStoreError: The database failed.
     """
     run = _Run()
+    unknown = total = 0
     for at_s in looks:
+        total += 1
         if not in_time():
             raise QueryError(
                 f"to test {rule.name} over that time takes too long",
                 remedy="give a shorter --since, or a longer --step",
             )
-        _look(rule, run, answer(at_s), at_s)
+        try:
+            found = answer(at_s)
+        except NotKeptError:
+            unknown += 1
+        else:
+            _look(rule, run, found, at_s)
+    if unknown and not run.note:
+        run.note = f"of {unknown} of {total} looks nothing is known: not all is kept of so long ago"
     for group, state in run.states.items():
         if state.phase is Phase.FIRING:
             run.spans.append(Span(group, state.since_s, None, run.furthest.get(group)))

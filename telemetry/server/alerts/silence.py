@@ -3,6 +3,7 @@
 Rules:
 - What a device measured while it was away and sent later counts as heard: the store has no other
   time. So the past shows at most the silences that there were.
+- Of a time of which minutes are no longer kept no silence is known.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from bisect import bisect_left
 from collections.abc import Mapping
 from typing import NamedTuple
 
+from telemetry.errors import NotKeptError
 from telemetry.server.alerts.answers import Heard
 from telemetry.server.question import SECONDS_PER_MINUTE
 from telemetry.server.store import TelemetryStore
@@ -52,6 +54,9 @@ class Silences:
         begin, end = (int(at_s // SECONDS_PER_MINUTE) for at_s in (self._begin_s, until_s))
         shortest = int(longer_than_s // SECONDS_PER_MINUTE)
         measured, gaps = store.silences(begin, end + 1, longer_than=shortest)
+        with store.snapshot() as snapshot:
+            first_kept, *_ = (kept.first for kept in snapshot.kept())
+        self._known_since_s = (first_kept and first_kept + shortest) * SECONDS_PER_MINUTE
         self._measured = {each.device: _Measured(each.first, each.last, []) for each in measured}
         for device, before, after in gaps:
             if device in self._measured:  # it may have begun to measure in between
@@ -62,7 +67,12 @@ class Silences:
 
         Args:
             at_s: The time, a whole minute.
+
+        Raises:
+            NotKeptError: What devices measured then is no longer kept by the minute.
         """
+        if at_s < self._known_since_s:
+            raise NotKeptError("minutes of so long ago are no longer kept")
         return {
             device: max(self._heard(device, at_s), enrolled_s)
             for device, enrolled_s in self._enrolled.items()

@@ -7,6 +7,8 @@ at each moment, and `fleet alert test` would judge otherwise than the controller
 Rules:
 - A window ends with a minute that is over, and a length that is not whole minutes is the next one
   that is. So two windows that are not to overlap share no minute.
+- A window that only hours or days can answer begins and ends with one. Else it would be longer than
+  the one that it is compared with.
 - A statistic that says how much there was needs minutes that devices have reported wholly: the
   window ends a report interval earlier. Others are as right with a part of the values, and do not
   wait.
@@ -17,6 +19,7 @@ from __future__ import annotations
 import math
 from typing import Final, NamedTuple
 
+from telemetry.server.levels import MINUTES, Level
 from telemetry.server.question import SECONDS_PER_MINUTE
 
 AMOUNTS: Final = frozenset({"count", "total", "rate"})
@@ -42,7 +45,9 @@ def late_s(statistic: str, report_every_s: float) -> float:
     return max(LATE_S, report_every_s) if statistic in AMOUNTS else 0.0
 
 
-def window(now_s: float, length_s: float, *, late_s: float = 0.0, ago_s: float = 0.0) -> Window:
+def window(
+    now_s: float, length_s: float, *, late_s: float = 0.0, ago_s: float = 0.0, rows: Level = MINUTES
+) -> Window:
     """Return the newest window of a length.
 
     Args:
@@ -50,10 +55,25 @@ def window(now_s: float, length_s: float, *, late_s: float = 0.0, ago_s: float =
         length_s: How long it is.
         late_s: How long ago its last minute must have ended.
         ago_s: How much earlier it is than the newest.
+        rows: Of which rows it is made; the length and `ago_s` are whole ones of them.
     """
-    end = math.floor((now_s - late_s) / SECONDS_PER_MINUTE) - _minutes(ago_s)
+    newest = math.floor((now_s - late_s) / SECONDS_PER_MINUTE)
+    end = newest // rows.minutes * rows.minutes - _minutes(ago_s)
     first = max(end - _minutes(length_s), 0)
     return Window(first * SECONDS_PER_MINUTE, max(end, first) * SECONDS_PER_MINUTE)
+
+
+def at_least(now_s: float, length_s: float, rows: Level) -> Window:
+    """Return the window that ends with the newest minute and is as long, or begins a row earlier.
+
+    Args:
+        now_s: The moment of the look, wall time.
+        length_s: How long it is at least.
+        rows: With which row it begins.
+    """
+    since_s, until_s = window(now_s, length_s)
+    row_s = rows.minutes * SECONDS_PER_MINUTE
+    return Window(since_s // row_s * row_s, until_s)
 
 
 def _minutes(length_s: float) -> int:

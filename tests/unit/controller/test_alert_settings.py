@@ -33,7 +33,14 @@ def test_paths_are_relative_to_the_file(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "url", ["http://127.0.0.1:9/x", "http://[::1]/", "http://localhost/", "http://10.1.2.3/hook"]
+    "url",
+    [
+        "http://127.0.0.1:9/x",
+        "http://[::1]/",
+        "http://localhost/",
+        "http://10.1.2.3/hook",
+        "http://[fd00::5]/",
+    ],
 )
 def test_near_receivers_need_no_tls_if_the_settings_say_so(tmp_path: Path, url: str) -> None:
     assert load(tmp_path, f'{HOOK}url = "{url}"\nclear_text = true\n').alerts.webhooks
@@ -56,6 +63,11 @@ def test_near_receivers_need_no_tls_if_the_settings_say_so(tmp_path: Path, url: 
         (f'{HOOK}url = "https://u:p@a.example"\n', "url has a name or a password"),
         (f'{HOOK}url = "https://a.example/\\u00e4"\n', "printable ASCII"),
         (f'{HOOK}url = "http://8.8.8.8/"\nclear_text = true\n', "for loopback and private"),
+        (f'{HOOK}url = "http://169.254.169.254/"\nclear_text = true\n', "for loopback and private"),
+        (f'{HOOK}url = "http://240.0.0.1/"\nclear_text = true\n', "for loopback and private"),
+        (f'{HOOK}url = "http://192.0.2.1/"\nclear_text = true\n', "for loopback and private"),
+        (f'{HOOK}url = "http://[fe80::1%25eth0]/"\nclear_text = true\n', "loopback and private"),
+        (f'{HOOK}url = "http://[ff02::1]/"\nclear_text = true\n', "for loopback and private"),
         (f'{HOOK}url = "http://a.example/"\nclear_text = true\n', "for loopback and private"),
         (f'{HOOK}url = "http://0.0.0.0/"\nclear_text = true\n', "for loopback and private"),
         (f'{HOOK}url = "https://a.example/"\nclear_text = true\n', "asks for TLS"),

@@ -36,3 +36,17 @@ def test_a_connection_that_was_lost_counts_when_the_devices_are_back() -> None:
     assert (reception.heard_s(), reception.settled_s()) == (BACK_AFTER_S, 0.0)
     clock.advance(7)
     assert reception.settled_s() == 7.0
+
+
+def test_a_wall_clock_that_is_set_tells_nothing_until_devices_are_heard_anew() -> None:
+    clock = FakeClock()
+    reception = Reception(clock)
+    reception.note(up=True)
+    clock.advance(1000)
+    assert reception.heard_s() == 1000.0
+    for by_s in (3600.0, -3600.0):
+        clock.correct(by_s)
+        assert (reception.heard_s(), reception.settled_s()) == (0.0, 1000.0)
+    clock.correct(1.0)
+    clock.advance(10)
+    assert reception.heard_s() == 10.0
