@@ -225,23 +225,6 @@ def test_duckdb_reads_the_files(site: Site) -> None:
     assert buckets.aggregate("sum(bucket.count)").fetchall() == [(20 * 40,)]
 
 
-def test_all_events_of_one_moment_are_found_in_halves(
-    site: Site, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    from telemetry.server.export import lines
-
-    now_s = site.fleet.clock.now_s()
-    events = [
-        Event(at_s=now_s + math.sqrt(number), kind="switch", reason=str(number), data={})
-        for number in range(200)
-    ]
-    site.fleet.send("cam-1", events=events)
-    monkeypatch.setattr(lines, "MAX_EVENTS_READ", 7)
-    assert site.export("--since", "0", "--metric", LATENCY, "--events").code == 0
-    rows = pq.read_table(site.lake / "events" / f"day={day(site)}" / "part-0.parquet").to_pylist()
-    assert [row["reason"] for row in rows] == [str(number) for number in range(200)]
-
-
 def test_the_token_is_needed(site: Site) -> None:
     for path in ("measurements", "events"):
         answer = site.fleet.api.get(
