@@ -53,6 +53,7 @@ from controller.schemas import (
 from controller.services.blobs import UPLOAD, BlobStore
 from controller.services.rollouts import Rollouts
 from telemetry.server.event_log import EventQuery
+from telemetry.server.query_text import checked_time_s
 
 MAX_LISTED = 100_000
 DEFAULT_LISTED = 10_000
@@ -177,7 +178,7 @@ def device_events(
     query = EventQuery(
         devices=frozenset({device}),
         kinds=tuple(kind or ()),
-        since_s=since_s,
+        since_s=checked_time_s(since_s),
         limit=limit,
         model=model,
     )

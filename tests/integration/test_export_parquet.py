@@ -8,6 +8,7 @@ import random
 import re
 import shutil
 from collections.abc import Iterator
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,7 @@ import pyarrow.parquet as pq
 import pytest
 import sqlalchemy as sa
 
+from controller.api.services import MAX_EXPORTS
 from controller.cli.export import DAY_S
 from telemetry.histogram import RELATIVE_ERROR
 from telemetry.server import tables
@@ -200,12 +202,42 @@ def test_a_controller_that_ends_early_leaves_no_file(site: Site) -> None:
 
 
 def test_an_answer_of_a_year_is_refused(site: Site) -> None:
-    asked: dict[str, str | float] = {"metric": LATENCY, "since_s": 0, "until_s": 1e12}
+    asked: dict[str, str | float] = {"metric": LATENCY, "since_s": 0, "until_s": 1e11}
     answer = site.fleet.api.get("/v1/telemetry/export/measurements", params=asked)
     assert (answer.status_code, "each day" in answer.json()["remedy"]) == (422, True)
     asked |= {"metric": "no_such", "until_s": 60}
     answer = site.fleet.api.get("/v1/telemetry/export/measurements", params=asked)
     assert (answer.status_code, answer.json()["code"]) == (404, "telemetry.unknown_metric")
+
+
+def test_a_time_that_cannot_be_is_refused_everywhere(site: Site) -> None:
+    exports = "/v1/telemetry/export"
+    site.fleet.enrol("cam-1")
+    for at_s in ("1e20", "1e308", "-1", "nan", "inf", "-inf"):
+        for path, asked in (
+            (f"{exports}/measurements", {"metric": LATENCY, "since_s": at_s, "until_s": at_s}),
+            (f"{exports}/events", {"since_s": at_s, "until_s": at_s}),
+            ("/v1/devices/cam-1/events", {"since_s": at_s}),
+            ("/v1/telemetry/events", {"since": at_s}),
+            ("/v1/telemetry/query", {"metric": LATENCY, "since": at_s}),
+        ):
+            answer = site.fleet.api.get(path, params=asked)
+            assert answer.status_code == 422, path
+            assert "\n" not in answer.json()["message"]
+
+
+def test_one_export_too_many_is_told_to_come_again(site: Site) -> None:
+    exports = site.fleet.controller.app.state.services.exports
+    asked = {"since_s": 0, "until_s": 60}
+    with ExitStack() as running:
+        for _ in range(MAX_EXPORTS):
+            running.enter_context(exports.one())
+        answer = site.fleet.api.get("/v1/telemetry/export/events", params=asked)
+        assert (answer.status_code, answer.json()["code"]) == (503, "controller.busy")
+        assert answer.headers["retry-after"] == "5"
+        done = site.export("--events")
+        assert (done.code, done.err.count("\n")) == (2, 1), done.err
+    assert site.fleet.api.get("/v1/telemetry/export/events", params=asked).status_code == 200
 
 
 @pytest.mark.skipif(importlib.util.find_spec("duckdb") is None, reason="DuckDB is not installed")
