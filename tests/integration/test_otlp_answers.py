@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import logging
 import socket
+import ssl
 import threading
 from collections.abc import Iterator
 from contextlib import suppress
+from pathlib import Path
 
 import pytest
 from opentelemetry.proto.collector.logs.v1.logs_service_pb2 import ExportLogsServiceResponse
@@ -23,6 +25,7 @@ from telemetry.server.export.amounts import Amount
 from telemetry.server.export.places import NumberedEvent
 from telemetry.server.export.reading import Measured, NamedSeries
 from telemetry.server.rows import StoredEvent
+from tests.simulators.certificates import Authority
 from tests.simulators.otlp_receiver import DRIP_S, Receiver, receiving
 from tests.simulators.patience import PATIENCE_S
 from wire.messages import Event
@@ -90,6 +93,24 @@ def test_a_header_that_does_not_end_is_cut_off(receiver: Receiver, collector: Co
     receiver.drips = "header"
     with pytest.raises(CollectorError, match="it did not answer in time"):
         collector.send_measured(HEAT)
+
+
+def test_a_certificate_is_checked_with_the_authority_that_was_named(tmp_path: Path) -> None:
+    authority = Authority(tmp_path, "site")
+    certificate = authority.issue("collector")
+    tls = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+    tls.load_cert_chain(certificate.cert_file, certificate.key_file)
+    with receiving(tls=tls) as receiver:
+        endpoint = receiver.url.replace("http:", "https:")
+        for ca_file in (str(authority.ca_file), None):
+            collector = Collector(OtlpConfig(endpoint=endpoint, ca_file=ca_file), {})
+            if ca_file is not None:
+                collector.send_measured(HEAT)
+            else:
+                with pytest.raises(CollectorError, match="its certificate is refused"):
+                    collector.send_measured(HEAT)
+            collector.close()
+        assert len(receiver.points) == 1
 
 
 def test_a_handshake_that_does_not_end_is_cut_off() -> None:

@@ -9,6 +9,7 @@ with receiving() as receiver:
 from __future__ import annotations
 
 import gzip
+import ssl
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -126,7 +127,7 @@ def _plain(value: Any) -> Any:
 
 
 @contextmanager
-def receiving(port: int = 0) -> Iterator[Receiver]:
+def receiving(port: int = 0, tls: ssl.SSLContext | None = None) -> Iterator[Receiver]:
     """Run a collector, on a port of its own or on the one of an earlier collector."""
 
     class Handler(BaseHTTPRequestHandler):
@@ -159,6 +160,8 @@ def receiving(port: int = 0) -> Iterator[Receiver]:
             """Say nothing."""
 
     server = ThreadingHTTPServer(("127.0.0.1", port), Handler)
+    if tls is not None:
+        server.socket = tls.wrap_socket(server.socket, server_side=True)
     receiver = Receiver(server.server_port)
     thread = threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True)
     thread.start()
