@@ -12,8 +12,8 @@ Rules:
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Generator, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Generator, Iterator, Mapping
+from contextlib import contextmanager, nullcontext, suppress
 from typing import Final
 
 from fastapi.responses import StreamingResponse
@@ -65,20 +65,22 @@ class MadeAnswer(StreamingResponse):
 
     Args:
         parts: Makes them; closed when no more are wanted.
-        running: Counts it.
+        running: Counts it; None if there may be any number.
         media_type: What the answer is.
+        headers: What else its header has.
         block_s: In which a client has to take a block.
     """
 
     def __init__(
         self,
         parts: Generator[bytes],
-        running: Running,
+        running: Running | None = None,
         *,
         media_type: str,
+        headers: Mapping[str, str] | None = None,
         block_s: float = BLOCK_S,
     ) -> None:
-        super().__init__((), media_type=media_type)
+        super().__init__((), headers=headers, media_type=media_type)
         self._parts = parts
         self._running = running
         self._block_s = block_s
@@ -86,7 +88,7 @@ class MadeAnswer(StreamingResponse):
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Send the answer."""
         try:
-            with self._running.one():
+            with nullcontext() if self._running is None else self._running.one():
                 await self._send_all(scope, receive, send)
         finally:
             with suppress(ValueError):  # a thread is in it, because the server stops
