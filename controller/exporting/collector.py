@@ -49,7 +49,6 @@ EVENTS: Final = "events"
 LOGS_PATH: Final = "/v1/logs"
 MAX_REASONS: Final = 20
 MAX_REASON_CHARS: Final = 200
-MAX_INTEGER: Final = 2**63
 NANOS_PER_S: Final = 10**9
 _log = logging.getLogger(__name__)
 
@@ -299,18 +298,7 @@ def _record(found: NumberedEvent, now_s: float) -> ReadableLogRecord:
         severity_number=SeverityNumber.INFO,
         severity_text="INFO",
         body=event.reason,
-        attributes={name: _fitting(value) for name, value in event.data.items()},
+        attributes=event.data,
         event_name=EVENT + event.kind,
     )
     return ReadableLogRecord(record, _resource(device), _scope())
-
-
-def _fitting(value: Any) -> Any:  # noqa: ANN401 - what JSON has
-    """Return a value of which the SDK would leave none out: OTLP has integers of 64 bits."""
-    if isinstance(value, Mapping):
-        return {name: _fitting(each) for name, each in value.items()}
-    if isinstance(value, list | tuple):
-        return [_fitting(each) for each in value]
-    if isinstance(value, int) and not -MAX_INTEGER <= value < MAX_INTEGER:
-        return float(value)
-    return value
