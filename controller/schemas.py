@@ -484,41 +484,6 @@ class TelemetryComparison:
 
 
 @dataclass(kw_only=True)
-class DriftPart:
-    """How one measure of one tensor has moved away from the evaluation."""
-
-    variant: str
-    tensor: str
-    """`input.NAME` or `output.NAME`."""
-
-    measure: str
-    """class, margin, mean or spread."""
-
-    stability_index: float
-    distance: float
-    """Of Jensen and Shannon, from 0 to 1."""
-
-    samples: float
-    devices: int
-    chance: float | None
-    """Probability that chance alone moves as far; null where too few devices have counted."""
-
-    moved: bool
-    """Whether it is beyond chance, with one bound on false alarms for all parts."""
-
-
-@dataclass(kw_only=True)
-class ReleaseDrift:
-    """How far a release's requests and answers have moved away from its evaluation."""
-
-    release: str
-    variants: int
-    """How many variants of the package carry a reference."""
-
-    parts: list[DriftPart]
-
-
-@dataclass(kw_only=True)
 class ReportedMetric:
     """A metric that devices have reported."""
 

@@ -2,8 +2,9 @@
 
 Rules:
 - A batch is at most `MAX_BATCH_BYTES` as MessagePack and never empty.
-- An event that is too large, too deep, or holds values that MessagePack or JSON cannot hold loses
-  its data, but keeps its reason: what one stage accepts, the next can always write and show.
+- An event that is too large, too deep, or holds values that MessagePack, JSON or another system
+  cannot hold loses its data, but keeps its reason: what one stage accepts, the next can always
+  write and show.
 """
 
 from __future__ import annotations
@@ -25,6 +26,10 @@ MAX_EVENT_BYTES = 16 * 1024
 MAX_DATA_DEPTH = 32
 """Objects and lists inside one another. The inputs of a decision need five; the API's writer of
 JSON fails at 255."""
+
+MAX_INTEGER = 2**63 - 1
+"""The greatest whole number in the data of an event: what gets events from the controller has 64
+bits with a sign, such as OTLP. MessagePack has greater ones."""
 
 MAX_KIND = 64
 MAX_REASON = 1000
@@ -83,6 +88,8 @@ def shorten(event: Event) -> Event:
         data = from_msgpack(body, Event).data
         if not _fits_depth(data, MAX_DATA_DEPTH):
             return _without_data(short, f"nested deeper than {MAX_DATA_DEPTH}")
+        if not _fits_integers(data):
+            return _without_data(short, f"a whole number over {MAX_INTEGER}")
         to_json(data)
     except (*_UNENCODABLE, WireFormatError) as exc:
         return _without_data(short, _line(str(exc))[:MAX_REASON])
@@ -99,6 +106,14 @@ def _fits_depth(value: object, depth: int) -> bool:
     if not isinstance(inner, Iterable) or isinstance(inner, str | bytes):
         return True
     return depth > 0 and all(_fits_depth(item, depth - 1) for item in inner)
+
+
+def _fits_integers(value: object) -> bool:
+    """Tell whether no whole number is too large; the data nests at most `MAX_DATA_DEPTH` deep."""
+    inner = value.values() if isinstance(value, dict) else value
+    if not isinstance(inner, Iterable) or isinstance(inner, str | bytes):
+        return not isinstance(value, int) or value <= MAX_INTEGER
+    return all(map(_fits_integers, inner))
 
 
 def _size_bytes(item: Item) -> int | None:

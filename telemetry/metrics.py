@@ -29,6 +29,12 @@ class Metric(NamedTuple):
     """Whether it is reported only when its minute is over: it tells nothing urgent, and the store
     has one row for each minute anyway."""
 
+    statistics: tuple[str, ...] = ()
+    """What a query tells unless it asks for something else; empty for what its kind has."""
+
+
+OF_EVERY: Final = frozenset({"model", "release", "variant"})
+"""The attributes that any metric may have. The model is a part of the release."""
 
 _OF_VARIANT: Final = ("release", "variant")
 _OF_PROCESS: Final = ("role", *_OF_VARIANT)
@@ -61,7 +67,7 @@ METRICS: Final[dict[str, Metric]] = {
     "feedback_accuracy_ratio": Metric(
         "histogram", "1", _OF_BAND,
         "1 for each answer that was right and 0 for each that was wrong, as applications say: the "
-        "mean is the accuracy",
+        "mean is the accuracy", statistics=("count", "mean"),
     ),
     "feedback_refused_total": Metric(
         "sum", "{request}", ("reason",),
@@ -234,6 +240,19 @@ def known(metric: str) -> Metric | None:
         None if no agent of this version reports it.
     """
     return METRICS.get(OLD_NAMES.get(metric, metric))
+
+
+def own_attributes(metric: str) -> frozenset[str]:
+    """Return the attributes that a metric is known to have, whatever devices send.
+
+    Args:
+        metric: Its name, or an old one of it.
+
+    Returns:
+        Those of every metric, for one that no agent of this version reports.
+    """
+    found = known(metric)
+    return OF_EVERY if found is None else OF_EVERY.union(found.attributes)
 
 
 def document() -> str:

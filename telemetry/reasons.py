@@ -30,6 +30,7 @@ KINDS: Final = (
     "measure",
     "override",
     "peers",
+    "points",
     "policy",
     "refused",
     "removed",

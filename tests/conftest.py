@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from hypothesis import settings
 
-from tests.thorough import THOROUGH
+from tests.thorough import EXAMPLES, THOROUGH
 
 MEMORY_FILES = Path("/dev/shm")  # noqa: S108 - as Linux names it; a folder below it is made
 ROOM_BYTES = 4 * 2**30
@@ -49,7 +49,7 @@ if "TMPDIR" not in os.environ and _has_room(MEMORY_FILES):
     tempfile.tempdir = None
 
 # Machines are noisy: that a test is slow is no fault of what it tests.
-settings.register_profile("edgefleet", deadline=None)
+settings.register_profile("edgefleet", deadline=None, max_examples=EXAMPLES)
 settings.load_profile("edgefleet")
 
 # A shell that starts the tests in the background has them, and all that they start, ignore SIGINT.
@@ -63,6 +63,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     postgres = [item for item in items if _is_flow_on_postgres(item)]
     left_out = {item for item in items if item.get_closest_marker("thorough")}
     left_out |= {item for at, item in enumerate(postgres) if at % ONE_OF}
+    left_out |= _beyond_few([item for item in items if item not in left_out])
     if left_out:
         config.hook.pytest_deselected(items=list(left_out))
         items[:] = [item for item in items if item not in left_out]
@@ -73,6 +74,23 @@ def _is_flow_on_postgres(item: pytest.Item) -> bool:
         return False
     # By its name: what a test is given may be anything, such as arrays, which are not compared.
     return "postgresql" in item.name
+
+
+def _beyond_few(items: list[pytest.Item]) -> set[pytest.Item]:
+    """Return the cases that are left out of tests with the marker `few`."""
+    cases: dict[str, list[pytest.Item]] = {}
+    for item in items:
+        if item.get_closest_marker("few"):
+            cases.setdefault(item.nodeid.partition("[")[0], []).append(item)
+    left_out: set[pytest.Item] = set()
+    for alike in cases.values():
+        mark = alike[0].get_closest_marker("few")
+        assert mark is not None
+        (most,) = mark.args
+        if most < len(alike):
+            taken = {at * len(alike) // most for at in range(most)}
+            left_out |= {item for at, item in enumerate(alike) if at not in taken}
+    return left_out
 
 
 @pytest.fixture(autouse=True)

@@ -72,11 +72,17 @@ class Guard:
         right = hmac.compare_digest(shown.strip(), self._token)
         if path == METRICS_PATH and self._metrics_token is not None:
             right |= hmac.compare_digest(shown.strip(), self._metrics_token)
-        if scheme.lower() != b"bearer" or not right:
+        if scheme.lower() == b"bearer" and right:
+            return
+        if path == METRICS_PATH and self._metrics_token is not None:
             raise UnauthorizedError(
-                "the API token is missing or wrong",
-                remedy="send the content of api.token as a bearer token",
+                "the token of the metrics is missing or wrong",
+                remedy="send the content of the file prometheus.token_file as a bearer token",
             )
+        raise UnauthorizedError(
+            "the API token is missing or wrong",
+            remedy="send the content of api.token as a bearer token",
+        )
 
 
 class _Counted:

@@ -9,6 +9,7 @@ from typing import Annotated
 from fastapi import APIRouter, Query
 
 from controller.api.services import Services, router
+from controller.drift_schemas import DriftingDevice, DriftingDevices, DriftPart, ReleaseDrift
 from controller.errors import InvalidRequestError
 from controller.query_schemas import ReportAsked, ReportState
 from controller.schemas import (
@@ -16,8 +17,6 @@ from controller.schemas import (
     ComparedGroup,
     DeadLetter,
     DeviceEvent,
-    DriftPart,
-    ReleaseDrift,
     ReportedMetric,
     ReportingDevice,
     TelemetryComparison,
@@ -34,6 +33,8 @@ from wire.package.distribution import Distribution
 from wire.package.manifest import Manifest
 
 MAX_EVENTS = 1000
+MAX_DRIFTING = 1000
+UNIT = "A label whose values, not devices, are the observations; empty for devices."
 
 telemetry_routes: APIRouter = router("/v1/telemetry", "telemetry")
 
@@ -63,7 +64,7 @@ def query_telemetry(  # noqa: PLR0913, PLR0917 - one parameter for each of the q
         step=step,
         now_s=services.clock.now_s(),
     )
-    query = over_devices(services.devices, selector, query.group_by)(query)
+    query = over_devices(services.devices, selector, (*query.group_by, *_asked(query)))(query)
     table = telemetry_query.run(services.telemetry, query)
     if not table.rows:  # perhaps because a name is misspelt
         named = [value for name, value in query.where if name == telemetry_query.MODEL]
@@ -87,6 +88,7 @@ def compare_telemetry(  # noqa: PLR0913, PLR0917 - one parameter for each of the
     since: Annotated[str, Query(description="Such as 1h.")] = "1h",
     until: Annotated[str, Query(description="Such as 10m; empty for now.")] = "",
     selector: Annotated[str, Query(description="Only devices that match it.")] = "",
+    unit: Annotated[str, Query(description=UNIT)] = "",
 ) -> TelemetryComparison:
     """Compare two groups; the interval of the difference takes devices as the unit of chance."""
     query = telemetry_query.parse(
@@ -97,8 +99,8 @@ def compare_telemetry(  # noqa: PLR0913, PLR0917 - one parameter for each of the
         until=until,
         now_s=services.clock.now_s(),
     )
-    query = over_devices(services.devices, selector, (by,))(query)
-    found = compare.run(services.telemetry, query, by, first, second)
+    query = over_devices(services.devices, selector, (by, unit, *_asked(query)))(query)
+    found = compare.run(services.telemetry, query, by, first, second, unit)
     result = found.result
     return TelemetryComparison(
         metric=metric,
@@ -115,6 +117,11 @@ def compare_telemetry(  # noqa: PLR0913, PLR0917 - one parameter for each of the
     )
 
 
+def _asked(query: telemetry_query.Query) -> tuple[str, ...]:
+    """Return the names of the conditions."""
+    return tuple(name for name, _ in query.where)
+
+
 def _group(side: compare.Side, value: float) -> ComparedGroup:
     return ComparedGroup(name=side.name, value=value, devices=side.devices, values=side.values)
 
@@ -127,15 +134,16 @@ def drift_of_release(
     since: Annotated[str, Query(description="Such as 1d.")] = "1d",
     until: Annotated[str, Query(description="Such as 10m; empty for now.")] = "",
     selector: Annotated[str, Query(description="Only devices that match it.")] = "",
+    unit: Annotated[str, Query(description=UNIT)] = "",
 ) -> ReleaseDrift:
     """Compare what devices ask and answer with the evaluation that the package carries."""
     query = telemetry_query.parse(
         drifts.METRIC, since=since, until=until, now_s=services.clock.now_s()
     )
-    query = over_devices(services.devices, selector, ())(query)
+    query = over_devices(services.devices, selector, (unit,))(query)
     manifest = services.preflight.find(release).manifest
     name, known = f"{manifest.name}:{manifest.version}", _references(manifest, variant)
-    parts = drifts.run(services.telemetry, query, name, known)
+    parts = drifts.run(services.telemetry, query, name, known, unit)
     return ReleaseDrift(
         release=name,
         variants=len(known),
@@ -147,12 +155,38 @@ def drift_of_release(
                 stability_index=part.result.stability_index,
                 distance=part.result.distance,
                 samples=part.result.samples,
-                devices=part.result.devices,
+                devices=part.devices,
+                units=part.result.units,
                 chance=part.result.chance if part.result.can_tell else None,
                 moved=part.moved,
             )
             for part in parts
         ],
+    )
+
+
+@telemetry_routes.get("/drift/devices", name="drifting devices")
+def drifting_devices(
+    services: Services,
+    release: Annotated[str, Query(description="Digest or name:version.")],
+    variant: Annotated[str, Query(description="Only this one; empty for all.")] = "",
+    since: Annotated[str, Query(description="Such as 1d.")] = "1d",
+    until: Annotated[str, Query(description="Such as 10m; empty for now.")] = "",
+    selector: Annotated[str, Query(description="Only devices that match it.")] = "",
+    limit: Annotated[int, Query(ge=1, le=MAX_DRIFTING, description="The greatest number.")] = 20,
+) -> DriftingDevices:
+    """Return which devices have moved furthest from the evaluation that the package carries."""
+    query = telemetry_query.parse(
+        drifts.METRIC, since=since, until=until, now_s=services.clock.now_s()
+    )
+    query = over_devices(services.devices, selector, ())(query)
+    manifest = services.preflight.find(release).manifest
+    name, known = f"{manifest.name}:{manifest.version}", _references(manifest, variant)
+    found = drifts.devices(services.telemetry, query, name, known, limit)
+    return DriftingDevices(
+        release=name,
+        variants=len(known),
+        devices=[DriftingDevice(**moved._asdict()) for moved in found],
     )
 
 

@@ -3,12 +3,16 @@
 Rules:
 - One chart has one unit: of several statistics those are drawn that share the unit of the first.
 - Of more groups than can be told apart, those with the greatest values are drawn.
+- Devices report only what they counted. Where a group has nothing between the first and the last
+  step of an answer, its amounts were 0; its quantiles and gauges are not known.
+- Amounts of a step that has just ended, or goes on, are not all there yet: they would look like a
+  fall, and are left out.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Final, NamedTuple
 
 from controller.cli.drawing.bars import Bar
@@ -17,6 +21,7 @@ from controller.cli.drawing.quantities import Unit, quantity_text, unit_of
 from controller.cli.questions import title_of, words_of
 from controller.query_schemas import TelemetryQuestion
 from controller.schemas import TelemetryTable
+from telemetry.metrics import known
 from wire.console.text import UNKNOWN, plain_text
 from wire.durations import parse_duration_s
 
@@ -24,6 +29,15 @@ START: Final = "start_s"
 MINUTE: Final = "minute"
 UNITS_S: Final = {MINUTE: 60.0, START: 1.0}
 """Columns that are times since the epoch, and their units."""
+
+AMOUNTS: Final = frozenset({"count", "total", "rate"})
+"""Statistics that are 0 where nothing was counted."""
+
+MAX_FILLED: Final = 10_000
+"""Of more steps nothing is filled in: a plot has no room to show it."""
+
+REPORTED_S: Final = 15.0
+"""After so long what devices counted in a step is there, as they report by default."""
 
 PREFERRED: Final = ("p95", "rate", "mean")
 """The statistic that stands for a metric if none was asked for."""
@@ -96,6 +110,7 @@ def chart(
         for i, name in zip(shape.statistics, names, strict=True)
         if name == first or (question.stat and unit_of(question.metric, name) == unit)
     ]
+    step_s = parse_duration_s(question.step) if question.step else UNITS_S[MINUTE]
     found: dict[str, list[tuple[float, float | None]]] = {}
     for row in table.rows:
         at_s = 0.0 if shape.time is None else _at_s(row, shape.time, table.columns)
@@ -110,11 +125,11 @@ def chart(
     if shape.time is None:
         bars = [Bar(n or first, p[0][1], quantity_text(p[0][1], unit)) for n, p in shown.items()]
     else:
-        lines = [
-            Line(name, sorted((t, v) for t, v in points if v is not None))
-            for name, points in shown.items()
-        ]
-    step_s = parse_duration_s(question.step) if question.step else UNITS_S[MINUTE]
+        points_of = {n: {t: v for t, v in points if v is not None} for n, points in shown.items()}
+        if all(_is_amount(question.metric, table.columns[i]) for i in drawn):
+            _fill(points_of, step_s)
+            _leave_out_unfinished(points_of, range_s[1] - REPORTED_S - step_s)
+        lines = [Line(name, sorted(points.items())) for name, points in points_of.items()]
     return Chart(
         title=title_of(question, [table.columns[i] for i in drawn]),
         name=", ".join(table.columns[i] for i in drawn),
@@ -152,7 +167,40 @@ def trends(
     if steps and not begin <= min(steps) <= max(steps) <= end:  # the clocks differ
         begin, end = min(steps), max(steps)
     wanted = range(max(begin, end - most + 1), end + 1)
-    return {group: [values.get(step) for step in wanted] for group, values in found.items()}
+    if not _is_amount(question.metric, table.columns[-1]):
+        return {group: [values.get(step) for step in wanted] for group, values in found.items()}
+    counted = range(min(steps), max(steps) + 1) if steps else range(0)
+    unfinished = int((range_s[1] - REPORTED_S) // step_s)
+    if counted and unfinished > counted.start:
+        counted = range(counted.start, min(counted.stop, unfinished))
+    return {
+        group: [values.get(step, 0.0) if step in counted else None for step in wanted]
+        for group, values in found.items()
+    }
+
+
+def _is_amount(metric: str, statistic: str) -> bool:
+    """Tell whether a statistic is 0 where devices have reported nothing."""
+    found = known(metric)
+    return statistic in AMOUNTS and found is not None and found.kind != "gauge"
+
+
+def _leave_out_unfinished(lines: Mapping[str, dict[float, float]], newest_s: float) -> None:
+    """Leave out steps that begin later, unless nothing would be left."""
+    if any(at_s <= newest_s for points in lines.values() for at_s in points):
+        for points in lines.values():
+            for at_s in [at_s for at_s in points if at_s > newest_s]:
+                del points[at_s]
+
+
+def _fill(lines: Mapping[str, dict[float, float]], step_s: float) -> None:
+    """Give each line a 0 at each step where it has nothing, from the first to the last of all."""
+    times = [at_s for points in lines.values() for at_s in points]
+    steps = round((max(times) - min(times)) / step_s) if times else 0
+    if steps <= MAX_FILLED:
+        for points in lines.values():
+            for step in range(steps + 1 if times else 0):
+                points.setdefault(min(times) + step * step_s, 0.0)
 
 
 def _at_s(row: Sequence[object], column: int, columns: Sequence[str]) -> float:

@@ -41,6 +41,7 @@ from controller.cli.errors import (
 )
 from controller.cli.target import Target, find_controller
 from controller.schemas import Fault, Health, Request, given_fields
+from wire.clock import Clock, SystemClock
 from wire.codec import from_json
 from wire.console.output import remark
 from wire.console.text import plain_text
@@ -52,6 +53,9 @@ T = TypeVar("T")
 TIMEOUT_S = 30.0
 PART_BYTES = 1024 * 1024
 CONNECT_TIMEOUT_S = 5.0
+MOST_IDLE_S = 2.0
+"""A connection that was idle for longer is not used again: servers and proxies close such ones
+after some seconds, and a request that meets the close gets no answer."""
 
 
 def segment(text: str) -> str:
@@ -102,13 +106,14 @@ class ApiClient:
 
     Args:
         target: Where it is.
+        clock: Says how long the connection was idle.
 
     Raises:
         NoControllerError: The address cannot be used, or the token would cross a network in the
             clear.
     """
 
-    def __init__(self, target: Target) -> None:
+    def __init__(self, target: Target, *, clock: Clock | None = None) -> None:
         self._url = target.url
         self._headers = {"Authorization": f"Bearer {target.token}", "Accept": "application/json"}
         try:
@@ -131,6 +136,8 @@ class ApiClient:
                 "--api-clear-text (or FLEET_API_CLEAR_TEXT=1)",
             )
         self._prefix = parts.path
+        self._clock = clock or SystemClock()
+        self._idle_since_s = self._clock.monotonic_s()
 
     def __enter__(self) -> Self:
         return self
@@ -275,6 +282,7 @@ class ApiClient:
         with self._own_errors():
             response = self._request(method, path, content, headers)
             answer = response.read()
+            self._idle_since_s = self._clock.monotonic_s()
         if HTTPStatus.OK <= response.status < HTTPStatus.MULTIPLE_CHOICES:
             return answer
         raise self._fault(method, response.status, answer)
@@ -286,6 +294,8 @@ class ApiClient:
         content: bytes | BinaryIO | None = None,
         headers: Mapping[str, str] | None = None,
     ) -> HTTPResponse:
+        if self._clock.monotonic_s() - self._idle_since_s > MOST_IDLE_S:
+            self._http.close()
         if self._http.sock is None:
             self._http.connect()
         self._http.sock.settimeout(TIMEOUT_S)

@@ -8,17 +8,19 @@ import typer
 
 from controller.cli.arguments import JsonOption
 from controller.cli.client import connect
+from controller.cli.errors import ArgumentError
 from controller.cli.formats import (
     RECORDS,
     CsvOption,
+    Form,
     Kind,
     OutputOption,
     RecordsFormatOption,
     chosen_form,
     write_records,
 )
-from controller.cli.questions import SelectorOption, SinceOption, UntilOption
-from controller.schemas import DriftPart, ReleaseDrift
+from controller.cli.questions import SelectorOption, SinceOption, UnitOption, UntilOption
+from controller.drift_schemas import DriftingDevices, DriftPart, ReleaseDrift
 from wire.console.output import table_lines, write, write_exact, write_lines
 
 KINDS: tuple[tuple[str, Kind], ...] = (
@@ -29,8 +31,20 @@ KINDS: tuple[tuple[str, Kind], ...] = (
     ("distance", "number"),
     ("samples", "number"),
     ("devices", "whole"),
+    ("units", "whole"),
     ("chance", "number"),
     ("moved", "text"),
+)
+
+
+DEVICE_KINDS: tuple[tuple[str, Kind], ...] = (
+    ("device", "text"),
+    ("variant", "text"),
+    ("tensor", "text"),
+    ("measure", "text"),
+    ("stability_index", "number"),
+    ("by_chance", "number"),
+    ("samples", "number"),
 )
 
 
@@ -43,6 +57,13 @@ def telemetry_drift(  # noqa: PLR0913, PLR0917 - one parameter for each option
         str, typer.Option(metavar="NAME", help="Only this variant; the default is all.")
     ] = "",
     selector: SelectorOption = "",
+    unit: UnitOption = "",
+    by_device: Annotated[
+        bool, typer.Option("--by-device", help="List the devices that moved furthest instead.")
+    ] = False,
+    limit: Annotated[
+        int | None, typer.Option(min=1, max=1000, help="With --by-device: how many; 20 without it.")
+    ] = None,
     since: SinceOption = "1d",
     until: UntilOption = "",
     form: RecordsFormatOption = "",
@@ -52,18 +73,24 @@ def telemetry_drift(  # noqa: PLR0913, PLR0917 - one parameter for each option
 ) -> None:
     """Compare what devices ask and answer with the evaluation that the package carries.
 
-    A device is one observation, however many requests it answered. With few devices nothing can be
-    told, and that is said.
+    A device is one observation, however many requests it answered; with --unit site all devices of
+    a site are one. With few of them nothing can be told, and that is said. Of one device nobody can
+    tell whether it moved by chance: --by-device names where to look.
 
     Examples:
         fleet telemetry drift digits:1.1.0
+        fleet telemetry drift digits:1.1.0 --by-device --limit 5
         fleet telemetry drift digits:1.1.0 --selector site=berlin --since 7d
     """
     chosen = chosen_form(form, as_json=as_json, as_csv=as_csv, output=output, possible=RECORDS)
     asked = {
         "release": release, "variant": variant, "selector": selector, "since": since,
-        "until": until,
+        "until": until, "unit": unit,
     }  # fmt: skip
+    _check_options(by_device=by_device, unit=unit, limit=limit)
+    if by_device:
+        _list_devices(context, asked | {"limit": str(limit or 20)}, chosen)
+        return
     with connect(context) as api:
         found = api.get("/v1/telemetry/drift", ReleaseDrift, asked)
     records: list[tuple[object, ...]] = [
@@ -75,6 +102,7 @@ def telemetry_drift(  # noqa: PLR0913, PLR0917 - one parameter for each option
             p.distance,
             p.samples,
             p.devices,
+            p.units,
             p.chance,
             _verdict(p),
         )
@@ -82,7 +110,17 @@ def telemetry_drift(  # noqa: PLR0913, PLR0917 - one parameter for each option
     ]
     if write_records(chosen, found, KINDS, records):
         return
-    columns = ("VARIANT", "TENSOR", "MEASURE", "PSI", "DISTANCE", "SAMPLES", "DEVICES", "MOVED")
+    columns = (
+        "VARIANT",
+        "TENSOR",
+        "MEASURE",
+        "PSI",
+        "DISTANCE",
+        "SAMPLES",
+        "DEVICES",
+        "UNITS",
+        "MOVED",
+    )
     rows = [
         (
             p.variant,
@@ -92,6 +130,7 @@ def telemetry_drift(  # noqa: PLR0913, PLR0917 - one parameter for each option
             f"{p.distance:.3f}",
             round(p.samples),
             p.devices,
+            p.units,
             _verdict(p),
         )
         for p in found.parts
@@ -101,6 +140,47 @@ def telemetry_drift(  # noqa: PLR0913, PLR0917 - one parameter for each option
             write_exact(line)
         write()
     write_lines([_said(found)])
+
+
+def _check_options(*, by_device: bool, unit: str, limit: int | None) -> None:
+    """Refuse options that do not go with each other.
+
+    Raises:
+        ArgumentError: Two do not.
+    """
+    if by_device and unit:
+        raise ArgumentError("--unit does not go with --by-device", remedy="leave one of them out")
+    if limit is not None and not by_device:
+        raise ArgumentError("--limit goes with --by-device alone", remedy="add --by-device")
+
+
+def _list_devices(context: typer.Context, asked: dict[str, str], chosen: Form) -> None:
+    """Show the devices that moved furthest."""
+    del asked["unit"]
+    with connect(context) as api:
+        found = api.get("/v1/telemetry/drift/devices", DriftingDevices, asked)
+    records = [
+        (d.device, d.variant, d.tensor, d.measure, d.stability_index, d.by_chance, d.samples)
+        for d in found.devices
+    ]
+    if write_records(chosen, found, DEVICE_KINDS, records):
+        return
+    columns = ("DEVICE", "VARIANT", "TENSOR", "MEASURE", "PSI", "BY CHANCE", "SAMPLES")
+    rows = [
+        (*names, f"{index:.3f}", f"{expected:.3f}", round(samples))
+        for *names, index, expected, samples in records
+    ]
+    if rows:
+        for line in table_lines(columns, rows, right=columns[4:6]).lines:
+            write_exact(line)
+        return
+    write_lines(
+        [
+            f"{found.release} carries no evaluation to compare with; packages built anew do"
+            if not found.variants
+            else "no device has counted enough requests in this time"
+        ]
+    )
 
 
 def _verdict(part: DriftPart) -> str:
@@ -119,5 +199,5 @@ def _said(found: ReleaseDrift) -> str:
     if moved:
         return f"beyond what chance gives: {', '.join(moved)}"
     if all(part.chance is None for part in found.parts):
-        return "too few devices have counted requests to tell whether they moved"
+        return "too few devices or units have counted requests to tell whether they moved"
     return "nothing has moved beyond what chance gives"

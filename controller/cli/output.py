@@ -1,4 +1,8 @@
-"""Answers for programs: JSON and CSV. What people read is written by `wire.console.output`."""
+"""Answers for programs: JSON and CSV. What people read is written by `wire.console.output`.
+
+Rules:
+- JSON on a terminal is read by people: control and format characters in it are escaped.
+"""
 
 from __future__ import annotations
 
@@ -10,6 +14,7 @@ from typing import Final
 
 from wire.codec import to_builtins, to_pretty_json
 from wire.console.output import write_exact
+from wire.console.text import plain_json
 
 _FORMULA: Final = ("=", "+", "-", "@", "\t", "\r", "\n", "＝", "＋", "－", "＠")  # noqa: RUF001 - wide
 _NUMBER: Final = re.compile(r"[+-]?[0-9]+(\.[0-9]+)?([eE][+-]?[0-9]+)?")
@@ -19,12 +24,12 @@ _DIVIDERS: Final = ',;\t"\r\n'
 
 def write_json(value: object) -> None:
     """Write an answer of the controller as indented JSON, its fields in their own order."""
-    write_exact(json.dumps(to_builtins(value), indent=2, ensure_ascii=False))
+    write_exact(plain_json(json.dumps(to_builtins(value), indent=2, ensure_ascii=False)))
 
 
 def write_plain_json(value: object) -> None:
     """Write the packager's structs, or plain values, as indented JSON with sorted keys."""
-    write_exact(to_pretty_json(value).decode().rstrip())
+    write_exact(plain_json(to_pretty_json(value).decode().rstrip()))
 
 
 def write_csv(columns: Sequence[str], rows: Sequence[Sequence[object]]) -> None:

@@ -30,6 +30,11 @@ SELECTOR: Final = typer.Option(
     metavar="EXPRESSION", help="Count only devices that match it: site=berlin."
 )
 SelectorOption = Annotated[str, SELECTOR]
+UNIT: Final = typer.Option(
+    metavar="NAME",
+    help="Take all devices with the same value of this label, such as site, as one observation.",
+)
+UnitOption = Annotated[str, UNIT]
 SINCE: Final = typer.Option(
     help="How far back, such as 30m or 7d, or a time: 2026-01-31T12:00.", metavar="TIME"
 )

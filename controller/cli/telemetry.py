@@ -33,6 +33,7 @@ from controller.cli.questions import (
     SinceOption,
     StatOption,
     StepOption,
+    UnitOption,
     UntilOption,
     WhereOption,
     conditions,
@@ -192,6 +193,7 @@ def telemetry_compare(  # noqa: PLR0913, PLR0917 - one parameter for each option
     where: WhereOption = None,
     model: OneModelOption = None,
     selector: SelectorOption = "",
+    unit: UnitOption = "",
     since: SinceOption = "1h",
     until: UntilOption = "",
     form: RecordsFormatOption = "",
@@ -201,8 +203,9 @@ def telemetry_compare(  # noqa: PLR0913, PLR0917 - one parameter for each option
 ) -> None:
     """Compare two releases, variants or groups of devices, and tell whether they differ.
 
-    A device is one observation, however many requests it answered. With few devices nothing can be
-    told, and that is said. A device that is in both groups weighs the same in both.
+    A device is one observation, however many requests it answered; with --unit site all devices of
+    a site are one. With few of them nothing can be told, and that is said. A device that is in both
+    groups weighs the same in both.
 
     Examples:
         fleet telemetry compare inference_latency_ms digits:1 digits:2 --stat p95
@@ -213,18 +216,18 @@ def telemetry_compare(  # noqa: PLR0913, PLR0917 - one parameter for each option
         metric=metric, stat=stat, by=by, where=conditions(where, model), selector=selector,
         since=since, until=until,
     )  # fmt: skip
-    asked = params(question) | {"first": first, "second": second}
+    asked = params(question) | {"first": first, "second": second, "unit": unit}
     with connect(context) as api:
         found = api.get("/v1/telemetry/compare", TelemetryComparison, asked)
     kinds = ((by, "text"), (stat, "number"), ("devices", "whole"), ("values", "number"))
     groups = [(g.name, g.value, g.devices, g.values) for g in (found.first, found.second)]
     if write_records(chosen, found, kinds, groups):
         return
-    unit = unit_of(metric, stat) if is_terminal() else None
+    shown = unit_of(metric, stat) if is_terminal() else None
     rows = [
         (
             group.name,
-            group.value if unit is None else quantity_text(group.value, unit),
+            group.value if shown is None else quantity_text(group.value, shown),
             group.devices,
             round(group.values),
         )
@@ -234,7 +237,7 @@ def telemetry_compare(  # noqa: PLR0913, PLR0917 - one parameter for each option
     for line in table_lines(columns, rows, right=columns[1:2]).lines:
         write_exact(line)
     write()
-    lines = [_told(found, unit)]
+    lines = [_told(found, shown)]
     if found.devices_in_both:
         lines.append(f"in both, with equal weight: {counted(found.devices_in_both)}")
     write_lines(lines)

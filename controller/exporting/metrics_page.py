@@ -1,18 +1,29 @@
-"""The page that Prometheus scrapes."""
+"""The page that Prometheus scrapes.
+
+Rules:
+- What devices sent and is not on the page, because its name is taken, is told in the log once.
+"""
 
 from __future__ import annotations
 
+import logging
+from collections.abc import Iterable
 from typing import Final
 
 from controller.exporting.own_figures import OwnFigures
 from telemetry.server.export import protobuf_format, text_format
+from telemetry.server.export.claims import LeftOut
 from telemetry.server.export.counters import Counters
-from telemetry.server.export.scrape import families
+from telemetry.server.export.scrape import scraped
 from telemetry.server.store import TelemetryStore
 from wire.clock import Clock
 
 PROTOBUF: Final = "application/vnd.google.protobuf"
 MESSAGE: Final = "io.prometheus.client.MetricFamily"
+MAX_TOLD: Final = 1000
+"""Metrics that are told of: devices make names up."""
+
+_log = logging.getLogger(__name__)
 
 
 class MetricsPage:
@@ -40,6 +51,7 @@ class MetricsPage:
         self._telemetry = telemetry
         self._clock = clock
         self._by_device = by_device
+        self._told: set[str] = set()
 
     def answer(self, accept: str) -> tuple[bytes, str]:
         """Return the page and its type.
@@ -55,11 +67,20 @@ class MetricsPage:
             TelemetryStoreError: The same.
         """
         now_s = self._clock.now_s()
-        found = families(self._counters, self._telemetry, now_s, by_device=self._by_device)
-        found = [*self._own.families(), *found]
+        scrape = scraped(self._counters, self._telemetry, now_s, by_device=self._by_device)
+        self._tell(scrape.left_out)
+        found = [*self._own.families(), *scrape.families]
         if takes_protobuf(accept):
             return protobuf_format.encode(found), protobuf_format.CONTENT_TYPE
         return text_format.encode(found), text_format.CONTENT_TYPE
+
+    def _tell(self, left_out: Iterable[LeftOut]) -> None:
+        for metric, why in left_out:
+            if metric not in self._told and len(self._told) < MAX_TOLD:
+                self._told.add(metric)
+                _log.warning(
+                    "metric %s of devices is not, or not all, at /metrics: %s", metric, why
+                )
 
 
 def takes_protobuf(accept: str) -> bool:

@@ -12,22 +12,22 @@ from typing import Final, get_args
 
 from controller.store import devices, rollouts
 from controller.store.database import Database
+from telemetry.server.export.claims import OWN_PREFIX
 from telemetry.server.export.families import Family, FamilyKind, Sample, gathered
 from wire.clock import Clock
 from wire.topics import UpKind
 from wire.version import VERSION
 
-PREFIX: Final = "edgefleet_controller_"
 KINDS: Final = frozenset({*get_args(UpKind), "enrol"})
 """Which counts are those of messages; the others are those of refusals, by code."""
 
-MESSAGES: Final = f"{PREFIX}messages_total"
-REFUSED: Final = f"{PREFIX}refused_messages_total"
-WAITING: Final = f"{PREFIX}waiting_messages"
-CONNECTED: Final = f"{PREFIX}broker_connected"
-BUILD: Final = f"{PREFIX}build_info"
-DEVICES: Final = f"{PREFIX}devices"
-ROLLOUTS: Final = f"{PREFIX}rollouts"
+MESSAGES: Final = f"{OWN_PREFIX}messages_total"
+REFUSED: Final = f"{OWN_PREFIX}refused_messages_total"
+WAITING: Final = f"{OWN_PREFIX}waiting_messages"
+CONNECTED: Final = f"{OWN_PREFIX}broker_connected"
+BUILD: Final = f"{OWN_PREFIX}build_info"
+DEVICES: Final = f"{OWN_PREFIX}devices"
+ROLLOUTS: Final = f"{OWN_PREFIX}rollouts"
 FIGURES: Final[dict[str, tuple[FamilyKind, str]]] = {
     BUILD: ("gauge", "1, with the version of the controller as a label"),
     CONNECTED: ("gauge", "1 while there is a connection with the broker, else 0"),

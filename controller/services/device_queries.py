@@ -22,7 +22,7 @@ def over_devices(
     Args:
         devices: The devices of the fleet.
         selector: A label expression.
-        names: What is grouped by.
+        names: What is grouped by, and what may be taken for a label.
 
     Raises:
         SelectorError: The selector cannot be read.

@@ -1,6 +1,7 @@
 """Compares two groups of the store: `run(store, query, "release", "digits:1.0", "digits:1.1")`.
 
-What of it is chance is decided in `telemetry.server.comparison`.
+What of it is chance is decided in `telemetry.server.comparison`, and what counts as one observation
+in `telemetry.server.units`.
 """
 
 from __future__ import annotations
@@ -25,6 +26,7 @@ from telemetry.server.grouping import Groups
 from telemetry.server.query import filled
 from telemetry.server.question import DEVICE, MINUTE, QUANTILE, Query, check_query
 from telemetry.server.store import TelemetryStore
+from telemetry.server.units import Units, units_text, values_of
 
 MEAN = "mean"
 
@@ -48,7 +50,9 @@ class Compared(NamedTuple):
     """They weigh the same in both groups."""
 
 
-def run(store: TelemetryStore, query: Query, by: str, first: str, second: str) -> Compared:
+def run(
+    store: TelemetryStore, query: Query, by: str, first: str, second: str, unit: str = ""
+) -> Compared:
     """Compare two groups.
 
     Args:
@@ -57,13 +61,15 @@ def run(store: TelemetryStore, query: Query, by: str, first: str, second: str) -
         by: What parts the groups: an attribute of the metric, or what is known of devices.
         first: Its value in the first group.
         second: Its value in the second.
+        unit: What holds devices together that are one observation, such as the label `site`;
+            empty for each device alone.
 
     Returns:
         Both groups, and how they differ.
 
     Raises:
         UnknownMetricError: No device has reported that metric.
-        QueryError: The statistic cannot be compared, or a group has no values.
+        QueryError: The statistic or the unit cannot be used, or a group has no values.
         TelemetryStoreError: The database failed.
     """
     if len(query.statistics) != 1 or by in {DEVICE, MINUTE}:
@@ -76,6 +82,7 @@ def run(store: TelemetryStore, query: Query, by: str, first: str, second: str) -
         raise QueryError(
             f"{statistic!r} of two groups cannot be compared", remedy="use mean, p50, p95 or so"
         )
+    holds = values_of(query.device_values, unit)
     asked = replace(query, group_by=(by, DEVICE), step_s=None)
     check_query(asked)
     groups = filled(store, asked).groups
@@ -83,11 +90,13 @@ def run(store: TelemetryStore, query: Query, by: str, first: str, second: str) -
     devices = sorted({str(key[DEVICE]) for key in named if key[by] in {first, second}})
     sides = [_measured(groups, named, by, name, devices) for name in (first, second)]
     weights = alike(*(side.counts for side in sides))
+    units = Units(devices, holds)
     one, other = (
-        each.group(statistic, weight) for each, weight in zip(sides, weights, strict=True)
+        each.group(statistic, weight, units) for each, weight in zip(sides, weights, strict=True)
     )
     in_both = int(((sides[0].counts > 0) & (sides[1].counts > 0)).sum())
-    return Compared(sides[0].side, sides[1].side, compared(one, other), in_both)
+    result = compared(one, other, units=units_text(unit))
+    return Compared(sides[0].side, sides[1].side, result, in_both)
 
 
 class _Measured(NamedTuple):
@@ -99,11 +108,15 @@ class _Measured(NamedTuple):
     buckets: Floats
     values: Floats
 
-    def group(self, statistic: str, weights: Floats) -> Group:
+    def group(self, statistic: str, weights: Floats, units: Units) -> Group:
         if statistic == MEAN:
-            return mean_group(self.totals * weights, self.counts * weights)
+            totals, counts = (
+                units.summed(self.totals * weights),
+                units.summed(self.counts * weights),
+            )
+            return mean_group(totals, counts)
         q = float(statistic[1:]) / 100
-        table = self.buckets * weights[:, None]
+        table = units.summed(self.buckets * weights[:, None])
         return quantile_group(q, table, self.values, RELATIVE_ERROR, self.side.values)
 
 

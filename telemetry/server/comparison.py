@@ -2,7 +2,9 @@
 
 The device is the unit of chance: its values resemble each other, so a million values of three
 devices are three observations. Devices are drawn anew, with all their values; those that are in
-both groups are drawn for both, so a release before and after an update is compared on each.
+both groups are drawn for both, so a release before and after an update is compared on each. Where
+devices of one place resemble each other, the place can be the unit (`telemetry.server.units`): each
+row that is called a device here is then one place.
 
 Rules:
 - With fewer than `LEAST_DEVICES` devices in a group there is no interval: nobody could tell. Where
@@ -106,19 +108,20 @@ class Comparison:
         return self.has_interval and (self.low > 0 or self.high < 0)
 
 
-def compared(first: Group, second: Group) -> Comparison:
+def compared(first: Group, second: Group, *, units: str = "devices") -> Comparison:
     """Compare two groups.
 
     Args:
         first: The first group.
         second: The second, of the same devices in the same order.
+        units: What the devices are called in the text.
 
     Returns:
         Both values, and the interval of their difference at `CONFIDENCE`.
     """
     once = np.ones((1, len(first.counts)))
     values = float(first.statistic(once)[0]), float(second.statistic(once)[0])
-    if lacks := _lacks(first) or _lacks(second):
+    if lacks := _lacks(first, units) or _lacks(second, units):
         return Comparison(*values, math.nan, math.nan, lacks)
     fewest = min(first.effective_devices, second.effective_devices)
     weights = _drawn(first.counts > 0, second.counts > 0)
@@ -220,12 +223,12 @@ def quantile_of(q: float, counts: Floats, values: Floats) -> Statistic:
     return quantile
 
 
-def _lacks(group: Group) -> str:
+def _lacks(group: Group, units: str) -> str:
     devices = int((group.counts > 0).sum())
     if devices < LEAST_DEVICES:
-        return f"fewer than {LEAST_DEVICES} devices have values"
+        return f"fewer than {LEAST_DEVICES} {units} have values"
     if group.effective_devices < LEAST_DEVICES:
-        return f"a few of the {devices} devices bring most of the values"
+        return f"a few of the {devices} {units} bring most of the values"
     if group.beyond < LEAST_BEYOND:
         return f"fewer than {LEAST_BEYOND} values lie beyond that quantile"
     return ""

@@ -31,6 +31,7 @@ from telemetry.server.folding import KIND as SERIES_KIND
 from telemetry.server.folding import TOLD_EVERY_S, news
 from telemetry.server.ingest import (
     MAX_MINUTE,
+    NEWS_KIND,
     WINDOW,
     Checked,
     Fold,
@@ -133,6 +134,7 @@ class Counting:
             self._merge(connection, stored, ids, devices, grown)
             events = [row for each in stored for row in each.checked.events] + devices.news
             events += self._told_of_folds(connection, stored)
+            events += self._told_of_refusals(connection, stored)
             if events:
                 connection.execute(self._sql.insert_events, events)
             for row in events:
@@ -210,14 +212,43 @@ class Counting:
             for one in checked.folds:
                 if one.device in {"", batch.device}:
                     found.setdefault(batch.device, one)
+        bounds = self._bounds
+        told = {
+            device: news(one, bounds.label_values, bounds.device_series)
+            for device, one in found.items()
+        }
+        return self._new_this_hour(connection, SERIES_KIND, told)
+
+    def _told_of_refusals(
+        self, connection: sa.Connection, stored: Sequence[Arrived]
+    ) -> list[dict[str, Any]]:
+        """Return events about points that are refused: one for each device and hour."""
+        told: dict[str, tuple[str, dict[str, Any]]] = {}
+        for batch, checked, *_ in stored:
+            if checked.refusal is not None:
+                metric, why = checked.refusal
+                told.setdefault(batch.device, (f"points are refused: {why}", {"metric": metric}))
+        return self._new_this_hour(connection, NEWS_KIND, told)
+
+    def _new_this_hour(
+        self,
+        connection: sa.Connection,
+        kind: str,
+        told: Mapping[str, tuple[str, dict[str, Any]]],
+    ) -> list[dict[str, Any]]:
+        """Return events for those devices that have none of that kind within the last hour.
+
+        Args:
+            connection: Of the transaction that writes them.
+            kind: Their kind.
+            told: Reason and data for each device.
+        """
         now_s = self._clock.now_s()
         rows: list[dict[str, Any]] = []
-        for device, one in found.items():
-            of_hour = {"of_device": device, "of_kind": SERIES_KIND, "since_s": now_s - TOLD_EVERY_S}
+        for device, (reason, data) in told.items():
+            of_hour = {"of_device": device, "of_kind": kind, "since_s": now_s - TOLD_EVERY_S}
             if connection.scalar(self._sql.find_event, of_hour) is None:
-                bounds = self._bounds
-                reason, data = news(one, bounds.label_values, bounds.device_series)
-                event = Event(at_s=now_s, kind=SERIES_KIND, reason=reason, data=data)
+                event = Event(at_s=now_s, kind=kind, reason=reason, data=data)
                 rows.append(event_row(device, event, now_s))
         return rows
 

@@ -4,8 +4,9 @@ Both are counts of the same bins: what share of the answers names each class, wh
 margin, how the means of inputs spread over the tenths of the evaluation.
 
 The device is the unit of chance: its requests resemble each other, so a million requests to three
-devices are three observations. The reference is a sample, too. The question is whether devices that
-ask what the evaluation asked, each in its own way, would differ from it as much as these do.
+devices are three observations. Where devices of one place resemble each other, the place can be the
+unit (`telemetry.server.units`). The reference is a sample, too. The question is whether devices
+that ask what the evaluation asked, each in its own way, would differ from it as much as these do.
 
 Rules:
 - Of answers about fleets that have not moved, at most about `FALSE_ALARMS` name something, however
@@ -67,8 +68,8 @@ class Drift:
     samples: float
     """How many requests were looked at."""
 
-    devices: int
-    """Of how many devices they are."""
+    units: int
+    """Of how many devices, or other observations, they are."""
 
     chance: float
     """Probability that chance alone moves as far; NaN where there are too few devices."""
@@ -96,13 +97,41 @@ def drift(reference: Floats, counts: Floats) -> Drift:
     own = counts.sum(axis=1)
     samples = float(own.sum())
     expected, found = _shares(reference), _shares(counts.sum(axis=0))
-    index = float(((found - expected) * np.log(found / expected)).sum())
+    index = _index(found, expected)
     distance = _distance(found, expected)
     effective = samples**2 / float((own**2).sum())
     if effective < LEAST_DEVICES or bins == 1:
         return Drift(index, distance, samples, devices, math.nan)
     chance = _chance(reference, counts, effective)
     return Drift(index, distance, samples, devices, chance)
+
+
+def stability_index(reference: Floats, counts: Floats) -> float:
+    """Return the population stability index alone.
+
+    Args:
+        reference: Shape (bins,): as for `drift`.
+        counts: Shape (devices, bins).
+    """
+    reference, counts = _without_rare(reference, counts)
+    return _index(_shares(counts.sum(axis=0)), _shares(reference))
+
+
+def by_chance(reference: Floats, counts: Floats) -> float:
+    """Return about what the index would be if each request were drawn from the same world.
+
+    Requests of a device resemble each other, so a device that has not moved may have more.
+
+    Args:
+        reference: Shape (bins,): as for `drift`.
+        counts: Shape (devices, bins).
+
+    Source:
+        Yurdakul and Naranjo, Statistical Properties of the Population Stability Index (Journal of
+        Risk Model Validation 14, 2020): its mean is that of a chi-square over the samples.
+    """
+    reference, counts = _without_rare(reference, counts)
+    return (len(reference) - 1) * float(1 / counts.sum() + 1 / reference.sum())
 
 
 def told(drifts: Sequence[Drift]) -> tuple[bool, ...]:
@@ -206,6 +235,10 @@ def _without_rare(reference: Floats, counts: Floats) -> tuple[Floats, Floats]:
 
 def _shares(counts: Floats) -> Floats:
     return np.asarray((counts + UNSEEN) / (counts.sum() + UNSEEN * len(counts)))
+
+
+def _index(found: Floats, expected: Floats) -> float:
+    return float(((found - expected) * np.log(found / expected)).sum())
 
 
 def _distance(one: Floats, other: Floats) -> float:

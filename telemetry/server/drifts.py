@@ -1,22 +1,24 @@
 """Compares what devices counted of a release with the distributions that its package carries.
 
-`run(store, query, release, distributions)`; what of it is chance is decided in
-`telemetry.server.drift`.
+`run(store, query, release, distributions)` asks about the fleet, and `devices` which of its devices
+have moved furthest; what of it is chance is decided in
+`telemetry.server.drift`, and what counts as one observation in `telemetry.server.units`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Final, NamedTuple
 
 import numpy as np
 
 from telemetry.errors import UnknownMetricError
-from telemetry.server.drift import Drift, Floats, drift, told
+from telemetry.server.drift import Drift, Floats, by_chance, drift, stability_index, told
 from telemetry.server.query import filled
 from telemetry.server.question import DEVICE, Query, check_query
 from telemetry.server.store import TelemetryStore
+from telemetry.server.units import Units, values_of
 from wire.package.distribution import Distribution
 
 METRIC: Final = "model_samples_total"
@@ -31,9 +33,28 @@ class Part(NamedTuple):
     """`input.NAME` or `output.NAME`."""
 
     measure: str
+    devices: int
+    """How many have counted; the result knows how many observations they are."""
+
     result: Drift
     moved: bool
     """Whether it is beyond what chance gives."""
+
+
+LEAST_SAMPLES: Final = 30
+"""Of fewer samples of a device the index says nothing."""
+
+
+class Moved(NamedTuple):
+    """One measure of one tensor of one variant, on one device."""
+
+    device: str
+    variant: str
+    tensor: str
+    measure: str
+    stability_index: float
+    by_chance: float
+    samples: float
 
 
 def run(
@@ -41,6 +62,7 @@ def run(
     query: Query,
     release: str,
     distributions: Mapping[str, Sequence[Distribution]],
+    unit: str = "",
 ) -> tuple[Part, ...]:
     """Compare a release's requests and answers with its evaluation.
 
@@ -49,33 +71,104 @@ def run(
         query: Which devices and what time count.
         release: `name:version`.
         distributions: By variant, what its package carries.
+        unit: What holds devices together that are one observation, such as the label `site`;
+            empty for each device alone.
 
     Returns:
         A part for each distribution that devices have counted, in that order.
 
     Raises:
+        QueryError: The times make no sense, no device has the unit, or there are too many devices.
+        TelemetryStoreError: The database failed.
+    """
+    found: list[tuple[str, str, str, int, Drift]] = []
+    holds = values_of(query.device_values, unit)
+    for part in _parts(store, query, release, distributions):
+        result = drift(part.reference, Units(part.devices, holds).summed(part.counts))
+        having = int((part.counts.sum(axis=1) > 0).sum())
+        found.append((part.variant, part.tensor, part.measure, having, result))
+    moved = told([one[-1] for one in found])
+    return tuple(Part(*one, moved=each) for one, each in zip(found, moved, strict=True))
+
+
+def devices(
+    store: TelemetryStore,
+    query: Query,
+    release: str,
+    distributions: Mapping[str, Sequence[Distribution]],
+    most: int,
+) -> tuple[Moved, ...]:
+    """Return which devices have moved furthest from the evaluation of a release.
+
+    Whether one device moved by chance nobody can tell from that device: its requests resemble each
+    other. So this names where to look, and no verdict.
+
+    Args:
+        store: The telemetry.
+        query: Which devices and what time count.
+        release: `name:version`.
+        distributions: By variant, what its package carries.
+        most: At most so many devices, each with what has moved furthest beyond chance.
+
+    Raises:
         QueryError: The times make no sense, or there are too many devices.
         TelemetryStoreError: The database failed.
     """
-    found: list[tuple[str, str, str, Drift]] = []
+    furthest: dict[str, Moved] = {}
+    for part in _parts(store, query, release, distributions):
+        for device, counts in zip(part.devices, part.counts[:, None, :], strict=True):
+            samples = float(counts.sum())
+            if samples < LEAST_SAMPLES:
+                continue
+            index = stability_index(part.reference, counts)
+            expected = by_chance(part.reference, counts)
+            name = (device, part.variant, part.tensor, part.measure)
+            moved = Moved(*name, index, expected, samples)
+            before = furthest.get(device)
+            if before is None or _beyond(moved) > _beyond(before):
+                furthest[device] = moved
+    return tuple(sorted(furthest.values(), key=_beyond, reverse=True)[:most])
+
+
+def _beyond(moved: Moved) -> float:
+    return moved.stability_index / moved.by_chance
+
+
+class _Part(NamedTuple):
+    """What devices have counted for one distribution."""
+
+    variant: str
+    tensor: str
+    measure: str
+    reference: Floats
+    devices: list[str]
+    counts: Floats
+    """Shape (devices, bins)."""
+
+
+def _parts(
+    store: TelemetryStore,
+    query: Query,
+    release: str,
+    distributions: Mapping[str, Sequence[Distribution]],
+) -> Iterator[_Part]:
+    """Yield each distribution that devices have counted."""
     for variant, known in distributions.items():
         for each in known:
             tensor = f"{each.of}.{each.tensor}"
             where = {
                 "release": release, "variant": variant, "tensor": tensor, "measure": each.measure,
             }  # fmt: skip
-            counts = _counts(store, query, tuple(where.items()), len(each.counts))
+            names, counts = _counts(store, query, tuple(where.items()), len(each.counts))
             if counts.sum() > 0:
                 reference = np.array(each.counts, np.float64)
-                found.append((variant, tensor, each.measure, drift(reference, counts)))
-    moved = told([one[-1] for one in found])
-    return tuple(Part(*one, moved=each) for one, each in zip(found, moved, strict=True))
+                yield _Part(variant, tensor, each.measure, reference, names, counts)
 
 
 def _counts(
     store: TelemetryStore, query: Query, where: tuple[tuple[str, str], ...], bins: int
-) -> Floats:
-    """Return how many samples each device has in each bin, shape (devices, bins)."""
+) -> tuple[list[str], Floats]:
+    """Return devices, and how many samples each has in each bin, shape (devices, bins)."""
     asked = replace(
         query, metric=METRIC, statistics=("total",), group_by=(DEVICE, BIN), where=where
     )
@@ -83,12 +176,12 @@ def _counts(
     try:
         groups = filled(store, asked).groups
     except UnknownMetricError:  # no device has counted anything yet
-        return np.zeros((0, bins))
+        return [], np.zeros((0, bins))
     named = groups.named()
-    devices = {device: at for at, device in enumerate(sorted({str(k[DEVICE]) for k in named}))}
-    counts = np.zeros((len(devices), bins))
+    places = {device: at for at, device in enumerate(sorted({str(k[DEVICE]) for k in named}))}
+    counts = np.zeros((len(places), bins))
     for key, total in zip(named, groups.aggregate.totals.tolist(), strict=True):
         place = str(key[BIN])
         if place.isascii() and place.isdigit() and int(place) < bins:
-            counts[devices[str(key[DEVICE])], int(place)] += total
-    return counts
+            counts[places[str(key[DEVICE])], int(place)] += total
+    return list(places), counts

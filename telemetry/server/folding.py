@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable
 from typing import Any, Final
 
+from telemetry.metrics import Kind
 from telemetry.server.ingest import Fold, SeriesKey
 from wire.codec import from_json, to_json
 
@@ -55,16 +56,20 @@ class LabelValues:
     """The values that each label of one metric has.
 
     Args:
-        keys: The series of the metric.
+        keys: The series of the metric, the oldest first.
     """
 
     def __init__(self, keys: Iterable[SeriesKey]) -> None:
+        self.kind: Kind | None = None
+        """That of the oldest series; None without any."""
+
         self._values: dict[str, set[str]] = {}
         for key in keys:
             self.add(key)
 
     def add(self, key: SeriesKey) -> None:
-        """Take the labels of one more series."""
+        """Take one more series."""
+        self.kind = self.kind or key.kind
         for name, value in labels_of(key).items():
             if value != OTHER:
                 self._values.setdefault(name, set()).add(value)

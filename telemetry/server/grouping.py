@@ -2,6 +2,8 @@
 
 Rules:
 - Groups are numbered as they appear; memory grows with the number of groups, not of rows.
+- A name that is both an attribute and what is known of devices, such as a label, is the attribute
+  only where agents report the metric with it (`telemetry.metrics`). No device decides that.
 """
 
 from __future__ import annotations
@@ -14,7 +16,7 @@ from typing import Final, NamedTuple
 import numpy as np
 
 from telemetry.errors import QueryError
-from telemetry.metrics import Kind
+from telemetry.metrics import Kind, own_attributes
 from telemetry.server.aggregate import Aggregate, Floats
 from telemetry.server.question import DEVICE, MAX_NAMED, MINUTE, QUANTILE, SECONDS_PER_MINUTE, Query
 from telemetry.server.rows import Grain, MinuteColumns, Series
@@ -56,7 +58,7 @@ class Groups:
 
         self._numbers: dict[tuple[int, int, str, tuple[str, ...], tuple[str, ...]], int] = {}
         names = tuple(name for name in query.group_by if name not in (DEVICE, MINUTE))
-        own = {name for one in series for name in one.attributes}
+        own = own_attributes(query.metric)  # not what a device sends: it could hide a label
         self._labels = tuple(
             name for name in names if name not in own and name in query.device_values
         )

@@ -2,7 +2,9 @@
 
 Rules:
 - Every point of a batch is checked. An impossible point is refused alone: the rest is kept, and the
-  device does not send the batch again.
+  device does not send the batch again. An event says why, one an hour at most.
+- A point of a metric that agents report has the metric's kind (`telemetry.server.kinds`).
+- No attribute has the name of what a query knows by itself (`RESERVED`).
 - All sizes and values have limits, so a device cannot make a row grow without end or a sum
   overflow.
 - Nothing lies further ahead than a day, by the controller's clock: no prune would ever reach it,
@@ -24,7 +26,9 @@ from typing import Any, NamedTuple
 from telemetry.batches import MAX_EVENT_BYTES, shorten
 from telemetry.histogram import COUNT_MAX
 from telemetry.limits import MAX_ATTRIBUTES, MAX_TEXT, is_name
-from telemetry.metrics import Kind
+from telemetry.metrics import Kind, known
+from telemetry.server.kinds import other_kind
+from telemetry.server.question import DEVICE, MINUTE, MODEL, START
 from telemetry.server.rows import Measure
 from telemetry.server.sketches import taken
 from telemetry.server.tables import MAX_SERIES_BYTES
@@ -40,8 +44,15 @@ MAX_MAGNITUDE = 1e30
 WINDOW = 256
 """The store knows for this many sequence numbers, up to the newest, whether they are counted."""
 
+NO_ROOM = "there is no room for a further series"
 MAX_REMEMBERED = 20_000
 """How many series are known to be sound: their names take 2 KB each at most."""
+
+RESERVED = frozenset({DEVICE, MINUTE, MODEL, START})
+"""The model is a part of the release; the others are columns of an answer."""
+
+NEWS_KIND = "points"
+"""Of the events about points that are refused."""
 
 _KINDS: dict[type[Point], Kind] = {
     HistogramPoint: "histogram",
@@ -72,8 +83,26 @@ class Fold(NamedTuple):
     """Who brings too many series; empty where a label has too many values."""
 
 
+class Refusal(NamedTuple):
+    """Why a point is not stored."""
+
+    metric: str
+    reason: str
+
+
 Measures = dict[tuple[SeriesKey, int], list[Measure]]
 """What came for each series and minute: one measure, seldom more."""
+
+
+class Taken(NamedTuple):
+    """What of the points of a batch is sound."""
+
+    measures: Measures
+    refused: int
+    """How many points are not."""
+
+    refusal: Refusal | None
+    """Why the first of them is not; None where it only is too old or ahead."""
 
 
 class Window(NamedTuple):
@@ -114,6 +143,9 @@ class Checked:
     refused: int
     """How many points and events are not."""
 
+    refusal: Refusal | None = None
+    """Why the first of them is not; None where it only is too old or ahead."""
+
     folds: tuple[Fold, ...] = ()
     """What of the measures counts for other series."""
 
@@ -129,14 +161,24 @@ class Checked:
         minutes += [int(row["at_s"]) // 60 for row in self.events]
         self.latest_minute = max(minutes, default=0)
 
-    def only(self, present: Container[SeriesKey]) -> Checked:
-        """Return what is left if there is room for some series alone."""
+    def only(self, present: Container[SeriesKey], why: Mapping[SeriesKey, str]) -> Checked:
+        """Return what is left if there are some series alone.
+
+        Args:
+            present: Those series.
+            why: Why there are not others; there is no room for those that it lacks.
+        """
         missing = {key for key in self.keys if key not in present}
         if not missing:
             return self
+        first = min(missing)
         left = {at: found for at, found in self.measures.items() if at[0] not in missing}
-        refused = self.refused + len(self.measures) - len(left)
-        return replace(self, measures=left, refused=refused)
+        return replace(
+            self,
+            measures=left,
+            refused=self.refused + len(self.measures) - len(left),
+            refusal=self.refusal or Refusal(first.metric, why.get(first, NO_ROOM)),
+        )
 
     def folded(self, folds: Mapping[SeriesKey, Fold]) -> Checked:
         """Return the same with the measures of some series counted for others."""
@@ -174,13 +216,14 @@ def checked(batch: TelemetryBatch, span: Span, shift_s: float = 0.0) -> Checked:
     Returns:
         The measures and the events.
     """
-    measures, refused = measures_of(batch, span, round(shift_s / 60.0))
+    measures, refused, refusal = measures_of(batch, span, round(shift_s / 60.0))
     rows = [event_row(batch.device, event, span.latest_s, shift_s) for event in batch.events]
     kept = [row for row in rows if row["at_s"] >= span.earliest_s]
-    return Checked(measures=measures, events=kept, refused=refused + len(rows) - len(kept))
+    refused += len(rows) - len(kept)
+    return Checked(measures=measures, events=kept, refused=refused, refusal=refusal)
 
 
-def measures_of(batch: TelemetryBatch, span: Span, shift_minutes: int = 0) -> tuple[Measures, int]:
+def measures_of(batch: TelemetryBatch, span: Span, shift_minutes: int = 0) -> Taken:
     """Check the points of a batch.
 
     Args:
@@ -189,10 +232,11 @@ def measures_of(batch: TelemetryBatch, span: Span, shift_minutes: int = 0) -> tu
         shift_minutes: What is taken from their minutes.
 
     Returns:
-        Those that are sound, and how many points were refused.
+        Those that are sound, and what was refused.
     """
     found: Measures = {}
     refused = 0
+    refusal: Refusal | None = None
     first, last = span.earliest_s // 60, min(span.latest_s // 60, MAX_MINUTE)
     for point in batch.points:
         minute = point.minute - shift_minutes
@@ -202,15 +246,16 @@ def measures_of(batch: TelemetryBatch, span: Span, shift_minutes: int = 0) -> tu
         try:
             key = _series_key(_KINDS[type(point)], point.metric, tuple(point.attributes.items()))
             measure = _measure(point)
-        except WireFormatError:
+        except WireFormatError as exc:
             refused += 1
+            refusal = refusal or Refusal(point.metric[:MAX_TEXT], str(exc))
             continue
         at = (key, minute)
         if at in found:
             found[at].append(measure)
         else:
             found[at] = [measure]
-    return found, refused
+    return Taken(found, refused, refusal)
 
 
 def event_row(device: str, event: Event, latest_s: float, shift_s: float = 0.0) -> dict[str, Any]:
@@ -247,6 +292,9 @@ def _possible_s(at_s: float, latest_s: float) -> float:
 def _series_key(kind: Kind, metric: str, attributes: tuple[tuple[str, str], ...]) -> SeriesKey:
     if not is_name(metric):
         raise WireFormatError(f"not a metric's name: {metric!r}")
+    named = known(metric)
+    if named is not None and named.kind != kind:
+        raise WireFormatError(other_kind(metric, named.kind, kind))
     others = _checked_attributes(dict(attributes))
     release = others.pop("release", "")
     variant = others.pop("variant", "")
@@ -263,6 +311,8 @@ def _checked_attributes(attributes: Mapping[str, str]) -> dict[str, str]:
     for name, value in attributes.items():
         if not is_name(name) or len(value) > MAX_TEXT or not value.isprintable():
             raise WireFormatError(f"not an attribute: {name!r}")
+        if name in RESERVED:
+            raise WireFormatError(f"an attribute of a series cannot be called {name!r}")
     return dict(attributes)
 
 

@@ -9,7 +9,8 @@ table = run(store, query)
 Rules:
 - A quantile is that of all values together: histograms are merged, quantiles never averaged.
 - What needs no histogram is added up by the database.
-- A group without values has no row; an unknown metric, statistic or attribute is an error.
+- A group without values has no row. An unknown metric, statistic or attribute is an error; a metric
+  that agents report is known, whether or not one has something to report.
 - `rate` divides by the seconds that were asked for: the whole minutes from the one of `since_s` to
   the one of `until_s`, and of a step what of it lies in them, so rates of groups add up. Neither
   what is still to come counts, nor what was before any device measured anything.
@@ -22,10 +23,11 @@ Rules:
 from __future__ import annotations
 
 import math
+from difflib import get_close_matches
 from typing import NamedTuple
 
 from telemetry.errors import UnknownMetricError
-from telemetry.metrics import Kind, names_of
+from telemetry.metrics import METRICS, Kind, known, names_of
 from telemetry.server.grouping import Cell, Groups
 from telemetry.server.ingest import MAX_MINUTE
 from telemetry.server.levels import Part, planned
@@ -36,7 +38,6 @@ from telemetry.server.question import (
     MODEL,
     SECONDS_PER_MINUTE,
     START,
-    STATISTICS,
     Query,
     check_attributes,
     check_query,
@@ -133,7 +134,7 @@ def run(store: TelemetryStore, query: Query) -> Table:
         One row per group and step, in rising order.
 
     Raises:
-        UnknownMetricError: No device has reported that metric.
+        UnknownMetricError: No device has reported that metric, and no agent does.
         QueryError: The metric lacks a statistic or attribute, or there are too many rows.
         TelemetryStoreError: The database failed.
     """
@@ -157,10 +158,15 @@ def filled(store: TelemetryStore, query: Query) -> Filled:
         TelemetryStoreError: The database failed.
     """
     series, kind = _series(store, query.metric)
-    statistics = query.statistics or DEFAULT_STATISTICS[kind]
+    meant = known(query.metric)
+    usual = (meant.statistics if meant else ()) or DEFAULT_STATISTICS[kind]
+    statistics = query.statistics or usual
     check_statistics(query.metric, kind, statistics)
-    check_attributes(query, (name for one in series for name in one.attributes))
+    attributes = {name for one in series for name in one.attributes}
+    check_attributes(query, attributes.union(meant.attributes if meant else ()))
     groups = Groups(query, _matching(query, series), statistics)
+    if not series:
+        return Filled(groups, kind, [])
     first = max(0, math.floor(query.since_s / SECONDS_PER_MINUTE))
     end = min(math.ceil(min(query.until_s, 1e12) / SECONDS_PER_MINUTE), MAX_MINUTE)
     with store.snapshot() as snapshot:
@@ -187,26 +193,31 @@ def _source(part: Part) -> Source:
 
 
 def _series(store: TelemetryStore, metric: str) -> tuple[list[Series], Kind]:
-    """Return a metric's series of one kind, and that kind: the first of `STATISTICS` that it has.
+    """Return a metric's series, and its kind.
+
+    One that agents report has none until something was counted, such as a failure.
 
     Args:
         store: The telemetry.
         metric: Its name.
 
     Returns:
-        At least one series.
+        The series, and the kind.
 
     Raises:
-        UnknownMetricError: No device has reported it.
+        UnknownMetricError: No device has reported it, and no agent does.
     """
     found = [one for name in names_of(metric) for one in store.series(name)]
-    for kind in STATISTICS:
-        chosen = [one for one in found if one.kind == kind]
-        if chosen:
-            return chosen, kind
-    known = ", ".join(sorted({found.name for found in store.metrics()})) or "none yet"
+    if found:
+        return found, found[0].kind
+    if meant := known(metric):
+        return [], meant.kind
+    names = sorted({*METRICS, *(each.name for each in store.metrics())})
+    near = get_close_matches(metric, names, n=2) or [each for each in names if metric in each][:2]
+    asked = f"did you mean {' or '.join(near)}? " if near else ""
     raise UnknownMetricError(
-        f"no device has reported a metric {metric!r}", remedy=f"the reported metrics are: {known}"
+        f"no device has reported a metric {metric!r}",
+        remedy=f"{asked}`fleet telemetry metrics` lists those that there are",
     )
 
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from telemetry.errors import QueryError
-from telemetry.metrics import Kind
+from telemetry.metrics import Kind, own_attributes
 
 SECONDS_PER_MINUTE: Final = 60
 DEVICE: Final = "device"
@@ -111,6 +111,8 @@ def check_statistics(metric: str, kind: Kind, statistics: tuple[str, ...]) -> No
 def check_attributes(query: Query, attributes: Iterable[str]) -> None:
     """Refuse groups and conditions for which a metric has no attribute.
 
+    A condition never is about a label, although a device may send an attribute of that name.
+
     Args:
         query: The query.
         attributes: The attributes of the metric's series.
@@ -118,13 +120,15 @@ def check_attributes(query: Query, attributes: Iterable[str]) -> None:
     Raises:
         QueryError: The text says which attributes it has.
     """
-    known = {DEVICE, MODEL, "release", "variant"}.union(attributes)
+    own = own_attributes(query.metric) | {DEVICE}
+    known = own.union(attributes)
     for name in query.group_by:
         if name not in known | query.device_values.keys() | {MINUTE}:
             raise QueryError(
                 f"{query.metric} has no attribute {name!r}, and no device has it as a label",
                 remedy=f"it has {', '.join(sorted(known))}",
             )
+    known -= query.device_values.keys() - own
     for name, _ in query.where:
         if name not in known:
             raise QueryError(

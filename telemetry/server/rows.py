@@ -107,4 +107,5 @@ def attributes_of(release: str, variant: str, rest: str) -> dict[str, str]:
     """Return the attributes of a series from its columns; the model is a part of the release."""
     named = {"release": release, "variant": variant, "model": release.partition(":")[0]}
     others = convert(json.loads(rest), dict[str, str])
+    others.pop("model", None)  # of older rows: a device made it up
     return {name: value for name, value in named.items() if value} | others

@@ -4,6 +4,8 @@ Rules:
 - A series for which there is no room counts for another one (`telemetry.server.folding`). Which
   values labels have is known from the database, up to `LOOK_EVERY_S` ago; several controllers may
   therefore bring some more.
+- A metric that no agent of this version reports has the kind of its oldest series
+  (`telemetry.server.kinds`): no series of another kind is made or found.
 - Series are the fleet's: devices that measure the same share one. The device that brings a new one
   is noted, and brings a bounded number, which is smaller when many series are there.
 - A series without rows is deleted (`TelemetryStore.prune`), by any controller of the fleet, and
@@ -22,9 +24,11 @@ from typing import NamedTuple
 
 import sqlalchemy as sa
 
+from telemetry.metrics import known
 from telemetry.server.bounds import Bounds
 from telemetry.server.folding import LabelValues, fold, labels_of
 from telemetry.server.ingest import Fold, SeriesKey
+from telemetry.server.kinds import other_kind
 from telemetry.server.statements import IngestStatements
 from wire.clock import Clock
 
@@ -64,6 +68,9 @@ class Found(NamedTuple):
 
     folds: dict[SeriesKey, Fold]
     """What counts for another series."""
+
+    refused: dict[SeriesKey, str]
+    """Why there are not others, unless there is no room for them."""
 
 
 class SeriesIds:
@@ -135,6 +142,7 @@ class SeriesIds:
         """
         found: dict[SeriesKey, int] = {}
         folds: dict[SeriesKey, Fold] = {}
+        refused: dict[SeriesKey, str] = {}
         missing: dict[SeriesKey, str] = {}
         with self._lock:
             for device, keys in brought:
@@ -145,25 +153,29 @@ class SeriesIds:
                     else:
                         found[key] = number
         if not missing:
-            return Found(found, folds)
+            return Found(found, folds, refused)
         by_device = sorted(missing, key=lambda key: (missing[key], key))
         with self._engine.begin() as connection:
             for device, group in groupby(by_device, missing.__getitem__):
                 made = self._made(connection, device, group)
                 found |= made.ids
                 folds |= made.folds
+                refused |= made.refused
         with self._lock:
             if len(self._known) + len(found) > MAX_REMEMBERED:
                 self._known.clear()
             self._known.update(found)
-        return Found(found, folds)
+        return Found(found, folds, refused)
 
     def _made(self, connection: sa.Connection, device: str, keys: Iterable[SeriesKey]) -> Found:
         """Return the identifiers of series; make those for which the device has room."""
-        found = Found({}, {})
+        found = Found({}, {}, {})
         own = connection.execute(self._sql.count_brought, {"of_device": device}).scalar_one()
         every = self.look(connection)
         for key in keys:
+            if why := self._other_kind(connection, key):
+                found.refused[key] = why
+                continue
             target = key
             number = self._find(connection, key)
             if number is None and (full := self._full(connection, key)):
@@ -192,6 +204,13 @@ class SeriesIds:
         connection.execute(self._sql.make_series, {**key._asdict(), "brought_by": device})
         self._label_values(connection, key.metric).add(key)
         return self._find(connection, key)
+
+    def _other_kind(self, connection: sa.Connection, key: SeriesKey) -> str:
+        """Return why a series is not one of its metric; empty if it is."""
+        if known(key.metric) is not None:
+            return ""  # its kind was checked with its points
+        oldest = self._label_values(connection, key.metric).kind or key.kind
+        return "" if oldest == key.kind else other_kind(key.metric, oldest, key.kind)
 
     def _full(self, connection: sa.Connection, key: SeriesKey) -> tuple[str, ...]:
         """Return the labels of a new series of which there are too many values."""

@@ -55,8 +55,10 @@ class IngestStatements:
         self.find_series = sa.select(series.id).where(
             *(series[name] == sa.bindparam(name) for name in names)
         )
-        self.names_of_metric = sa.select(*(series[name] for name in names)).where(
-            series.metric == sa.bindparam("of_metric")
+        self.names_of_metric = (
+            sa.select(*(series[name] for name in names))
+            .where(series.metric == sa.bindparam("of_metric"))
+            .order_by(series.id)
         )
         self.make_series = insert(tables.series).on_conflict_do_nothing()
 

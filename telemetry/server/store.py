@@ -30,6 +30,7 @@ from telemetry.server.counting import Arrived, Counting, SeriesGoneError
 from telemetry.server.dead_letters import DeadLetter
 from telemetry.server.event_log import EventQuery
 from telemetry.server.ingest import checked, span_at
+from telemetry.server.kinds import kind_of, of_its_kind
 from telemetry.server.levels import MINUTES, Level, Part
 from telemetry.server.partitions import Partitions
 from telemetry.server.presence import Gap, Measured
@@ -272,26 +273,30 @@ class TelemetryStore:
             return connection.scalar(query)
 
     def metrics(self) -> list[Reported]:
-        """Return what there is, by name.
+        """Return what there is, by name: series of the kind that each metric has.
 
         Raises:
             TelemetryStoreError: The database failed.
         """
         table = tables.series.c
         columns = (table.metric, table.kind, table.release, table.variant, table.attributes)
-        found: dict[tuple[str, Kind], set[str]] = {}
-        numbers: Counter[tuple[str, Kind]] = Counter()
+        query = sa.select(*columns).order_by(table.id)
+        kinds: dict[str, Kind] = {}
+        found: dict[str, set[str]] = {}
+        numbers: Counter[str] = Counter()
         with _own_errors(), self._reading.connect() as connection:
-            for metric, kind, *named in connection.execute(sa.select(*columns)):
-                found.setdefault((metric, kind), set()).update(attributes_of(*named))
-                numbers[metric, kind] += 1
+            for metric, kind, *named in connection.execute(query):
+                kinds.setdefault(metric, kind_of(metric, kind))
+                if kind == kinds[metric]:
+                    found.setdefault(metric, set()).update(attributes_of(*named))
+                    numbers[metric] += 1
         return [
-            Reported(*at, attributes=tuple(sorted(names)), series=numbers[at])
-            for at, names in sorted(found.items())
+            Reported(metric, kinds[metric], attributes=tuple(sorted(names)), series=numbers[metric])
+            for metric, names in sorted(found.items())
         ]
 
     def series(self, metric: str) -> list[Series]:
-        """Return the series of a metric.
+        """Return the series of a metric, of the kind that it has.
 
         Args:
             metric: Its name.
@@ -310,10 +315,11 @@ class TelemetryStore:
         )
         with _own_errors(), self._reading.connect() as connection:
             rows = connection.execute(query).all()
-        return [
+        found = [
             Series(row.id, row.kind, attributes_of(row.release, row.variant, row.attributes))
             for row in rows
         ]
+        return of_its_kind(metric, found)
 
     @contextmanager
     def snapshot(self) -> Iterator[Snapshot]:
@@ -450,7 +456,8 @@ class TelemetryStore:
 
 
 def _fitting(arrived: Arrived, found: Found) -> Arrived:
-    return arrived._replace(checked=arrived.checked.folded(found.folds).only(found.ids))
+    whole = arrived.checked.folded(found.folds)
+    return arrived._replace(checked=whole.only(found.ids, found.refused))
 
 
 def _identity_fault(batch: TelemetryBatch) -> WireFormatError | None:

@@ -103,6 +103,7 @@ def test_a_kill_changes_no_outcome(
         assert box.stop() == []
 
 
+@pytest.mark.thorough
 def test_a_device_serves_and_adapts_without_the_fleet(package: Path, short: Path) -> None:
     with stopping(Box(short / "box")) as box:
         good, _bad = prepare(box, package)

@@ -153,6 +153,7 @@ def test_a_policy_reaches_running_agents_without_an_install(box: Box) -> None:
         assert len(installs(box, name)) == 1, "nothing was installed a second time"
 
 
+@pytest.mark.thorough
 def test_a_rollout_does_not_notice_and_what_restarts_remembers(box: Box) -> None:
     publish(box, "2.0.0")
     created = box.fleet_json(

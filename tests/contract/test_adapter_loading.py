@@ -172,6 +172,7 @@ def held(directory: Path) -> tuple[int, int, int]:
     return threads, files, maps.count(str(directory))
 
 
+@pytest.mark.few(5)
 @pytest.mark.parametrize("threads", [1, 2])
 def test_closing_gives_back_what_loading_took(
     info: VariantInfo, tmp_path: Path, threads: int

@@ -139,6 +139,7 @@ print(json.dumps(counts))
 """
 
 
+@pytest.mark.few(4)
 def test_a_session_starts_no_more_threads_than_it_may(kit: Kit, tmp_path: Path) -> None:
     done = subprocess.run(
         [sys.executable, "-c", THREADS, kit.name, str(tmp_path)],

@@ -7,4 +7,4 @@ from __future__ import annotations
 
 from tests.contract.onnx_backend.suite import suite
 
-cases, test_no_case_is_lost = suite("openvino", part=0, parts=2)
+cases, test_no_case_is_lost = suite("openvino", part=0, parts=2, few=25)

@@ -183,6 +183,7 @@ def test_a_scikit_learn_pipeline_with_samples_from_a_function(
     assert candidate(result, "onnxruntime-fp32")["accuracy"]["value"] > 0.85
 
 
+@pytest.mark.thorough
 def test_a_float64_pipeline_becomes_variants_that_take_float64(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

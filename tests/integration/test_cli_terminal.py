@@ -70,6 +70,7 @@ def shown(done: Done) -> list[str]:
     return [ANSI.sub("", line) for line in done.out.replace("\r", "").splitlines()]
 
 
+@pytest.mark.few(4)
 def test_on_80_columns_no_word_is_broken(stack: Stack, words: list[str]) -> None:
     lines = shown(fleet_on_terminal(*words, "--home", str(stack.home), columns=80))
     whole = fleet(*words, "--home", str(stack.home)).out

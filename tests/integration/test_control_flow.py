@@ -59,6 +59,7 @@ def inner(path: Path) -> tuple[set[str], set[int]]:
     )
 
 
+@pytest.mark.few(2)
 @MODELS
 def test_variants_of_a_model_with_bodies_pass_the_gates_and_the_golden_test(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], write: Callable[[Path], Path]

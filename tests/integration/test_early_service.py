@@ -193,6 +193,7 @@ def test_after_a_power_cut_it_serves_again_before_the_rest_has_come(
     check_installed(device, NEW)
 
 
+@pytest.mark.few(12)
 @pytest.mark.parametrize("state", [*State])
 @pytest.mark.parametrize("where", ["effect", "effected", "save", "saved"])
 def test_a_power_cut_anywhere_leads_to_the_whole_package(

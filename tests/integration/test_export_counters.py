@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 import sqlalchemy as sa
@@ -14,6 +17,7 @@ from telemetry.server import tables
 from telemetry.server.export.counters import KEPT_MINUTES, Counters
 from telemetry.server.export.settled import SILENT_MINUTES
 from tests.simulators.measured_fleet import LATENCY, REQUESTS, MeasuredFleet
+from wire.messages import SumPoint
 
 
 @pytest.fixture
@@ -130,6 +134,70 @@ def test_nothing_is_counted_when_the_places_cannot_be_kept(fleet: MeasuredFleet)
     assert counted(fleet)[REQUESTS, "int8"] == 1.0
 
 
+@contextmanager
+def answers_to_commits_lost(engine: sa.Engine) -> Iterator[None]:
+    """Lose the connection while counters are written: they are kept, and nobody is told."""
+    written: list[sa.Connection] = []
+
+    def execute(connection: sa.Connection, _: Any, statement: str, *__: Any) -> None:
+        if "telemetry_export_counter" in statement and not statement.startswith("SELECT"):
+            written.append(connection)
+
+    def commit(connection: sa.Connection) -> None:
+        if connection in written:
+            connection.connection.commit()
+            raise sa.exc.OperationalError("COMMIT", {}, Exception("the server is gone"))
+
+    sa.event.listen(engine, "before_cursor_execute", execute)
+    sa.event.listen(engine, "commit", commit)
+    yield
+    sa.event.remove(engine, "before_cursor_execute", execute)
+    sa.event.remove(engine, "commit", commit)
+    assert written
+
+
+def test_counters_are_right_when_the_answer_to_a_commit_is_lost(fleet: MeasuredFleet) -> None:
+    engine = fleet.controller._database.engine
+    counters = Counters(engine, fleet.controller._telemetry, fleet.clock, by_device=True)
+
+    def settle(variant: str, number: int) -> None:
+        fleet.measure("cam-1", variant, [1.0] * number)
+        fleet.clock.advance(180)
+        fleet.measure("cam-1", "int8", [1.0])
+
+    assert not counters.count()
+    settle("int8", 5)
+    with answers_to_commits_lost(engine), pytest.raises(TelemetryStoreError, match="is gone"):
+        counters.count()
+    settle("new", 7)
+    counters.count()
+    found = {each.series.attributes["variant"]: each.total for each in counters.all()
+             if each.series.metric == REQUESTS}  # fmt: skip
+    assert found == {"int8": 6.0, "new": 7.0}
+
+
+def test_no_device_takes_a_name_on_the_page(
+    fleet: MeasuredFleet, caplog: pytest.LogCaptureFixture
+) -> None:
+    fleet.enrol("cam-1")
+    fleet.measure("cam-1", "int8", [1.0] * 5)
+    names = ("inference_requests", "controller_messages_total", "own_n", "own.n")
+    fleet.send(
+        "rogue",
+        *(SumPoint(metric=name, minute=fleet.minute, attributes={}, value=9.0) for name in names),
+    )
+    fleet.pass_minutes(3, "cam-1", "rogue")
+    for page in (fleet.api.get("/metrics").text for _ in range(2)):
+        (requests,) = re.findall(r"^edgefleet_inference_requests_total\{.*", page, re.MULTILINE)
+        assert requests.endswith(" 5.0")
+        assert re.findall(r"^\S* 9\.0$", page, re.MULTILINE) == ["edgefleet_own_n_total 9.0"]
+        assert page.count("# TYPE edgefleet_controller_messages_total") == 1
+    told = [record.getMessage() for record in caplog.records if "/metrics" in record.getMessage()]
+    assert len(told) == 3
+    assert "edgefleet_inference_requests_total is the name of `inference_requests_total`" in told[1]
+    assert "metric own_n of devices is not, or not all, at /metrics" in told[2]
+
+
 def test_the_page_needs_a_token_and_may_have_one_of_its_own(
     fleet: MeasuredFleet, tmp_path: Path
 ) -> None:
@@ -143,7 +211,10 @@ def test_the_page_needs_a_token_and_may_have_one_of_its_own(
     assert 'edgefleet_inference_requests_total{model="digits"' in fleet.api.get("/metrics").text
     assert fleet.api.get("/metrics", headers=only).status_code == 200
     assert fleet.api.get("/v1/devices", headers=only).status_code == 401
-    assert fleet.api.get("/metrics", headers={"Authorization": "Bearer x"}).status_code == 401
+    wrong = fleet.api.get("/metrics", headers={"Authorization": "Bearer x"})
+    assert wrong.status_code == 401
+    # Whoever scrapes is not sent for the token that opens everything.
+    assert "prometheus.token_file" in wrong.json()["remedy"]
 
 
 def test_without_the_setting_there_is_no_page(fleet: MeasuredFleet) -> None:

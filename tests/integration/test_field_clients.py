@@ -79,6 +79,7 @@ def seen(port: int, tmp_path: Path) -> Tally:
     return tally
 
 
+@pytest.mark.few(4)
 @pytest.mark.parametrize(("body", "head_length"), [
     answer(numbers=b"cut"),
     answer(numbers=RIGHT[:3].tobytes()),

@@ -175,6 +175,7 @@ def test_a_further_metric_reads_labels_of_its_own(
     assert again["digest"] == result["digest"]
 
 
+@pytest.mark.few(2)
 @pytest.mark.parametrize(
     ("metrics", "fault"),
     [

@@ -136,6 +136,7 @@ def test_power_cut_around_the_save(device: SimulatedDevice, state: State, where:
 FILES = (FLOOR_FILE, COPY_FILE, STATE_FILE)
 
 
+@pytest.mark.few(32)
 @pytest.mark.parametrize("state", EVERY)
 @pytest.mark.parametrize("file", FILES)
 @pytest.mark.parametrize("where", ["write", "written"])
@@ -343,6 +344,7 @@ def test_a_rejected_package_without_one_before_does_not_serve_after_a_restart(
     assert device.adaptation.active() == (NEW.digest, "best")
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("good", [True, False], ids=["good-package", "bad-package"])
 def test_power_cut_at_every_single_port_call(tmp_path: Path, *, good: bool) -> None:
     """Cut at the first call of any port, then at the second, and so on to the end."""

@@ -303,6 +303,7 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Made:
     return Made(json.loads(report.read_bytes()), package, page.read_text())
 
 
+@pytest.mark.thorough
 def test_a_build_profiles_the_variants_that_it_keeps_and_no_others(made: Made) -> None:
     kept = {variant.name for variant in open_package(made.package)[0].variants}
     assert {"onnxruntime-fp32", "openvino-int8-reduced"} <= kept

@@ -253,6 +253,7 @@ SHARES = {
 }
 
 
+@pytest.mark.few(3)
 @pytest.mark.parametrize("scheme", litert_quantize.SCHEMES)
 def test_a_scheme_saves_what_it_promises_and_keeps_the_answers(
     converted: Path, digits: Splits, scheme: str, tmp_path: Path

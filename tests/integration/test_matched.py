@@ -113,6 +113,7 @@ def squares(tmp_path: Path) -> Path:
     return tmp_path
 
 
+@pytest.mark.thorough
 def test_a_detector_that_suppresses_itself_is_judged_by_its_boxes(
     squares: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -152,6 +153,7 @@ def test_the_figures_are_those_of_the_runtime_itself(
     assert np.mean(np.array(counts) == (label[:, :, 4] >= 0).sum(axis=1)) > 0.9
 
 
+@pytest.mark.few(2)
 @pytest.mark.parametrize(
     ("metric", "more", "fault"),
     [

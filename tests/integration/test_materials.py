@@ -157,6 +157,7 @@ def test_a_version_from_the_content_covers_what_the_documents_tell(
     assert contents(tmp_path / "a") == contents(tmp_path / "b")
 
 
+@pytest.mark.thorough
 def test_a_function_is_told_by_its_name_with_the_tools_that_made_its_model(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -189,6 +190,7 @@ def test_a_function_is_told_by_its_name_with_the_tools_that_made_its_model(
     assert "torch" not in parts
 
 
+@pytest.mark.thorough
 def test_each_compiled_variant_names_what_compiled_it(
     work: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

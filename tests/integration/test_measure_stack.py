@@ -111,6 +111,7 @@ def test_a_lent_device_measures_while_it_serves_and_a_build_uses_the_figures(
         assert kept.info.field == {PROFILE.name: told[kept.name].figures}
 
 
+@pytest.mark.thorough
 def test_a_build_can_ask_devices_itself(
     stack: Stack, work: Path, device: StackDevice, capsys: pytest.CaptureFixture[str]
 ) -> None:

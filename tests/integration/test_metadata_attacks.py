@@ -168,6 +168,7 @@ def test_arbitrary_installation_of_a_root_that_cannot_be_read(
     _goes_on(device, fleet)
 
 
+@pytest.mark.few(2)
 @pytest.mark.parametrize(
     ("kind", "field"),
     [
@@ -378,6 +379,7 @@ def test_mix_and_match(device: Device, fleet: Repository) -> None:
     assert not device.may_take("1.0.0")
 
 
+@pytest.mark.few(3)
 @pytest.mark.parametrize(
     "lost", ["nothing", "metadata", "short form", "all but a floor", "one floor"]
 )
@@ -575,6 +577,7 @@ def test_a_time_that_a_thief_claims_goes_with_his_key(device: Device, fleet: Rep
     assert device.may_take("1.0.0")
 
 
+@pytest.mark.few(3)
 @pytest.mark.parametrize("issued", ["1e15", 2**62, -1, None, [1], "nan", True])
 def test_an_impossible_time_is_refused(device: Device, fleet: Repository, issued: object) -> None:
     timestamp = altered(fleet.online.timestamp, version=fleet.online.timestamp.signed.version + 1)
@@ -609,6 +612,7 @@ def test_a_restored_controller_hears_what_the_device_trusts(
     assert device.trust.versions.roles == newest.roles
 
 
+@pytest.mark.few(4)
 @pytest.mark.parametrize(
     "name", ["targets.json", "snapshot.json", "timestamp.json", "releases.json", "root.json"]
 )
@@ -719,6 +723,7 @@ def test_a_device_with_the_root_of_another_fleet_says_so(tmp_path: Path, fleet: 
     assert "signed by 0/1 keys" in made.trust.refused
 
 
+@pytest.mark.few(2)
 @pytest.mark.parametrize("lost", ["", "missing", "damaged", "with the history"])
 def test_another_root_in_the_place_of_a_lost_one_begins_anew(
     device: Device, fleet: Repository, lost: str
@@ -761,6 +766,7 @@ def test_another_root_in_the_place_of_a_lost_one_begins_anew(
     assert device.may_take("2.0.0")
 
 
+@pytest.mark.few(3)
 @pytest.mark.parametrize("lost", ["missing", "damaged", "a folder", "a pipe"])
 @pytest.mark.parametrize("kept", [0, 1])
 def test_a_root_that_is_lost_says_nothing_of_another_one(

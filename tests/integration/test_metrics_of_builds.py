@@ -99,6 +99,7 @@ def test_a_detector_is_judged_by_the_boxes_on_its_pictures(
     assert "map,order=yx" in said
 
 
+@pytest.mark.thorough
 def test_boxes_are_judged_by_a_further_metric_with_labels_of_its_own(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -115,6 +116,7 @@ def test_boxes_are_judged_by_a_further_metric_with_labels_of_its_own(
     assert boxes["value"] == boxes["reference"] == pytest.approx(1.0)
 
 
+@pytest.mark.thorough
 def test_boxes_from_anchors_are_compared_with_those_of_the_reference(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -158,6 +160,7 @@ def segmenter(path: Path, *, last: bool) -> Path:
     return path
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("last", [False, True])
 def test_a_segmenter_is_judged_by_the_masks_of_its_pictures(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], last: bool

@@ -67,6 +67,7 @@ def normal(*shape: int) -> NDArray[np.float32]:
     return np.random.default_rng(7).normal(size=shape).astype(np.float32)
 
 
+@pytest.mark.few(2)
 @pytest.mark.parametrize(
     "more",
     [

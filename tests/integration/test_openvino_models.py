@@ -101,6 +101,7 @@ def test_half_precision_weights_halve_the_file(digits: dict[str, Tensors], tmp_p
     assert b"digits.onnx" not in (tmp_path / "m.xml").read_bytes()
 
 
+@pytest.mark.few(2)
 @pytest.mark.parametrize(
     "more",
     [
@@ -123,6 +124,7 @@ def test_int8_keeps_the_accuracy_in_less_than_half_the_size(
     assert str(tmp_path).encode() not in (tmp_path / "model.xml").read_bytes()
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("correction", ["none", "full"])
 def test_equal_bytes_in_another_process_and_folder(
     correction: str, digits: dict[str, Tensors], tmp_path: Path

@@ -116,7 +116,41 @@ def test_of_few_devices_nothing_is_told(served: Served) -> None:
         (1, None, False)
     ] * 2
     said = served.ok("telemetry", "drift", "digits:1.0", *some).out.splitlines()[-1]
-    assert said == "too few devices have counted requests to tell whether they moved"
+    assert said == "too few devices or units have counted requests to tell whether they moved"
+
+
+def test_devices_that_moved_furthest_come_first(served: Served) -> None:
+    asked = ("telemetry", "drift", "digits:1.0", "--by-device")
+    found = served.ok(*asked, "--json").json
+    assert (found["release"], found["variants"]) == ("digits:1.0", 1)
+    assert {d["device"] for d in found["devices"]} == {f"cam-{n}" for n in range(DEVICES)}
+    for each in found["devices"]:
+        assert (each["variant"], each["tensor"], each["measure"]) == ("a", "output.y", "class")
+        assert each["stability_index"] > 10 * each["by_chance"] > 0
+    beyond = [d["stability_index"] / d["by_chance"] for d in found["devices"]]
+    assert beyond == sorted(beyond, reverse=True)
+    heading, first, *rest = served.ok(*asked, "--limit", "3").out.splitlines()
+    assert heading.split()[:4] == ["DEVICE", "VARIANT", "TENSOR", "MEASURE"]
+    assert first.split()[0] == found["devices"][0]["device"]
+    assert len(rest) == 2
+    quiet = served.ok("telemetry", "drift", "digits:2.0", "--by-device").out
+    assert quiet == "no device has counted enough requests in this time\n"
+    for words, said in (
+        (("--by-device", "--unit", "site"), "--unit does not go with --by-device"),
+        (("--limit", "3"), "--limit goes with --by-device alone"),
+    ):
+        refused = served.run("telemetry", "drift", "digits:1.0", *words)
+        assert (refused.code, said in refused.err) == (2, True)
+
+
+def test_all_devices_of_a_site_may_be_one_observation(served: Served) -> None:
+    found = served.ok("telemetry", "drift", "digits:1.0", "--unit", "site", "--json").json
+    assert [(p["devices"], p["units"], p["chance"]) for p in found["parts"]] == [
+        (DEVICES, 1, None)
+    ] * 2
+    refused = served.run("telemetry", "drift", "digits:1.0", "--unit", "sight")
+    assert refused.code == 2
+    assert "no device has a label 'sight' that could be the unit" in refused.err
 
 
 @pytest.mark.parametrize(

@@ -220,6 +220,7 @@ def test_a_killed_build_leaves_nothing_running_and_goes_on_from_its_cache(
     assert "done" in states
 
 
+@pytest.mark.thorough
 def test_a_trained_residual_network_keeps_its_accuracy_in_int8(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -72,6 +72,7 @@ def file_instead(package: Path) -> None:
     package.write_bytes(b"package")
 
 
+@pytest.mark.few(3)
 @pytest.mark.parametrize(
     ("spoil", "text"),
     [

@@ -177,6 +177,7 @@ def test_an_unreadable_certificate_of_the_broker_does_not_end_serving(served: De
     assert served.end(signal.SIGTERM) == 0
 
 
+@pytest.mark.few(1)
 @needs_mounts
 @pytest.mark.parametrize("prepare", [READ_ONLY, FULL], ids=["read-only", "full"])
 def test_a_device_with_trusted_metadata_serves_on_a_bad_disk(

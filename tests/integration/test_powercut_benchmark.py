@@ -46,6 +46,7 @@ def cut(cuts: PowerCuts, kills: int, *plants: str) -> tuple[Tally, list[str]]:
     return tally, [violation.partition(": ")[2] for violation in tally.violations]
 
 
+@pytest.mark.thorough
 def test_after_a_few_cuts_a_verified_release_serves_and_nothing_is_left_over(
     cuts: PowerCuts,
 ) -> None:

@@ -182,6 +182,7 @@ def test_nothing_is_written_over(board: Board) -> None:
     assert done.stderr.splitlines()[-1].endswith("trace.jsonl already exists; name another file")
 
 
+@pytest.mark.few(4)
 @pytest.mark.parametrize(
     ("words", "told"),
     [

@@ -38,6 +38,7 @@ def back(fleet: Fleet, tmp_path: Path, database_url: str) -> None:
     fleet.kill()
 
 
+@pytest.mark.few(2)
 def test_a_restored_controller_finishes_its_rollout(
     fleet: Fleet, tmp_path: Path, target_database_url: str
 ) -> None:
@@ -89,6 +90,7 @@ def test_neither_an_old_report_nor_an_old_deadline_ends_what_was_under_way(
     assert fleet.run(rollout)["state"] == "succeeded"
 
 
+@pytest.mark.few(2)
 def test_a_restored_controller_leads_each_of_several_models(
     fleet: Fleet, tmp_path: Path, target_database_url: str
 ) -> None:
@@ -115,6 +117,7 @@ def test_a_restored_controller_leads_each_of_several_models(
         assert not device.documents[-1].faults()
 
 
+@pytest.mark.few(2)
 def test_a_model_that_came_after_the_backup_stays_on_its_devices(
     fleet: Fleet, tmp_path: Path, target_database_url: str
 ) -> None:

@@ -119,6 +119,7 @@ def test_a_device_that_is_away_gets_its_order_after_a_cut_anywhere(fleet: Fleet)
     assert revisions == [[1]] * 6
 
 
+@pytest.mark.few(1)
 def test_a_device_that_parts_and_returns_is_told_once_after_a_cut_anywhere(fleet: Fleet) -> None:
     fleet.enrol(*names("cam", 3))
     for device in fleet.devices.values():

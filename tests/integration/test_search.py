@@ -49,6 +49,7 @@ def planned(
     return plan
 
 
+@pytest.mark.few(2)
 @pytest.mark.parametrize("method", METHODS)
 def test_a_search_builds_as_many_candidates_as_its_cap_and_says_which(
     method: str, work: Path, profile: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]

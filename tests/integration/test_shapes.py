@@ -117,6 +117,7 @@ def test_samples_of_several_shapes_are_judged_together_and_told_by_shape(
     assert "x 3x33" in shown
 
 
+@pytest.mark.thorough
 def test_one_set_is_shared_by_calibration_and_gate_at_every_shape(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -174,6 +175,7 @@ def test_a_function_of_the_user_gets_no_samples_of_several_shapes(
     assert "it gets all samples in one array" in refused(capsys, arguments)
 
 
+@pytest.mark.thorough
 def test_a_package_of_one_shape_says_nothing_of_shapes(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

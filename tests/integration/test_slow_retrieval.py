@@ -279,6 +279,7 @@ def test_a_cast_that_drips_is_left_for_messages(device: Device) -> None:
     assert [(each.source, each.other) for each in device.slow] == [("multicast", "mqtt")]
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("source", ["http", "mqtt"])
 def test_the_only_source_is_not_left_and_its_slowness_is_told(
     device: Device, place: Place, source: str

@@ -179,6 +179,7 @@ def test_a_module_for_one_sample_keeps_its_batch(nets: dict[str, Any], tmp_path:
     assert taken(target).inputs[0].shape == (1, 3, 4)
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize(
     ("name", "text"), [("random", "gives other answers"), ("wrong_example", "fails on its example")]
 )

@@ -137,6 +137,7 @@ def test_an_ingest_may_fail_at_every_statement(
     assert len(store.events()) == 2 + 2 * number
 
 
+@pytest.mark.few(1)
 def test_a_roll_up_may_fail_at_any_statement(
     store: TelemetryStore, database: Database, clock: FakeClock
 ) -> None:

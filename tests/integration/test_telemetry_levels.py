@@ -96,6 +96,7 @@ def expected(
     }
 
 
+@pytest.mark.few(2)
 @pytest.mark.parametrize("seed", range(2))
 def test_every_level_gives_the_answer_of_the_minutes(
     store: TelemetryStore, clock: FakeClock, seed: int

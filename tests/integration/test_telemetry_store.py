@@ -18,6 +18,7 @@ from telemetry.histogram import RELATIVE_ERROR, VALUE_MAX, ZERO_MAX, Exponential
 from telemetry.metrics import Kind
 from telemetry.server import compare, tables
 from telemetry.server.event_log import EventQuery
+from telemetry.server.export.reading import all_series
 from telemetry.server.grouping import Groups
 from telemetry.server.levels import MINUTES, Part
 from telemetry.server.pruning import Retention
@@ -283,15 +284,23 @@ def test_a_question_without_statistics_gets_those_that_suit(store: TelemetryStor
     }
     assert columns[LATENCY] == ("count", "mean", "p50", "p95", "max")
     assert columns["inference_requests_total"] == ("total", "rate")
+    assert run(store, Query(metric="feedback_accuracy_ratio")).columns == ("count", "mean")
     assert columns["temperature_c"] == ("count", "mean", "min", "max")
 
 
 def test_senseless_questions_say_why(store: TelemetryStore) -> None:
     store.ingest(batch(latency([1.0]), temperature(1)))
-    with pytest.raises(
-        UnknownMetricError, match=r"'latency'; the reported metrics are: inference_latency_ms"
-    ):
-        ask(store, "latency")
+    for wrong in ("latency_ms", "inference_latncy_ms"):
+        with pytest.raises(UnknownMetricError, match=rf"'{wrong}'; did you mean inference_latency"):
+            ask(store, wrong)
+    with pytest.raises(UnknownMetricError, match=r"'zzz'; `fleet telemetry metrics` lists"):
+        ask(store, "zzz")
+    # Nothing has failed yet.
+    assert ask(store, "inference_failures_total", group_by="code") == []
+    with pytest.raises(QueryError, match="sum and has no statistic 'p95'"):
+        ask(store, "inference_failures_total", statistics="p95")
+    with pytest.raises(QueryError, match="has no attribute 'colour'"):
+        ask(store, "inference_failures_total", group_by="colour")
     with pytest.raises(QueryError, match=r"gauge and has no statistic 'p95'; it has count, mean"):
         ask(store, "temperature_c", statistics="p95")
     with pytest.raises(QueryError, match=r"no statistic 'p101'"):
@@ -456,6 +465,7 @@ def test_series_are_bounded(engine: sa.Engine, store: TelemetryStore) -> None:
     assert ask(store, "m7", statistics="total") == [(1,)]
 
 
+@pytest.mark.few(10)
 @pytest.mark.parametrize(
     ("group_by", "step"),
     [
@@ -549,6 +559,16 @@ def test_an_attribute_of_the_metric_hides_a_label_of_that_name(sites: TelemetryS
     assert run(sites, query).rows == (("fp32", 9), ("int8", 9))
 
 
+def test_an_attribute_that_a_device_makes_up_hides_no_label(sites: TelemetryStore) -> None:
+    hostile = latency([99.0], site="site-1", device_="x")
+    assert sites.ingest(batch(hostile, device="pi-0", sequence=1))
+    asked = parse(LATENCY, statistics="max", group_by="site", since="0", now_s=NOW_S)
+    rows = run(sites, replace(asked, device_values=SITES)).rows
+    assert rows == (("", 9), ("site-0", 99), ("site-1", 8), ("site-2", 6))
+    with pytest.raises(QueryError, match="no attribute 'site'"):
+        run(sites, replace(asked, where=(("site", "site-1"),), device_values=SITES))
+
+
 @pytest.mark.parametrize("others", [0, MAX_NAMED])
 @pytest.mark.parametrize("statistic", ["max", "p100"], ids=["sums", "rows"])
 def test_only_chosen_devices_count(sites: TelemetryStore, statistic: str, others: int) -> None:
@@ -594,6 +614,14 @@ def test_two_releases_are_compared_over_devices(store: TelemetryStore, statistic
     assert found.result.difference == pytest.approx(0.5 * found.result.first, rel=0.05)
     by_site = replace(query, device_values={"site": {f"pi-{n}": "ab"[n % 2] for n in range(12)}})
     assert compare.run(store, by_site, "site", "a", "b").first.devices == 6
+    sites = replace(query, device_values={"site": {f"pi-{n}": str(n // 2) for n in range(10)}})
+    in_sites = compare.run(store, sites, "release", "digits:1", "digits:2", "site")
+    assert in_sites.first == found.first, "the unit changes no value"
+    assert in_sites.result.has_interval, "five sites, and two devices that are in none"
+    few = compare.run(store, by_site, "release", "digits:1", "digits:2", "site").result
+    assert few.lacks == "fewer than 5 groups by site have values"
+    with pytest.raises(QueryError, match="no device has a label 'floor'"):
+        compare.run(store, by_site, "release", "digits:1", "digits:2", "floor")
     with pytest.raises(QueryError, match="no values with release=digits:3"):
         compare.run(store, query, "release", "digits:1", "digits:3")
     with pytest.raises(QueryError, match="'max' of two groups cannot be compared"):
@@ -657,6 +685,38 @@ def test_one_device_cannot_use_up_the_series_of_the_fleet(store: TelemetryStore)
     assert store.ingest(batch(shared, requests(1), device="pi-2"))
     assert store.devices()[1].refused == 0
     assert ask(store, "m7", statistics="total") == [(2,)]
+
+
+def test_no_device_changes_the_kind_of_a_metric(
+    engine: sa.Engine, aging: TelemetryStore, clock: FakeClock
+) -> None:
+    store, metrics = aging, ("temperature_c", "n_total")
+    hostile = [msgspec.structs.replace(latency([7.0]), metric=metric) for metric in metrics]
+    # What an earlier version took: a kind that comes first in many an order, and is the oldest.
+    with engine.begin() as connection:
+        old = {"kind": "histogram", "release": "", "variant": "", "attributes": "{}"}
+        connection.execute(sa.insert(tables.series), {"metric": "temperature_c", **old})
+    honest = SumPoint(metric="n_total", minute=MINUTE, attributes={}, value=5)
+    assert store.ingest(batch(honest, temperature(50.0)))
+    for sequence in range(2):
+        sent = batch(*hostile, honest, temperature(60.0), device="pi-2", sequence=sequence)
+        assert store.ingest(sent)
+
+    assert ask(store, "temperature_c") == [(3, pytest.approx(170 / 3), 50, 60)]
+    assert ask(store, "n_total", statistics="total") == [(15,)]
+    assert [one[:2] for one in store.metrics()] == [("n_total", "sum"), ("temperature_c", "gauge")]
+    assert {one.kind for one in all_series(store).values()} == {"sum", "gauge"}
+    assert [one.refused for one in store.devices()] == [0, 4]
+    (told,) = store.events(of("pi-2", kinds=("points",)))
+    assert told.event.reason == (
+        "points are refused: `temperature_c` is a gauge, and this is a histogram"
+    )
+    assert told.event.data == {"metric": "temperature_c"}
+    clock.advance(3601.0)
+    assert store.ingest(batch(hostile[1], device="pi-2", sequence=9))
+    assert [one.event.reason for one in store.events(of("pi-2"))][1:] == [
+        "points are refused: `n_total` is a counter, and this is a histogram"
+    ]
 
 
 def test_series_of_which_nothing_is_left_are_deleted_and_may_come_again(

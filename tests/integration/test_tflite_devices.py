@@ -158,6 +158,7 @@ def test_its_answers_there_are_far_from_those_of_the_builds_kernels(
     assert "times its tolerance" in found.detail
 
 
+@pytest.mark.few(2)
 @pytest.mark.parametrize("which", [0, -1])
 def test_a_layer_with_weights_in_another_order_fails(
     resnet: Path, device: Device, tmp_path: Path, which: int

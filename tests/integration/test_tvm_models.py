@@ -147,6 +147,7 @@ def test_a_library_needs_the_c_library_alone_and_shows_its_interface_alone(libra
     assert {line.split()[-1] for line in symbols.splitlines()} == set(SYMBOLS)
 
 
+@pytest.mark.few(2)
 @pytest.mark.parametrize("name", ["aarch64", "riscv64", "here"])
 def test_equal_models_give_equal_bytes_and_tell_nothing(
     name: str, folder: Path, here: Target
@@ -166,6 +167,7 @@ def test_equal_models_give_equal_bytes_and_tell_nothing(
     assert len(digests) == 1
 
 
+@pytest.mark.few(2)
 @pytest.mark.parametrize("name", CROSS)
 def test_other_processors_answer_alike_under_emulation(name: str, tmp_path: Path) -> None:
     target = named(name)
@@ -313,6 +315,7 @@ def awkward(width: int) -> tuple[list[onnx.NodeProto], dict[str, np.ndarray]]:
     return nodes, weights
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("width", [14, 21])
 def test_sums_of_any_size_are_right_for_every_tile(
     width: int, tmp_path: Path, here: Target

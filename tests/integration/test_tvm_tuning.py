@@ -74,6 +74,7 @@ def compiled(model: Path, folder: Path, database: Path | None) -> Compiled:
     return Compiled(path.read_bytes(), answer)
 
 
+@pytest.mark.thorough
 def test_a_later_build_with_no_trials_takes_the_schedule(
     convolution: Path, database: Path, tmp_path: Path
 ) -> None:

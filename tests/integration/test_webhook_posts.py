@@ -167,7 +167,7 @@ def tls_server(authority: Authority) -> Iterator[int]:
                 while True:
                     plain, _ = listener.accept()
                     with suppress(OSError), context.wrap_socket(plain, server_side=True) as sock:
-                        sock.recv(65_536)
+                        whole(sock, sock.recv(4096))
                         sock.sendall(b"HTTP/1.1 204 No Content\r\n\r\n")
 
         thread = threading.Thread(target=serve)

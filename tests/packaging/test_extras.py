@@ -140,6 +140,7 @@ def test_every_extra_has_a_test(wheel: Path) -> None:
     assert [extra for extra in declared_extras(wheel) if f'"{extra}"' not in text] == []
 
 
+@pytest.mark.thorough
 def test_keys_that_lie_elsewhere_name_the_extra_that_they_need(
     environment: Environment, work: Path
 ) -> None:
@@ -218,6 +219,7 @@ def test_delta_brings_what_deltas_are_read_with(environment: Environment, work: 
     assert done.returncode == 1, "the delta is at fault, and not what is installed"
 
 
+@pytest.mark.few(3)
 @pytest.mark.parametrize("runtime", ALL)
 def test_a_runtime_is_found_and_loads(environment: Environment, work: Path, runtime: str) -> None:
     programs = environment(runtime)
@@ -358,6 +360,7 @@ def test_litert_lacks_nothing_but_its_converter(environment: Environment, work: 
     assert reasons == {"onnx2tf is not installed here; fleet tool install onnx2tf"}
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize(
     ("extra", "function"),
     [("packager-sklearn", "estimator:made"), ("packager-torch", "module:made")],

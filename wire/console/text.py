@@ -1,16 +1,19 @@
 """Values as people read them: text and times.
 
 Rules:
-- Control and format characters in text from outside are replaced, so that no terminal obeys them.
+- Control and format characters in text from outside are replaced, or in JSON escaped, so that no
+  terminal obeys them.
 """
 
 from __future__ import annotations
 
+import re
 import time
 import unicodedata
 from typing import Final
 
 UNKNOWN: Final = "-"
+_UNUSUAL: Final = re.compile(r"[^\n -~]")
 MINUTE_S, HOUR_S, DAY_S = 60, 3600, 86_400
 
 
@@ -18,11 +21,17 @@ def plain_text(text: str) -> str:
     """Return text whose control and format characters are replaced by visible ones."""
     if text.isascii() and text.isprintable():
         return text
-    return "".join(
-        char
-        if unicodedata.category(char) not in {"Cc", "Cf", "Cs", "Zl", "Zp"}
-        else "\N{REPLACEMENT CHARACTER}"
-        for char in text
+    return "".join(char if _is_plain(char) else "\N{REPLACEMENT CHARACTER}" for char in text)
+
+
+def plain_json(document: str) -> str:
+    """Return JSON whose control and format characters are escaped, so nothing of it is lost.
+
+    Args:
+        document: It may be indented: its line feeds stay.
+    """
+    return _UNUSUAL.sub(
+        lambda found: found[0] if _is_plain(found[0]) else _escaped(found[0]), document
     )
 
 
@@ -57,3 +66,13 @@ def age_text(at_s: float | None, now_s: float) -> str:
         if age_s >= unit_s:
             return f"{age_s // unit_s}{unit} ago"
     return f"{age_s}s ago"
+
+
+def _is_plain(char: str) -> bool:
+    return unicodedata.category(char) not in {"Cc", "Cf", "Cs", "Zl", "Zp"}
+
+
+def _escaped(char: str) -> str:
+    """Return a character as JSON escapes it: one beyond the first plane by its two halves."""
+    halves = char.encode("utf-16-be", "surrogatepass")
+    return "".join(f"\\u{halves[at : at + 2].hex()}" for at in range(0, len(halves), 2))

@@ -13,6 +13,8 @@ class Amount:
     """The values of one series in a time."""
 
     count: int
+    """What the histogram counts, where there is one."""
+
     total: float
     least: float
     greatest: float

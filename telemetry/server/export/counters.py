@@ -8,13 +8,17 @@ Rules:
 - A series that nobody has reported for `KEPT_MINUTES` goes. If it comes back it begins at 0, and
   says since when.
 - A pass adds `MAX_WINDOWS` windows at most; after a long outage the rest is added by the next ones.
+- After a transaction that failed, the sums are read from the database again: it may have been kept,
+  and only the answer was lost.
+- The values of a histogram are counted in its buckets alone.
 """
 
 from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from itertools import islice
 from typing import Final
@@ -51,7 +55,9 @@ class Counter:
     """What was counted of a series."""
 
     series: NamedSeries
-    count: int
+    parts: int
+    """How many parts of a plain counter came; what a histogram counts stands in its buckets."""
+
     total: float
     histogram: ExponentialHistogram | None
     """Not to be changed."""
@@ -59,6 +65,11 @@ class Counter:
     created_at_s: float
     minute: int
     """The newest that was added."""
+
+    @property
+    def count(self) -> int:
+        """How many values were counted."""
+        return self.parts if self.histogram is None else self.histogram.count
 
 
 class Counters:
@@ -119,11 +130,28 @@ class Counters:
             grown = {
                 digest: _sum(known.get(digest), each, now_s) for digest, each in added.sums.items()
             }
-            with self._places.writing() as connection:
+            with self._writing() as connection:
                 self._write(connection, grown, known)
                 self._places.keep(connection, window, done)
             known.update(grown)
         done.update(dict.fromkeys(window.devices, window.until))
+
+    @contextmanager
+    def _writing(self) -> Iterator[sa.Connection]:
+        """Open a transaction; if it fails, forget what is in memory.
+
+        Yields:
+            Its connection.
+
+        Raises:
+            TelemetryStoreError: The database failed; nobody knows what is kept.
+        """
+        try:
+            with self._places.writing() as connection:
+                yield connection
+        except BaseException:
+            self._counters = None
+            raise
 
     def _write(
         self, connection: sa.Connection, grown: dict[str, Counter], known: dict[str, Counter]
@@ -157,7 +185,7 @@ class Counters:
             statement = sa.delete(tables.export_counter).where(
                 table.sink == self._sink, table.minute < before
             )
-            with self._places.writing() as connection:
+            with self._writing() as connection:
                 connection.execute(statement)
             for digest in old:
                 del known[digest]
@@ -171,7 +199,7 @@ class Counters:
                 self._counters = {
                     row.digest: Counter(
                         series=_series(row.series),
-                        count=row.value_count,
+                        parts=row.value_count,
                         total=row.total,
                         histogram=None if row.sketch is None else sketches.decode(row.sketch),
                         created_at_s=row.created_at_s,
@@ -234,7 +262,7 @@ def _sum(counter: Counter | None, added: Measured, now_s: float) -> Counter:
     if counter is None:
         return Counter(
             series=added.series,
-            count=measure.count,
+            parts=measure.count,
             total=measure.total,
             histogram=measure.histogram,
             created_at_s=now_s,
@@ -246,7 +274,7 @@ def _sum(counter: Counter | None, added: Measured, now_s: float) -> Counter:
         histogram = measure.histogram
     return replace(
         counter,
-        count=min(counter.count + measure.count, MAX_COUNT),
+        parts=min(counter.parts + measure.count, MAX_COUNT),
         total=counter.total + measure.total,
         histogram=histogram,
         minute=max(counter.minute, added.minute),

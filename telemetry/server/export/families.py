@@ -8,6 +8,8 @@ Rules:
   is none.
 - A gauge of the fleet is three: the mean, the least and the greatest of the last minutes.
 - No two samples have one name and the same labels: Prometheus would refuse them all.
+- Attributes of one series that become one label have their values in it, with `;` in between: as
+  the same document of OpenTelemetry says.
 """
 
 from __future__ import annotations
@@ -30,6 +32,9 @@ OF_GAUGE: Final = ("mean", "min", "max")
 OWN_LABELS: Final = frozenset({"le", "quantile"})
 """What Prometheus itself writes into labels."""
 
+OF_HISTOGRAM: Final = ("", "_bucket", "_sum", "_count")
+"""What Prometheus appends to the name of a histogram with classic buckets."""
+
 FamilyKind = Literal["counter", "gauge", "histogram"]
 Labels = tuple[tuple[str, str], ...]
 
@@ -37,11 +42,17 @@ Labels = tuple[tuple[str, str], ...]
 class HistogramValue(NamedTuple):
     """The value of a histogram."""
 
-    number: int
-    """How many values there are."""
-
     total: float
     histogram: ExponentialHistogram
+
+    @property
+    def number(self) -> int:
+        """How many values there are: what its buckets and zeros count together.
+
+        Where that is not so, Prometheus refuses the whole page. A bucket that is full counts no
+        further, so the number does not either.
+        """
+        return self.histogram.count
 
 
 class Sample(NamedTuple):
@@ -87,6 +98,19 @@ def gauge_names(metric: str) -> tuple[str, ...]:
     return tuple(f"{name}_{each}" for each in OF_GAUGE)
 
 
+def names_at(metric: str, kind: Kind) -> tuple[str, ...]:
+    """Return all names that a metric of devices takes at Prometheus.
+
+    Args:
+        metric: Its name in the store.
+        kind: Its kind.
+    """
+    if kind == "gauge":
+        return gauge_names(metric)
+    name = prometheus_name(metric, kind)
+    return tuple(name + each for each in OF_HISTOGRAM) if kind == "histogram" else (name,)
+
+
 def document() -> str:
     """Return the table of names as it stands in `docs/exports.md`."""
     lines = ["| metric | at `/metrics` | type |", "|---|---|---|"]
@@ -108,10 +132,10 @@ def meaning_of(metric: str) -> str:
 
 def labels_of(attributes: Mapping[str, str]) -> Labels:
     """Return attributes as labels, in the order of their names."""
-    named = {
-        f"{name}_" if name in OWN_LABELS else name.replace(DOT, "_"): value
-        for name, value in attributes.items()
-    }
+    named: dict[str, str] = {}
+    for name, value in sorted(attributes.items()):
+        label = f"{name}_" if name in OWN_LABELS else name.replace(DOT, "_")
+        named[label] = f"{named[label]};{value}" if label in named else value
     return tuple(sorted(named.items()))
 
 
@@ -119,18 +143,16 @@ def gathered(found: Iterable[tuple[str, FamilyKind, str, Sample]]) -> list[Famil
     """Return samples as families.
 
     Args:
-        found: Name, kind, meaning and sample; of several kinds of one name the first counts, and of
-            several samples with the same labels the first.
+        found: Name, kind, meaning and sample; all samples of a name have one kind, and no two of
+            them the same labels.
 
     Returns:
         By name; each with its samples by labels.
     """
-    kinds: dict[str, tuple[FamilyKind, str]] = {}
-    samples: dict[str, dict[Labels, Sample]] = {}
+    samples: dict[tuple[str, FamilyKind, str], list[Sample]] = {}
     for name, kind, meaning, sample in found:
-        if kinds.setdefault(name, (kind, meaning))[0] == kind:
-            samples.setdefault(name, {}).setdefault(sample.labels, sample)
+        samples.setdefault((name, kind, meaning), []).append(sample)
     return [
-        Family(name, *kinds[name], tuple(samples[name][labels] for labels in sorted(samples[name])))
-        for name in sorted(samples)
+        Family(*named, tuple(sorted(samples[named], key=lambda sample: sample.labels)))
+        for named in sorted(samples)
     ]

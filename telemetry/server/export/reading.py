@@ -11,7 +11,7 @@ from telemetry.server import sketches
 from telemetry.server.export.amounts import Amount
 from telemetry.server.export.places import Places
 from telemetry.server.export.settled import Window, windows
-from telemetry.server.question import SECONDS_PER_MINUTE, STATISTICS
+from telemetry.server.question import SECONDS_PER_MINUTE
 from telemetry.server.rows import MinuteColumns, Series
 from telemetry.server.store import TelemetryStore
 
@@ -38,11 +38,11 @@ AllSeries = dict[int, NamedSeries]
 
 
 def all_series(store: TelemetryStore, *kinds: Kind) -> AllSeries:
-    """Return the series that there are, by their identifiers.
+    """Return the series that there are, by their identifiers, of the kinds that metrics have.
 
     Args:
         store: The telemetry.
-        kinds: Only these; none for all.
+        kinds: Only metrics of these; none for all.
 
     Raises:
         TelemetryStoreError: The database failed.
@@ -52,12 +52,11 @@ def all_series(store: TelemetryStore, *kinds: Kind) -> AllSeries:
         series.id: NamedSeries(metric, series.kind, series.attributes)
         for metric in sorted(names)
         for series in store.series(metric)
-        if not kinds or series.kind in kinds
     }
 
 
 def series_of(store: TelemetryStore, metric: str) -> list[Series]:
-    """Return a metric's series of one kind: the first of `STATISTICS` that it has, as in a query.
+    """Return a metric's series, of the kind that it has, as in a query.
 
     Args:
         store: The telemetry.
@@ -71,10 +70,8 @@ def series_of(store: TelemetryStore, metric: str) -> list[Series]:
         TelemetryStoreError: The database failed.
     """
     found = store.series(metric)
-    for kind in STATISTICS:
-        chosen = [one for one in found if one.kind == kind]
-        if chosen:
-            return chosen
+    if found:
+        return found
     raise UnknownMetricError(
         f"no device has reported a metric {metric!r}",
         remedy="`fleet telemetry metrics` lists those that are there",
@@ -171,10 +168,11 @@ def amount_of(row: StoredRow) -> Amount:
     Raises:
         WireFormatError: Its histogram is not one of ours.
     """
+    histogram = None if row.sketch is None else sketches.decode(row.sketch)
     return Amount(
-        count=row.value_count,
+        count=row.value_count if histogram is None else histogram.count,
         total=row.total,
         least=row.least,
         greatest=row.greatest,
-        histogram=None if row.sketch is None else sketches.decode(row.sketch),
+        histogram=histogram,
     )

@@ -11,19 +11,9 @@ import math
 from collections.abc import Iterator
 from typing import Final
 
+from telemetry.server.export.claims import Offered, Shown, Value, shown
 from telemetry.server.export.counters import Counter, Counters
-from telemetry.server.export.families import (
-    Family,
-    FamilyKind,
-    HistogramValue,
-    Labels,
-    Sample,
-    gathered,
-    gauge_names,
-    labels_of,
-    meaning_of,
-    prometheus_name,
-)
+from telemetry.server.export.families import HistogramValue, gauge_names, prometheus_name
 from telemetry.server.export.reading import all_series
 from telemetry.server.export.settled import LATER_MINUTES
 from telemetry.server.levels import MINUTES, Part
@@ -32,13 +22,10 @@ from telemetry.server.rows import Grain
 from telemetry.server.store import TelemetryStore
 
 GAUGE_MINUTES: Final = 5
-Found = tuple[str, FamilyKind, str, Sample]
 
 
-def families(
-    counters: Counters, store: TelemetryStore, now_s: float, *, by_device: bool
-) -> list[Family]:
-    """Return the families of all metrics that devices have reported.
+def scraped(counters: Counters, store: TelemetryStore, now_s: float, *, by_device: bool) -> Shown:
+    """Return the families of the metrics that devices have reported, and what is left out.
 
     Args:
         counters: What was counted.
@@ -49,21 +36,19 @@ def families(
     Raises:
         TelemetryStoreError: The database failed.
     """
-    found = [*map(_counted, counters.all()), *_gauges(store, now_s, by_device=by_device)]
-    return gathered(found)
+    return shown([*map(_counted, counters.all()), *_gauges(store, now_s, by_device=by_device)])
 
 
-def _counted(counter: Counter) -> Found:
+def _counted(counter: Counter) -> Offered:
     metric, kind, attributes = counter.series
-    value: float | HistogramValue = counter.total
+    name, since_s = prometheus_name(metric, kind), counter.created_at_s
+    value: Value = (name, "counter", counter.total)
     if counter.histogram is not None:
-        value = HistogramValue(counter.count, counter.total, counter.histogram)
-    sample = Sample(labels_of(attributes), value, counter.created_at_s)
-    of_kind: FamilyKind = "counter" if counter.histogram is None else "histogram"
-    return prometheus_name(metric, kind), of_kind, meaning_of(metric), sample
+        value = (name, "histogram", HistogramValue(counter.total, counter.histogram))
+    return Offered(metric, kind, attributes, (value,), since_s, since_s)
 
 
-def _gauges(store: TelemetryStore, now_s: float, *, by_device: bool) -> Iterator[Found]:
+def _gauges(store: TelemetryStore, now_s: float, *, by_device: bool) -> Iterator[Offered]:
     series = all_series(store, "gauge")
     until = int(now_s // SECONDS_PER_MINUTE) - LATER_MINUTES + 1
     if not series:
@@ -77,9 +62,11 @@ def _gauges(store: TelemetryStore, now_s: float, *, by_device: bool) -> Iterator
         columns = (part.series_id, part.device, part.value_count, part.total)
         numbers = zip(*columns, part.least, part.greatest, strict=True)
         for one, device, count, total, least, greatest in numbers:
-            metric, _, attributes = series[one]
-            labels: Labels = labels_of({**attributes, **({DEVICE: device} if by_device else {})})
-            values = (total / count, least, greatest)
-            for name, value in zip(gauge_names(metric), values, strict=True):
-                if math.isfinite(value):
-                    yield name, "gauge", meaning_of(metric), Sample(labels, value)
+            metric, kind, attributes = series[one]
+            if by_device:
+                attributes = {**attributes, DEVICE: device}
+            figures = zip(gauge_names(metric), (total / count, least, greatest), strict=True)
+            values: list[Value] = [
+                (name, "gauge", value) for name, value in figures if math.isfinite(value)
+            ]
+            yield Offered(metric, kind, attributes, tuple(values), age=one)

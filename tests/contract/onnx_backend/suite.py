@@ -14,15 +14,18 @@ from tests.contract.onnx_backend.ways import WAYS
 from tests.thorough import THOROUGH
 
 
-def suite(runtime: str, *, part: int = 0, parts: int = 1) -> tuple[Any, Callable[..., None]]:
+def suite(
+    runtime: str, *, part: int = 0, parts: int = 1, few: int = 1000
+) -> tuple[Any, Callable[..., None]]:
     """Return the fixture `cases` and the test of a module.
 
-    Every change runs the first case of each operator, a thorough run all of them.
+    Every change runs the first case of operators, a thorough run all cases of all of them.
 
     Args:
         runtime: The adapter's name.
         part: Which part of the operators is tested, from 0: parts run beside each other.
         parts: Into how many parts they are dealt out.
+        few: Of how many operators every change runs the first case.
     """
     names = recorded(runtime, part=part, parts=parts)
 
@@ -35,6 +38,7 @@ def suite(runtime: str, *, part: int = 0, parts: int = 1) -> tuple[Any, Callable
         with contextlib.ExitStack() as stack:
             yield Cases(way.prepared(directory, stack, math.inf).adapter, directory)
 
+    @pytest.mark.few(few)
     @pytest.mark.parametrize("operator", names)
     def test_no_case_is_lost(cases: Cases, operator: str) -> None:
         known = names[operator]

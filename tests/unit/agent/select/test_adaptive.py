@@ -563,6 +563,7 @@ def shipped() -> dict[str, Judged]:
     return judged
 
 
+@pytest.mark.few(3)
 @pytest.mark.parametrize("name", shipped_names())
 def test_it_is_about_as_good_as_the_best_variant_alone(
     shipped: dict[str, Judged], name: str

@@ -118,6 +118,7 @@ class Device:
                 )
 
 
+@pytest.mark.few(3)
 @pytest.mark.parametrize("name", shipped_names())
 def test_one_model_is_decided_as_its_policy_alone_decides_it(name: str) -> None:
     variants = from_json(EXAMPLE.read_bytes(), VariantList).variants

@@ -105,6 +105,7 @@ def test_where_none_come_the_rate_falls_and_stays_uncertain() -> None:
     assert known.variance > known.mean_per_s**2, "they may come again at any time"
 
 
+@pytest.mark.few(3)
 @pytest.mark.parametrize("batch", [1, 2, 4])
 @pytest.mark.parametrize("per_s", [0.5, 8.0, 50.0])
 def test_the_size_of_batches_is_found(batch: int, per_s: float) -> None:

@@ -121,6 +121,7 @@ def check(trace: Trace, variants: tuple[Candidate, ...], spec: PolicySpec) -> No
     assert found == {}
 
 
+@pytest.mark.few(5)
 @pytest.mark.parametrize("variants", sorted(SETS))
 @pytest.mark.parametrize("name", shipped_names())
 def test_reasons_over_the_shipped_traces(name: str, variants: str) -> None:
@@ -128,6 +129,7 @@ def test_reasons_over_the_shipped_traces(name: str, variants: str) -> None:
     check(load_trace(name), listed, PolicySpec(kind="adaptive"))
 
 
+@pytest.mark.few(3)
 @pytest.mark.parametrize(("family", "seed"), DRAWS, ids=[f"{f}-{s}" for f, s in DRAWS])
 def test_reasons_over_the_traces_of_the_judge(family: str, seed: int) -> None:
     drawn = draw(family, seed)

@@ -190,6 +190,7 @@ def test_of_single_requests_it_is_the_best_on_most_short_traces() -> None:
     assert sum(lost) / len(lost) < 0.001
 
 
+@pytest.mark.few(2)
 @pytest.mark.parametrize("name", shipped_names())
 def test_nobody_who_does_not_know_the_trace_is_better(name: str) -> None:
     asked = load_trace(name)

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from controller.cli.charts import chart, main_statistic, shape_of, trends
+from controller.cli.charts import REPORTED_S, chart, main_statistic, shape_of, trends
 from controller.cli.drawing.quantities import Unit
 from controller.query_schemas import TelemetryQuestion
 from controller.schemas import TelemetryTable
@@ -109,3 +109,39 @@ def test_trends_have_a_value_for_each_step() -> None:
     }
     assert trends(asked, table, RANGE_S, most=3)["fp32",] == [22.0, None, None]
     assert trends(asked, table, (9e6, 9e6 + 60), most=9)["fp32",] == [20.0, None, 22.0]
+
+
+ROWS: list[list[str | int | float | None]] = [
+    [3000, "fp32", 2], [3900, "fp32", 4], [3300, "int8", 1],
+]  # fmt: skip
+
+
+def test_where_nothing_was_counted_amounts_are_0_and_quantiles_unknown() -> None:
+    amounts = TelemetryTable(columns=["start_s", "variant", "rate"], rows=ROWS)
+    asked = by_variant(step="5m", stat="rate")
+    until_s = 4200 + REPORTED_S
+    found = chart(asked, amounts, (3000, until_s), most=6)
+    assert {line.name: [value for _, value in line.points] for line in found.lines} == {
+        "fp32": [2, 0, 0, 4],
+        "int8": [0, 1, 0, 0],
+    }
+    assert trends(asked, amounts, (3000, until_s), most=9)["int8",] == [0, 1, 0, 0, None]
+    for metric, statistic in ((LATENCY, "p95"), ("temperature_c", "count"), ("unknown", "rate")):
+        asked = TelemetryQuestion(metric=metric, by="variant", step="5m", stat=statistic)
+        table = TelemetryTable(columns=["start_s", "variant", statistic], rows=ROWS)
+        assert [len(line.points) for line in chart(asked, table, RANGE_S, most=6).lines] == [2, 1]
+        assert trends(asked, table, RANGE_S, most=9)["int8",] == [None, 1, None, None, None]
+
+
+def test_a_step_that_goes_on_is_no_fall() -> None:
+    amounts = TelemetryTable(columns=["start_s", "variant", "rate"], rows=ROWS)
+    asked = by_variant(step="5m", stat="rate")
+    found = chart(asked, amounts, (3000, 4199 + REPORTED_S), most=6)
+    assert {line.name: [value for _, value in line.points] for line in found.lines} == {
+        "fp32": [2, 0, 0],
+        "int8": [0, 1, 0],
+    }
+    assert trends(asked, amounts, (3000, 4199), most=9)["fp32",] == [2, 0, 0, None]
+    only = TelemetryTable(columns=["start_s", "variant", "rate"], rows=ROWS[:1])
+    assert chart(asked, only, (3000, 3001), most=6).lines[0].points == [(3000, 2)]
+    assert trends(asked, only, (3000, 3001), most=9)["fp32",] == [2]

@@ -3,10 +3,11 @@ from __future__ import annotations
 import csv
 import io
 import json
+from collections.abc import Callable
 
 import pytest
 
-from controller.cli.output import write_csv, write_json
+from controller.cli.output import write_csv, write_json, write_plain_json
 from controller.schemas import Token
 
 
@@ -42,6 +43,18 @@ def test_no_cell_is_a_formula_and_numbers_stay_numbers(
     if not isinstance(value, str) or cell.strip('"').startswith("'"):
         return
     assert list(csv.reader(io.StringIO(out)))[1] == [value]
+
+
+@pytest.mark.parametrize("write", [write_json, write_plain_json])
+def test_json_has_no_characters_that_a_terminal_obeys(
+    write: Callable[[object], None], capsys: pytest.CaptureFixture[str]
+) -> None:
+    hostile = {"a": "\x1b[2J\x9b2J\x7f\u202eabc\u2028\U000e0041 zu hei\u00df \U0001f600"}
+    write(hostile)
+    shown = capsys.readouterr().out
+    assert shown.replace("\n", "").isprintable()
+    assert "zu hei\u00df \U0001f600" in shown
+    assert json.loads(shown) == hostile
 
 
 def test_json_of_one_and_of_many(capsys: pytest.CaptureFixture[str]) -> None:

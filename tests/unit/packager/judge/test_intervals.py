@@ -231,6 +231,7 @@ def test_samples_that_lost_nothing_do_not_show_that_nothing_is_lost() -> None:
         assert found.samples_needed == 0
 
 
+@pytest.mark.few(4)
 @pytest.mark.parametrize("samples", [20, 50, 200, 1000])
 @pytest.mark.parametrize("lost_share", [0.005, 0.012, 0.03])
 def test_rare_losses_of_whole_samples_are_not_missed(samples: int, lost_share: float) -> None:

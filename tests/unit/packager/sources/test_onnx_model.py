@@ -381,6 +381,7 @@ def test_inputs_and_outputs_keep_their_axes_and_the_answers_stay(
     assert np.array_equal(found, wanted)
 
 
+@pytest.mark.few(4)
 @pytest.mark.parametrize("path", sorted(LIGHT.glob("*.onnx")), ids=lambda path: path.stem)
 def test_models_that_compute_their_weights_come_through(path: Path) -> None:
     cleaned, facts = taken(path)

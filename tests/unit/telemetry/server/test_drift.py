@@ -7,7 +7,16 @@ import math
 import numpy as np
 import pytest
 
-from telemetry.server.drift import FALSE_ALARMS, LEAST_COUNT, Drift, Floats, drift, told
+from telemetry.server.drift import (
+    FALSE_ALARMS,
+    LEAST_COUNT,
+    Drift,
+    Floats,
+    by_chance,
+    drift,
+    stability_index,
+    told,
+)
 
 DECILES = np.full(10, 0.1)
 LOW_MARGINS = np.array([0.1, 0.9])
@@ -36,7 +45,7 @@ def test_a_shift_is_told_and_sized() -> None:
     now[0] += 0.4
     found = fleet(chance, DECILES, now, devices=30)
     assert found.chance <= FALSE_ALARMS
-    assert found.devices == 30
+    assert found.units == 30
     assert found.stability_index > 0.25
     assert 0.2 < found.distance < 1
 
@@ -46,7 +55,7 @@ def test_many_requests_of_few_devices_tell_nothing() -> None:
     counts = np.full((4, 10), 1e6)
     counts[:, 0] = 9e6
     few = drift(reference, counts)
-    assert (few.can_tell, few.devices) == (False, 4)
+    assert (few.can_tell, few.units) == (False, 4)
     assert few.stability_index > 0.25
     # One of ten devices brings nearly all requests: the others say next to nothing.
     lonely = drift(reference, np.vstack((counts[:1], np.full((9, 10), 1.0))))
@@ -112,3 +121,14 @@ def test_an_answer_of_many_parts_has_one_bound() -> None:
     assert told([part(0.009), part(0.5)]) == (False, False)
     assert told([part(0.009), part(0.004)]) == (True, True)  # Holm: the second has the whole 1 %
     assert told([part(math.nan), part(0.009)]) == (False, True)
+
+
+def test_what_chance_gives_a_device_with_few_samples_is_known() -> None:
+    chance = np.random.default_rng(3)
+    reference = np.array([400.0, 300.0, 200.0, 100.0])
+    for samples in (50, 500):
+        drawn = chance.multinomial(samples, reference / reference.sum(), size=(400, 1))
+        found = np.mean([stability_index(reference, counts.astype(float)) for counts in drawn])
+        # The reference is taken for the world here, so its own error is left out.
+        expected = by_chance(reference, drawn[0].astype(float)) - 3 / reference.sum()
+        assert found == pytest.approx(expected, rel=0.2)

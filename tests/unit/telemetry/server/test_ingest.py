@@ -52,7 +52,7 @@ def batch(*points: Point, events: tuple[Event, ...] = ()) -> TelemetryBatch:
 
 
 def test_points_of_one_series_and_minute_are_one_measure() -> None:
-    measures, refused = measures_of(
+    measures, refused, _ = measures_of(
         batch(histogram(10.0), histogram(20.0), counter(), counter(value=2.5), gauge(), gauge()),
         SPAN,
     )
@@ -65,7 +65,7 @@ def test_points_of_one_series_and_minute_are_one_measure() -> None:
 
 def test_release_and_variant_are_columns() -> None:
     attributes = {"variant": "int8", "release": "digits:1.0", "b": "2", "a": "1"}
-    ((key, minute),) = measures_of(batch(counter(attributes=attributes)), SPAN)[0]
+    ((key, minute),) = measures_of(batch(counter(attributes=attributes)), SPAN).measures
     assert (key.release, key.variant, key.attributes, minute) == (
         "digits:1.0",
         "int8",
@@ -89,6 +89,11 @@ def test_release_and_variant_are_columns() -> None:
         counter(attributes={"a": "x" * 129}),
         counter(attributes={"a": "nul\x00"}),
         counter(attributes={"A B": ""}),
+        counter(attributes={"device": "pi-2"}),
+        counter(attributes={"model": "digits"}),
+        counter(metric="temperature_c"),
+        counter(metric="battery_ratio"),
+        gauge(metric="inference_requests_total"),
         gauge(count=0),
         gauge(least=3.0),
         gauge(total=math.inf),
@@ -98,8 +103,8 @@ def test_release_and_variant_are_columns() -> None:
     ],
 )
 def test_a_point_that_cannot_be_is_refused_alone(point: Point) -> None:
-    measures, refused = measures_of(batch(point, counter()), SPAN)
-    assert (len(measures), refused) == (1, 1)
+    measures, refused, refusal = measures_of(batch(point, counter()), SPAN)
+    assert (len(measures), refused, refusal is None) == (1, 1, point.minute in {-1, 2**31})
 
 
 @given(st.lists(st.integers(min_value=0, max_value=600), max_size=80))
@@ -143,6 +148,8 @@ def test_an_event_becomes_a_row_that_any_database_takes(at_s: float) -> None:
         b"\x91" * 400 + b"\xc0",
         b"\x81\xa0" * 400 + b"\xc0",
         b"\x91" * MAX_DATA_DEPTH + b"\xc0",
+        b"\xcf" + b"\xff" * 8,  # 2**64 - 1
+        b"\x91\xcf\x80" + b"\x00" * 7,  # [2**63]
     ],
     ids=lambda packed: packed[:4].hex(),
 )

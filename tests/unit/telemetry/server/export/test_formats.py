@@ -15,14 +15,13 @@ from google.protobuf import (  # type: ignore[import-untyped]  # has no stubs
 )
 from prometheus_client.parser import text_string_to_metric_families
 
-from telemetry.histogram import BASE, ZERO_MAX, ExponentialHistogram
+from telemetry.histogram import BASE, COUNT_MAX, ZERO_MAX, ExponentialHistogram
 from telemetry.metrics import METRICS
 from telemetry.server.export import protobuf_format, text_format
 from telemetry.server.export.families import (
     Family,
     HistogramValue,
     Sample,
-    gathered,
     gauge_names,
     labels_of,
     prometheus_name,
@@ -110,7 +109,7 @@ def value_of(values: list[float]) -> HistogramValue:
     histogram = ExponentialHistogram()
     for value in values:
         histogram.add(value)
-    return HistogramValue(histogram.count, histogram.total, histogram)
+    return HistogramValue(histogram.total, histogram)
 
 
 VALUES = [0.0, 1e-9, 0.05, 1.0, 1.5, 2.0, 2.0, 3.0, 100.0, 5e4, 1e9]
@@ -194,7 +193,19 @@ def test_labels_that_prometheus_writes_itself_are_called_otherwise() -> None:
     assert labels_of({"variant": "v", "le": "1"}) == (("le_", "1"), ("variant", "v"))
 
 
-def test_no_two_samples_have_one_name_and_the_same_labels() -> None:
-    one, two = Sample((), 1.0), Sample((), 2.0)
-    rows: Any = [("a", "gauge", "", one), ("a", "gauge", "", two), ("a", "counter", "", two)]
-    assert gathered(rows) == [Family("a", "gauge", "", (one,))]
+def test_attributes_that_become_one_label_have_their_values_in_it() -> None:
+    assert labels_of({"a_b": "2", "a.b": "1", "le": "3", "le_": "4"}) == (
+        ("a_b", "1;2"),
+        ("le_", "3;4"),
+    )
+
+
+def test_a_full_bucket_is_counted_by_the_number_of_values_too() -> None:
+    histogram = ExponentialHistogram()
+    for _ in range(3):
+        histogram.add(5.0, COUNT_MAX)
+    family = Family("c", "histogram", "", (Sample((), HistogramValue(1.0, histogram)),))
+    (message,) = decoded(protobuf_format.encode([family]))
+    found = message.metric[0].histogram
+    assert (found.sample_count, list(found.positive_delta)) == (COUNT_MAX, [COUNT_MAX])
+    assert f"c_count {COUNT_MAX}" in text_format.encode([family]).decode()
