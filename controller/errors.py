@@ -49,10 +49,20 @@ class BusyError(ControllerError):
 
 
 class CollectorError(ControllerError):
-    """A collector of telemetry does not take what it is sent."""
+    """A collector of telemetry does not take what it is sent.
+
+    Args:
+        message: What happened.
+        remedy: What the reader can do about it.
+        retry_after_s: For how long the collector asks to be left alone.
+    """
 
     code = "controller.collector"
     retryable = True
+
+    def __init__(self, message: str, *, remedy: str = "", retry_after_s: float = 0.0) -> None:
+        super().__init__(message, remedy=remedy)
+        self.retry_after_s = retry_after_s
 
 
 class UnauthorizedError(ControllerError):

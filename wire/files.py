@@ -9,6 +9,7 @@ Rules:
   it, and nobody waits for it.
 - A failed write leaves the old file and no part of a new file.
 - A pipe, a socket or a device where a file should be makes nobody wait.
+- What a person names to be written is replaced only if it is a file (`write_named`).
 - Every function raises OSError; the caller decides what is at fault.
 
 Source:
@@ -17,9 +18,11 @@ Source:
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import fcntl
 import os
+import re
 import stat
 from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO, Final, Self
@@ -35,6 +38,9 @@ PUBLIC: Final = 0o644
 
 OPENED_ALREADY: Final = ("/dev/stdin", "/dev/fd/", "/proc/self/fd/")
 """How paths begin that name what the caller has opened, such as the pipe of `<(command)`."""
+
+_OPENED_TO_WRITE: Final = re.compile(r"/dev/(?:(stdout)|(stderr))|/(?:dev|proc/self)/fd/(\d{1,9})")
+"""The same of what can be written, such as the pipe of `>(command)`."""
 
 
 def temporary_of(path: Path) -> Path:
@@ -106,6 +112,36 @@ def write_new(path: Path, content: bytes, *, mode: int = PUBLIC) -> None:
         path.unlink(missing_ok=True)
         raise
     sync_directory(path.parent)
+
+
+def write_named(path: Path, content: bytes, *, mode: int = PUBLIC) -> None:
+    """Write a file that a person named, whole or not at all.
+
+    A link, a pipe or a device in its place is left as it is, and nothing is written through it.
+    What the caller has opened, such as standard output, is written where it is.
+
+    Args:
+        path: The file, in a directory that exists.
+        content: Its new content.
+        mode: Its permissions.
+
+    Raises:
+        OSError: It cannot be written, or is no file.
+    """
+    opened = _OPENED_TO_WRITE.fullmatch(str(path))
+    if opened is not None:
+        descriptor = 1 if opened[1] else 2 if opened[2] else int(opened[3])
+        # Opened anew by its name, a file would lose what was written to it before.
+        with os.fdopen(os.dup(descriptor), "wb") as stream:
+            stream.write(content)
+        return
+    with contextlib.suppress(FileNotFoundError):
+        found = path.lstat().st_mode
+        if stat.S_ISLNK(found):
+            raise OSError(errno.ELOOP, "it is a link", str(path))
+        if not stat.S_ISREG(found) and not stat.S_ISDIR(found):
+            raise OSError(errno.EINVAL, "it is not a file", str(path))
+    write_atomic(path, content, mode=mode)
 
 
 def open_file(path: Path) -> BufferedReader:

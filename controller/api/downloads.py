@@ -33,6 +33,7 @@ from starlette.types import Receive, Scope, Send
 
 from controller.api import faults as api_faults
 from controller.api.download_places import DownloadPlaces
+from controller.api.made_answers import until_gone
 from controller.api.places import client_of, end_connection, keep_place
 from controller.api.protocol import ConnectionLimits
 from controller.delivery.links import AGAIN, Link, Links
@@ -180,7 +181,7 @@ class Downloads:
         self, descriptor: int, part: Part, link: Link, scope: Scope, receive: Receive, send: Send
     ) -> None:
         """Send bytes of a file as a body; if that fails, end the connection."""
-        gone = asyncio.ensure_future(_until_gone(receive))
+        gone = asyncio.ensure_future(until_gone(receive))
         offset, end = part
         try:
             while offset < end and not gone.done():
@@ -222,12 +223,6 @@ async def _block(descriptor: int, offset: int, length: int) -> bytes:
     if not block:
         raise OSError(errno.ENODATA, "it became shorter while it was read")
     return block
-
-
-async def _until_gone(receive: Receive) -> None:
-    """Wait until the client has gone, or its answer has been sent."""
-    while (await receive())["type"] != "http.disconnect":
-        pass
 
 
 def _check_no_body(scope: Scope) -> None:

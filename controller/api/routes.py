@@ -15,13 +15,14 @@ from typing import Annotated
 
 from fastapi import APIRouter, Query, Request
 from fastapi.concurrency import run_in_threadpool
-from fastapi.responses import Response, StreamingResponse
+from fastapi.responses import Response
 from starlette.routing import BaseRoute
 
 from controller.api.alert_routes import alert_routes
 from controller.api.capture_routes import capture_routes
 from controller.api.export_routes import export_routes, metrics_routes
 from controller.api.faults import FAULT_RESPONSES
+from controller.api.made_answers import MadeAnswer
 from controller.api.measure_routes import measurement_routes
 from controller.api.metadata_routes import metadata_routes
 from controller.api.model_routes import model_routes
@@ -53,6 +54,7 @@ from controller.schemas import (
 from controller.services.blobs import UPLOAD, BlobStore
 from controller.services.rollouts import Rollouts
 from telemetry.server.event_log import EventQuery
+from telemetry.server.query_text import checked_time_s
 
 MAX_LISTED = 100_000
 DEFAULT_LISTED = 10_000
@@ -177,7 +179,7 @@ def device_events(
     query = EventQuery(
         devices=frozenset({device}),
         kinds=tuple(kind or ()),
-        since_s=since_s,
+        since_s=checked_time_s(since_s),
         limit=limit,
         model=model,
     )
@@ -205,11 +207,11 @@ def has_blob(services: Services, sha256: str) -> Response:
     return Response(headers={"Content-Length": str(_size(services.blobs, sha256))})
 
 
-@_blobs.get("/{sha256}", response_class=StreamingResponse)
-def get_blob(services: Services, sha256: str) -> StreamingResponse:
+@_blobs.get("/{sha256}", response_class=Response)
+def get_blob(services: Services, sha256: str) -> MadeAnswer:
     """Return the content of a blob."""
     headers = {"Content-Length": str(_size(services.blobs, sha256))}
-    return StreamingResponse(
+    return MadeAnswer(
         services.blobs.parts(sha256), media_type="application/octet-stream", headers=headers
     )
 

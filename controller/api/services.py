@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Annotated
+from dataclasses import dataclass, field
+from typing import Annotated, Final
 
 from fastapi import APIRouter, Depends, Request, Security
 from fastapi.security import HTTPBearer
 
 from controller.api.faults import FAULT_RESPONSES
+from controller.api.made_answers import Running
 from controller.exporting.metrics_page import MetricsPage
 from controller.schemas import Health
 from controller.services.alert_rules import AlertRuleBook
@@ -31,6 +32,9 @@ from controller.services.shown_alerts import ShownAlerts
 from controller.services.webhooks import Webhooks
 from telemetry.server.store import TelemetryStore
 from wire.clock import Clock
+
+MAX_EXPORTS: Final = 4
+"""Exports of telemetry at one time: each keeps a processor busy while its client reads fast."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,6 +63,7 @@ class FleetServices:
     webhooks: Webhooks
     health: Callable[[], Health]
     clock: Clock
+    exports: Running = field(default_factory=lambda: Running(MAX_EXPORTS, "exports"))
     metrics_page: MetricsPage | None = None
     """None where Prometheus gets nothing."""
 

@@ -67,8 +67,8 @@ def telemetry_export(
 ) -> None:
     """Copy telemetry into Parquet files, one for each metric and day, for DuckDB or Spark.
 
-    Days are whole days of UTC. A day that was copied before is replaced, unless the controller has
-    deleted some of it meanwhile.
+    Days are whole days of UTC. A day that was copied before is brought up to date; what the
+    controller has deleted meanwhile stays in the file.
 
     Hours and days of what was measured are kept longer than minutes. They have folders of their
     own, and rows of days have a file for each month.
@@ -91,8 +91,8 @@ def telemetry_export(
         ]
         if events:
             written += _events(api, directory, [_day_span(at_s) for at_s in days])
-    kept = [str(path) for path, rows in written if rows is None]
-    shown = [(str(path), rows) for path, rows in written if rows is not None]
+    shown = [(str(done.path), done.rows) for done in written]
+    kept = [str(done.path) for done in written if done.kept]
     if as_json:
         write_json({
             "files": [{"path": path, "rows": rows} for path, rows in shown], "kept": kept,
@@ -100,7 +100,8 @@ def telemetry_export(
         return
     write_table(("FILE", "ROWS"), shown)
     if kept:
-        remark(f"left as they are, because they have more than the controller still has: {kept}")
+        number = sum(done.kept for done in written)
+        remark(f"kept {number} rows that the controller no longer has, in {', '.join(kept)}")
 
 
 class Span(NamedTuple):
@@ -113,8 +114,13 @@ class Span(NamedTuple):
     until_s: int
 
 
-Written = tuple[Path, int | None]
-"""A file and how many rows were written; None if it stays as it was."""
+class Written(NamedTuple):
+    """A file that was written."""
+
+    path: Path
+    rows: int
+    kept: int
+    """How many of them the controller no longer has."""
 
 
 def _measurements(
@@ -150,8 +156,8 @@ def _written(path: Path, first: MetricLine | None, found: Iterator[Line]) -> Ite
         return
     try:
         with new_file(path, first) as file:
-            rows = _copied(file, line, found)
-            yield path, rows if file.finish() else None
+            _copy(file, line, found)
+            yield Written(path, file.finish(), file.kept)
     except OSError as exc:
         raise ArgumentError(
             f"cannot write {path}: {(exc.strerror or str(exc)).lower()}",
@@ -159,8 +165,8 @@ def _written(path: Path, first: MetricLine | None, found: Iterator[Line]) -> Ite
         ) from exc
 
 
-def _copied(file: NewFile, line: Line | None, found: Iterator[Line]) -> int:
-    """Write all rows, and return how many there are.
+def _copy(file: NewFile, line: Line | None, found: Iterator[Line]) -> None:
+    """Write all rows.
 
     Raises:
         UnreachableError: The answer is not whole.
@@ -174,9 +180,8 @@ def _copied(file: NewFile, line: Line | None, found: Iterator[Line]) -> int:
             "the controller ended before all of the telemetry came", remedy="try again"
         )
     end = _expect(line, EndLine)
-    if end.rows != file.rows:
-        raise AnswerError(f"{file.rows} rows came in place of {end.rows}", remedy="try again")
-    return file.rows
+    if end.rows != file.came:
+        raise AnswerError(f"{file.came} rows came in place of {end.rows}", remedy="try again")
 
 
 def _answer(api: ApiClient, what: str, span: Span, more: Mapping[str, str]) -> Iterator[Line]:

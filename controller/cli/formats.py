@@ -19,7 +19,7 @@ import typer
 from controller.cli.errors import ArgumentError
 from controller.cli.output import write_csv, write_json
 from wire.console.output import is_terminal
-from wire.files import PUBLIC, write_atomic
+from wire.files import write_named
 
 TABLE, JSON, CSV, PARQUET, PLOT, PNG = "table", "json", "csv", "parquet", "plot", "png"
 ALL: Final = (TABLE, JSON, CSV, PARQUET, PLOT, PNG)
@@ -133,7 +133,7 @@ def write_bytes(content: bytes, form: Form) -> None:
         sys.stdout.buffer.write(content)
         return
     try:
-        write_atomic(form.output, content, mode=PUBLIC)
+        write_named(form.output, content)
     except OSError as exc:
         raise ArgumentError(
             f"cannot write {form.output}: {(exc.strerror or str(exc)).lower()}",

@@ -109,12 +109,12 @@ def key_show(
         fleet key show 'hsm:2?label=fleet' -o root-2.pem
     """  # noqa: DOC501 - is the help text
     from packager.package.signers import open_public, public_pem
-    from wire.files import PUBLIC, write_atomic
+    from wire.files import write_named
 
     public = open_public(key, secret_of(secret_file))
     if output is not None:
         try:
-            write_atomic(output, public_pem(public), mode=PUBLIC)
+            write_named(output, public_pem(public))
         except OSError as exc:
             raise ArgumentError(f"cannot write {output}: {exc.strerror}") from exc
         remark(f"wrote {output}")
@@ -285,7 +285,7 @@ def key_export(
     """  # noqa: DOC501 - is the help text
     from controller.metadata.store import authored_of
     from wire.codec import to_json
-    from wire.files import PUBLIC, write_atomic
+    from wire.files import write_named
     from wire.metadata import MetadataFiles
 
     with connect(context) as api:
@@ -295,7 +295,7 @@ def key_export(
     check_root(shown, root_of(context, Signing(root=root)))
     check_newest(shown)
     try:
-        write_atomic(to, to_json(MetadataFiles(files=files)), mode=PUBLIC)
+        write_named(to, to_json(MetadataFiles(files=files)))
     except OSError as exc:
         raise ArgumentError(f"cannot write {to}: {exc.strerror}") from exc
     write(f"wrote {to}; on the device: fleet-agent trust {to}")

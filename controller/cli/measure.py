@@ -24,7 +24,7 @@ from wire.codec import to_builtins, to_pretty_json
 from wire.console.output import remark, write, write_table
 from wire.console.sizes import bytes_text
 from wire.console.text import local_time, plain_text
-from wire.files import PUBLIC, write_atomic
+from wire.files import write_named
 from wire.measuring import FieldFile, ProfileFigures
 
 NAMED: Final = 20
@@ -273,7 +273,7 @@ def write_figures(figures: list[ProfileFigures], out: Path) -> None:
         ArgumentError: The file cannot be written.
     """
     with _writing(out):
-        write_atomic(out, to_pretty_json(FieldFile(field=tuple(figures))), mode=PUBLIC)
+        write_named(out, to_pretty_json(FieldFile(field=tuple(figures))))
 
 
 def check_writable(out: Path) -> None:

@@ -6,15 +6,20 @@ Rules:
 
 from __future__ import annotations
 
-import csv
-import io
 import json
+import re
 import sys
 from collections.abc import Sequence
+from typing import Final
 
 from wire.codec import to_builtins, to_pretty_json
 from wire.console.output import write_exact
 from wire.console.text import plain_json
+
+_FORMULA: Final = ("=", "+", "-", "@", "\t", "\r", "\n", "＝", "＋", "－", "＠")  # noqa: RUF001 - wide
+_NUMBER: Final = re.compile(r"[+-]?[0-9]+(\.[0-9]+)?([eE][+-]?[0-9]+)?")
+_DIVIDERS: Final = ',;\t"\r\n'
+"""In some countries, spreadsheets divide cells at semicolons."""
 
 
 def write_json(value: object) -> None:
@@ -28,9 +33,23 @@ def write_plain_json(value: object) -> None:
 
 
 def write_csv(columns: Sequence[str], rows: Sequence[Sequence[object]]) -> None:
-    """Write comma-separated values with a heading; an unknown value is empty."""
-    buffer = io.StringIO()
-    writer = csv.writer(buffer, lineterminator="\n")
-    writer.writerow(columns)
-    writer.writerows(["" if value is None else value for value in row] for row in rows)
-    sys.stdout.write(buffer.getvalue())
+    """Write comma-separated values with a heading; an unknown value is empty.
+
+    Devices choose some of the texts. A spreadsheet takes a cell for a formula if it begins with
+    certain characters: such a text, unless it is a number, gets an apostrophe before it. Texts with
+    what may divide cells are quoted.
+
+    Source:
+        OWASP, "CSV Injection".
+    """
+    lines = [",".join(map(_cell, row)) or '""' for row in (columns, *rows)]
+    sys.stdout.write("".join(f"{line}\n" for line in lines))
+
+
+def _cell(value: object) -> str:
+    if not isinstance(value, str):
+        return "" if value is None else str(value)
+    text = f"'{value}" if value.startswith(_FORMULA) and not _NUMBER.fullmatch(value) else value
+    if any(char in text for char in _DIVIDERS):
+        text = '"' + text.replace('"', '""') + '"'
+    return text

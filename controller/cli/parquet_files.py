@@ -2,9 +2,10 @@
 
 Rules:
 - A file appears whole or not at all.
-- A file is replaced by a newer copy of its day, but never by one with fewer rows: what the
-  controller has deleted meanwhile stays in the file.
-- Memory is bounded by the rows of one line of the controller's answer.
+- A file is replaced by a newer copy of its day, together with what that lacks and the file holds
+  (`controller.cli.parquet_kept`): what the controller has deleted meanwhile stays.
+- Memory is bounded by the rows of one line of the controller's answer, and the keys of the rows of
+  one hour.
 """
 
 from __future__ import annotations
@@ -17,10 +18,17 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from controller.cli.errors import ArgumentError
+from controller.cli.parquet_kept import (
+    NAMED,
+    US_PER_MINUTE,
+    EarlierFile,
+    Keys,
+    event_columns,
+)
 from telemetry.histogram import ExponentialHistogram
 from telemetry.server import sketches
-from telemetry.server.export.lines import EventsLine, MetricLine, RowsLine
-from wire.codec import to_json
+from telemetry.server.export.lines import ROWS_OF_SERIES, EventsLine, MetricLine, RowsLine
+from telemetry.server.levels import MINUTES
 from wire.files import PUBLIC, opened_alone, sync_directory, temporary_of
 
 if TYPE_CHECKING:
@@ -28,9 +36,11 @@ if TYPE_CHECKING:
 
 QUANTILES: Final = {"p50": 0.5, "p95": 0.95, "p99": 0.99}
 PART: Final = "part-0.parquet"
-_NAMED: Final = ("model", "release", "variant")
-_US_PER_S: Final = 1_000_000
-_US_PER_MINUTE: Final = 60 * _US_PER_S
+WINDOW_US: Final = ROWS_OF_SERIES * US_PER_MINUTE
+"""Measurements of minutes come hour by hour; events in their order."""
+
+WHOLE_US: Final = 2**62
+"""A file of hours or days is one window."""
 
 
 def check_library() -> None:
@@ -47,7 +57,7 @@ def check_library() -> None:
 
 
 class NewFile:
-    """A file that is being written; one or more blocks of rows, in any order.
+    """A file that is being written; one or more blocks of rows, hour by hour.
 
     Args:
         path: Where it will be.
@@ -60,44 +70,87 @@ class NewFile:
         self._path = path
         self._metric = metric
         self._schema = measurement_schema() if metric else event_schema()
+        self._keys = Keys(metric)
         path.parent.mkdir(parents=True, exist_ok=True)
         self._temporary = temporary_of(path)
         self._stream = os.fdopen(opened_alone(self._temporary, PUBLIC), "wb")
         self._stream.truncate(0)
         self._writer = pq.ParquetWriter(self._stream, self._schema, compression="zstd")
+        self._earlier: EarlierFile | None = None
         self.rows = 0
+        """How many rows it has."""
+
+        self.came = 0
+        """How many rows the controller's answer had."""
+
+    @property
+    def kept(self) -> int:
+        """How many rows of the earlier file the answer does not have."""
+        return 0 if self._earlier is None else self._earlier.kept
+
+    def begin(self) -> None:
+        """Look at the file that is there: no other writer replaces it from now on.
+
+        Raises:
+            ArgumentError: It is something else.
+            OSError: It cannot be read.
+        """
+        of_minutes = self._metric is None or self._metric.level == MINUTES.name
+        with contextlib.suppress(FileNotFoundError):
+            self._earlier = EarlierFile(
+                self._path, self._schema, self._keys, WINDOW_US if of_minutes else WHOLE_US
+            )
 
     def write(self, block: RowsLine | EventsLine) -> None:
         """Add rows.
 
         Args:
             block: Rows of the metric, or events.
+
+        Raises:
+            AnswerError: They are of an earlier hour than those before.
+            ArgumentError: The file that is there is damaged.
         """
         import pyarrow as pa
 
         if isinstance(block, EventsLine):
-            columns = _event_columns(block)
+            columns = event_columns(block)
         else:
             columns = _measurement_columns(block, self._metric)
-        self._writer.write_table(pa.Table.from_pydict(columns, schema=self._schema))
-        self.rows += len(block.device)
+        table = pa.Table.from_pydict(columns, schema=self._schema)
+        self.came += table.num_rows
+        if self._earlier is not None:
+            taken = []
+            for row in self._keys.of_answer(block):
+                for kept in self._earlier.reach(row.time_us):
+                    self._write(kept)
+                taken.append(self._earlier.gives_way(row))
+            table = table.filter(pa.array(taken, pa.bool_()))
+        self._write(table)
 
-    def finish(self) -> bool:
+    def finish(self) -> int:
         """Let the file take its place.
 
         Returns:
-            Whether it did; False if the file that is there has more rows.
+            How many rows it has.
+
+        Raises:
+            ArgumentError: The file that is there is damaged.
         """
+        for kept in () if self._earlier is None else self._earlier.rest():
+            self._write(kept)
         self._writer.close()
-        takes_place = self.rows >= _rows_of(self._path)
-        if takes_place:
-            self._stream.flush()
-            os.fsync(self._stream.fileno())
-            self._temporary.replace(self._path)
+        self._stream.flush()
+        os.fsync(self._stream.fileno())
+        self._temporary.replace(self._path)
         self.abandon()
-        if takes_place:
-            sync_directory(self._path.parent)
-        return takes_place
+        sync_directory(self._path.parent)
+        return self.rows
+
+    def _write(self, table: pa.Table) -> None:
+        if table.num_rows:
+            self._writer.write_table(table)
+        self.rows += table.num_rows
 
     def abandon(self) -> None:
         """Leave nothing behind of a file that did not take its place."""
@@ -107,6 +160,8 @@ class NewFile:
             self._writer.close()
         with contextlib.suppress(OSError):
             self._stream.close()
+        if self._earlier is not None:
+            self._earlier.close()
 
 
 @contextlib.contextmanager
@@ -122,6 +177,7 @@ def new_file(path: Path, metric: MetricLine | None) -> Iterator[NewFile]:
     """
     made = NewFile(path, metric)
     try:
+        made.begin()
         yield made
     finally:
         made.abandon()
@@ -138,7 +194,7 @@ def measurement_schema() -> pa.Schema:
     fields: list[tuple[str, Any]] = [
         ("time", pa.timestamp("us", tz="UTC")),
         ("device", pa.string()),
-        *((name, pa.string()) for name in _NAMED),
+        *((name, pa.string()) for name in NAMED),
         ("attributes", pa.map_(pa.string(), pa.string())),
         ("kind", pa.string()),
         ("unit", pa.string()),
@@ -170,14 +226,14 @@ def _measurement_columns(block: RowsLine, metric: MetricLine | None) -> dict[str
     series = metric.series if metric is not None else {}
     attributes = [series.get(str(number), {}) for number in block.series]
     rest = [
-        {name: value for name, value in each.items() if name not in _NAMED} for each in attributes
+        {name: value for name, value in each.items() if name not in NAMED} for each in attributes
     ]
     found = [None if each is None else sketches.decode(each) for each in block.sketch]
     size = len(block.device)
     return {
-        "time": [minute * _US_PER_MINUTE for minute in block.minute],
+        "time": [minute * US_PER_MINUTE for minute in block.minute],
         "device": block.device,
-        **{name: [each.get(name) for each in attributes] for name in _NAMED},
+        **{name: [each.get(name) for each in attributes] for name in NAMED},
         "attributes": [list(each.items()) for each in rest],
         "kind": [metric.kind if metric is not None else ""] * size,
         "unit": [metric.unit if metric is not None else ""] * size,
@@ -196,24 +252,3 @@ def _measurement_columns(block: RowsLine, metric: MetricLine | None) -> dict[str
 
 def _buckets(histogram: ExponentialHistogram) -> list[dict[str, int]]:
     return [{"index": index, "count": count} for index, count in histogram.buckets()]
-
-
-def _event_columns(block: EventsLine) -> dict[str, Any]:
-    return {
-        "time": [round(at_s * _US_PER_S) for at_s in block.at_s],
-        "device": block.device,
-        "kind": block.kind,
-        "reason": block.reason,
-        "data": [to_json(data).decode() for data in block.data],
-    }
-
-
-def _rows_of(path: Path) -> int:
-    """Return how many rows a file has; 0 without a file, or if it is none of Parquet."""
-    import pyarrow as pa
-    import pyarrow.parquet as pq
-
-    try:
-        return int(pq.read_metadata(path).num_rows)
-    except (OSError, pa.ArrowException):
-        return 0

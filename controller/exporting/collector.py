@@ -5,7 +5,9 @@ Rules:
 - A device is a resource: `service.instance.id` and `device.id` are its name.
 - Of each minute what was counted in it is sent (delta temporality), with the minute as its time. A
   histogram stays exponential, of the same scale and buckets.
-- No proxy of the environment is used. A redirect is a refusal: the SDK would take it for success.
+- A collector that took a request may say that it rejected some of it: that is not sent again. It is
+  counted, and said once for each reason.
+- What is asked of the network is bounded in `controller.exporting.otlp_session`.
 
 Source:
     OpenTelemetry, "Metrics data model" and "Logs data model"; semantic conventions of `service.*`
@@ -15,13 +17,16 @@ Source:
 from __future__ import annotations
 
 import importlib.util
+import logging
+from collections import Counter
 from collections.abc import Mapping, Sequence
-from http import HTTPStatus
 from itertools import groupby
 from typing import TYPE_CHECKING, Any, Final
 
 from controller.errors import CollectorError, SettingsError
 from controller.export_settings import OtlpConfig
+from controller.exporting.otlp_session import Told, session
+from controller.exporting.posting import Answer
 from telemetry.metrics import known
 from telemetry.server.export.places import NumberedEvent
 from telemetry.server.export.reading import Measured, NamedSeries
@@ -29,7 +34,6 @@ from telemetry.server.question import SECONDS_PER_MINUTE
 from wire.version import VERSION
 
 if TYPE_CHECKING:
-    import requests
     from opentelemetry.sdk._logs import ReadableLogRecord
     from opentelemetry.sdk.metrics.export import Metric, ResourceMetrics
     from opentelemetry.sdk.resources import Resource
@@ -40,7 +44,13 @@ SCOPE: Final = "edgefleet.telemetry"
 EVENT: Final = "edgefleet."
 """What the name of an event begins with; its kind follows."""
 
+MEASUREMENTS: Final = "measurements"
+EVENTS: Final = "events"
+LOGS_PATH: Final = "/v1/logs"
+MAX_REASONS: Final = 20
+MAX_REASON_CHARS: Final = 200
 NANOS_PER_S: Final = 10**9
+_log = logging.getLogger(__name__)
 
 
 def check_library() -> None:
@@ -77,16 +87,20 @@ class Collector:
 
         self._endpoint = config.endpoint.rstrip("/")
         self._is_closed = False
-        self._faults: list[str] = []
+        self._told = Told()
+        self._reasons: set[str] = set()
+        self.rejected: Counter[str] = Counter()
+        """How much of what the collector took it has rejected, by what it is."""
+
         more: dict[str, Any] = {
             "certificate_file": config.ca_file,
             "headers": dict(headers),
             "timeout": config.timeout_s,
             "compression": Compression(config.compression),
-            "session": _session(self._faults),
+            "session": session(self._told, self._look),
         }
         self._metrics = OTLPMetricExporter(f"{self._endpoint}/v1/metrics", **more)
-        self._logs = OTLPLogExporter(f"{self._endpoint}/v1/logs", **more)
+        self._logs = OTLPLogExporter(f"{self._endpoint}{LOGS_PATH}", **more)
 
     def send_measured(self, found: Sequence[Measured]) -> None:
         """Send measurements; returns when the collector has them.
@@ -105,7 +119,7 @@ class Collector:
             for device, group in groupby(ordered, key=lambda one: one.device)
         ])  # fmt: skip
         if self._metrics.export(data) is not MetricExportResult.SUCCESS:
-            raise self._refused("measurements")
+            raise self._refused(MEASUREMENTS)
 
     def send_events(self, found: Sequence[NumberedEvent], now_s: float) -> None:
         """Send events; returns when the collector has them.
@@ -121,7 +135,7 @@ class Collector:
 
         records = [_record(one, now_s) for one in found]
         if self._logs.export(records) is not LogRecordExportResult.SUCCESS:
-            raise self._refused("events")
+            raise self._refused(EVENTS)
 
     def close(self) -> None:
         """End what is on its way; may be called again, and in another thread."""
@@ -130,49 +144,59 @@ class Collector:
         self._is_closed = True
         self._metrics.shutdown()
         self._logs.shutdown()  # type: ignore[no-untyped-call]  # of the library
+        for what, number in self.rejected.items():
+            _log.info(
+                "the collector at %s has rejected %d %s since the start",
+                *(self._endpoint, number, what),
+            )
 
     def _refused(self, what: str) -> CollectorError:
-        why = self._faults[-1] if self._faults else "it was stopped"
         return CollectorError(
-            f"the collector at {self._endpoint} did not take {what}: {why}",
+            f"the collector at {self._endpoint} did not take {what}: "
+            f"{self._told.fault or 'it was stopped'}",
             remedy="look at its log; what it lacks is sent again",
+            retry_after_s=self._told.retry_after_s,
+        )
+
+    def _look(self, url: str, answer: Answer) -> None:
+        """Look whether a collector that took a request rejected some of it."""
+        what = EVENTS if url.endswith(LOGS_PATH) else MEASUREMENTS
+        number, reason = _rejected(what, answer.body)
+        self.rejected[what] += number
+        if not reason or reason in self._reasons or len(self._reasons) > MAX_REASONS:
+            return
+        self._reasons.add(reason)
+        if len(self._reasons) > MAX_REASONS:
+            reason = "and gave more reasons than are logged"
+        _log.warning(
+            "the collector at %s took %s, rejected %d of them for good, %s (said once)",
+            *(self._endpoint, what, number, reason),
         )
 
 
-def _session(faults: list[str]) -> requests.Session:
-    """Return what makes requests, and notes what went wrong with the last one."""
-    import requests
+def _rejected(what: str, body: bytes | None) -> tuple[int, str]:
+    """Return how much a collector rejected, and why; its text in one line."""
+    from google.protobuf.message import DecodeError  # type: ignore[import-untyped]
+    from opentelemetry.proto.collector.logs.v1.logs_service_pb2 import ExportLogsServiceResponse
+    from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import (
+        ExportMetricsServiceResponse,
+    )
 
-    def check(answer: requests.Response, *_: object, **__: object) -> None:
-        faults[:] = [f"it answered {answer.status_code}"]
-        if answer.status_code // 100 == HTTPStatus.MULTIPLE_CHOICES // 100:
-            raise requests.exceptions.InvalidURL("a redirect")
-
-    class Session(requests.Session):
-        def request(self, *of: Any, **more: Any) -> requests.Response:  # noqa: ANN401
-            faults[:] = []
-            try:
-                return super().request(*of, **more)
-            except requests.exceptions.RequestException as exc:
-                if not faults:
-                    faults[:] = [_plain(exc)]
-                raise
-
-    session = Session()
-    session.trust_env = False
-    session.hooks["response"] = [check]
-    return session
-
-
-def _plain(exc: Exception) -> str:
-    """Return why there was no answer, in few words."""
-    import requests
-
-    if isinstance(exc, requests.exceptions.SSLError):
-        return "its certificate is refused, or it has no TLS"
-    if isinstance(exc, requests.exceptions.Timeout):
-        return "it did not answer in time"
-    return "no connection"
+    unknown = 0, "or more: its answer is too long, too late or not one of OTLP"
+    if body is None:
+        return unknown
+    try:
+        if what == EVENTS:
+            logs = ExportLogsServiceResponse.FromString(body).partial_success
+            number, said = logs.rejected_log_records, logs.error_message
+        else:
+            points = ExportMetricsServiceResponse.FromString(body).partial_success
+            number, said = points.rejected_data_points, points.error_message
+    except DecodeError:
+        return unknown
+    if said:
+        return max(number, 0), f"and says {said[:MAX_REASON_CHARS]!a}"
+    return max(number, 0), "and does not say why" if number else ""
 
 
 def _resource_metrics(device: str, found: list[Measured]) -> ResourceMetrics:

@@ -3,6 +3,7 @@
 Rules:
 - A fault is logged once, and its end once; between them it is tried again.
 - A fault of one worker stops no other one, and nothing else of the controller.
+- A collector that asks to be left alone for longer than the interval is left alone.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ import logging
 import threading
 from collections.abc import Callable
 
+from controller.errors import CollectorError
 from wire.errors import FleetError
 
 _log = logging.getLogger(__name__)
@@ -41,6 +43,9 @@ class Worker:
         self._interrupt = interrupt
         self._stopping = threading.Event()
         self._is_failing = False
+        self.pause_s = interval_s
+        """How long until the next time."""
+
         self._thread = threading.Thread(target=self._run, name=name, daemon=True)
 
     def start(self) -> None:
@@ -60,6 +65,7 @@ class Worker:
 
     def pass_once(self) -> None:
         """Do all that there is to do now; a fault is logged."""
+        self.pause_s = self._interval_s
         try:
             while not self._stopping.is_set() and self._work():
                 pass
@@ -67,6 +73,8 @@ class Worker:
             if not self._is_failing and not self._stopping.is_set():
                 _log.warning("%s is tried again: %s", self._what, exc)
             self._is_failing = True
+            if isinstance(exc, CollectorError):
+                self.pause_s = max(self.pause_s, exc.retry_after_s)
         except Exception:  # noqa: BLE001 - the next time may succeed; a dead thread cannot
             _log.exception("%s failed; it is tried again", self._what)
             self._is_failing = True
@@ -77,5 +85,5 @@ class Worker:
 
     def _run(self) -> None:
         self.pass_once()
-        while not self._stopping.wait(self._interval_s):
+        while not self._stopping.wait(self.pause_s):
             self.pass_once()

@@ -16,7 +16,7 @@ from __future__ import annotations
 import hashlib
 import os
 import secrets
-from collections.abc import Iterator
+from collections.abc import Generator
 from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
@@ -159,14 +159,14 @@ class BlobStore:
         except OSError as exc:
             raise StorageError(f"cannot read blob {sha256}: {_why(exc)}") from exc
 
-    def parts(self, sha256: str) -> Iterator[bytes]:
+    def parts(self, sha256: str) -> Generator[bytes]:
         """Return a blob's content in parts.
 
         Args:
             sha256: The blob.
 
         Returns:
-            The parts; each is read when it is asked for.
+            The parts; each is read when it is asked for. The file is open until it is closed.
 
         Raises:
             WireFormatError: Not a digest.
@@ -210,7 +210,7 @@ class BlobStore:
         except OSError as exc:
             raise StorageError(f"cannot read {self._directory}: {_why(exc)}") from exc
 
-    def _parts(self, sha256: str) -> Iterator[bytes]:
+    def _parts(self, sha256: str) -> Generator[bytes]:
         offset = 0
         while part := self.read(sha256, offset=offset, length=READ_BYTES):
             offset += len(part)

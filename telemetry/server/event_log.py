@@ -9,10 +9,10 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from itertools import islice
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import sqlalchemy as sa
 
@@ -25,6 +25,13 @@ from wire.messages import Event
 
 MAX_EVENTS: Final = 10_000
 EVENTS_AT_ONCE: Final = 500
+
+
+class EventPlace(NamedTuple):
+    """Where an event is among the others: many may have happened at one instant."""
+
+    at_s: float
+    number: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -100,7 +107,43 @@ def read(connection: sa.Connection, query: EventQuery) -> list[StoredEvent]:
         return list(islice(taken, query.most))[::-1]
 
 
-def _stored(rows: sa.CursorResult[Any]) -> Iterator[StoredEvent]:
+def page(
+    connection: sa.Connection,
+    since_s: float,
+    until_s: float,
+    after: EventPlace | None = None,
+    *,
+    limit: int,
+) -> tuple[list[StoredEvent], EventPlace | None]:
+    """Return the next events of all devices, the oldest first, and where the last of them is.
+
+    Args:
+        connection: In a transaction that reads.
+        since_s: From this wall time on.
+        until_s: Before this one.
+        after: Where the last event was that was read; None to begin.
+        limit: At most so many.
+
+    Returns:
+        The events; without a place if there are no more.
+    """
+    table = tables.event.c
+    query = (
+        sa.select(table.id, table.device, table.at_s, table.kind, table.reason, table.data)
+        .where(table.at_s >= (since_s if after is None else after.at_s), table.at_s < until_s)
+        .order_by(table.at_s, table.id)
+        .limit(limit)
+    )
+    if after is not None:
+        place = sa.tuple_(sa.literal(after.at_s, sa.Double), sa.literal(after.number))
+        query = query.where(sa.tuple_(table.at_s, table.id) > place)
+    with connection.execute(query) as result:
+        rows = result.all()
+    last = EventPlace(rows[-1].at_s, rows[-1].id) if len(rows) == limit else None
+    return list(_stored(rows)), last
+
+
+def _stored(rows: Iterable[Any]) -> Iterator[StoredEvent]:
     for row in rows:
         event = Event(at_s=row.at_s, kind=row.kind, reason=row.reason, data=json.loads(row.data))
         yield StoredEvent(row.device, event)

@@ -1,4 +1,9 @@
-"""The words of a telemetry query as people write them: lists, conditions and times. Pure."""
+"""The words of a telemetry query as people write them: lists, conditions and times. Pure.
+
+Rules:
+- Every time that a caller gives is bounded here, whatever its form: it lies within 1970 and the
+  last minute that the store can hold.
+"""
 
 from __future__ import annotations
 
@@ -8,12 +13,17 @@ from datetime import UTC, datetime
 from typing import Final
 
 from telemetry.errors import QueryError
+from telemetry.server.ingest import MAX_MINUTE
+from telemetry.server.question import SECONDS_PER_MINUTE
 from wire.durations import parse_duration_s
 from wire.errors import WireFormatError
 
 MAX_WORDS: Final = 32
 MAX_TEXT: Final = 1000
-_SECONDS = re.compile(r"\d{1,11}(\.\d{1,6})?")
+MAX_TIME_S: Final = float(MAX_MINUTE * SECONDS_PER_MINUTE)
+"""In the year 6053."""
+
+_SECONDS = re.compile(r"[0-9]{1,12}(\.[0-9]{1,6})?")
 
 
 def parse_list(text: str, what: str) -> tuple[str, ...]:
@@ -71,7 +81,7 @@ def parse_step_s(text: str) -> int:
         Seconds.
 
     Raises:
-        QueryError: Not a duration, or not a whole number of seconds.
+        QueryError: Not a duration, too long, or not a whole number of seconds.
     """
     try:
         step_s = parse_duration_s(text)
@@ -79,6 +89,8 @@ def parse_step_s(text: str) -> int:
         raise QueryError(exc.message, remedy=exc.remedy) from exc
     if not step_s.is_integer():
         raise QueryError(f"a step of {text!r} is not whole seconds")
+    if step_s > MAX_TIME_S:
+        raise QueryError(f"a step of {text!r} is longer than all telemetry")
     return int(step_s)
 
 
@@ -90,20 +102,42 @@ def parse_time_s(text: str, now_s: float) -> float:
         now_s: Wall time.
 
     Returns:
-        Seconds since the epoch.
+        Seconds since the epoch; 0 for what is before it.
 
     Raises:
-        QueryError: Not a time.
+        QueryError: Not a time, or one that is too late.
     """
     text = text.strip()
     if _SECONDS.fullmatch(text):
-        return float(text)
+        return checked_time_s(float(text))
     with suppress(WireFormatError):
         return max(now_s - parse_duration_s(text), 0.0)
     try:
         moment = datetime.fromisoformat(text)
     except ValueError as exc:
         raise QueryError(
-            f"not a time: {text!r}", remedy="write 1h, 2d, seconds since 1970 or 2026-01-31T12:00"
+            f"not a time: {text[:MAX_TEXT]!r}",
+            remedy="write 1h, 2d, seconds since 1970 or 2026-01-31T12:00",
         ) from exc
-    return (moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp()
+    moment = moment if moment.tzinfo else moment.replace(tzinfo=UTC)
+    return checked_time_s(max(moment.timestamp(), 0.0))
+
+
+def checked_time_s(at_s: float) -> float:
+    """Return a time that a caller gave as a number.
+
+    Args:
+        at_s: Seconds since the epoch.
+
+    Returns:
+        The same.
+
+    Raises:
+        QueryError: No measurement and no event can have it.
+    """
+    if not 0.0 <= at_s <= MAX_TIME_S:
+        raise QueryError(
+            f"not a time: {at_s:g} s since 1970",
+            remedy=f"write seconds within 0 to {MAX_TIME_S:.0f}",
+        )
+    return at_s

@@ -2,6 +2,8 @@
 
 Rules:
 - A bounded number of rows is in memory at once.
+- What is handed to others is read a page at a time, each in a transaction of its own: where the
+  last one ended, the next begins, however many rows come and go meanwhile.
 - Rows lie in the order of series, time and device. What few devices measured is looked up for each
   minute, hour or day; else the database would read the rows of all devices to find them.
 """
@@ -9,7 +11,7 @@ Rules:
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import sqlalchemy as sa
 
@@ -21,6 +23,19 @@ ROWS_AT_ONCE: Final = 20_000
 MOST_TIMES: Final = 4000
 MOST_LOOKUPS: Final = 400_000
 """A lookup takes a few microseconds, as long as some ten rows that are read one after another."""
+
+
+NO_ROWS: Final = MinuteColumns._make([()] * len(MinuteColumns._fields))
+
+
+class RowPlace(NamedTuple):
+    """Where a row is among the others."""
+
+    series_id: int
+    minute: int
+    """The first one of the minute, hour or day."""
+
+    device: str
 
 
 def rows(
@@ -41,13 +56,66 @@ def rows(
         One or more rows, as columns.
     """
     table = _table(part)
-    first, last = _span_of(table)
+    yield from _columns(connection, _select(table).where(_within(table, part, series, devices)))
+
+
+def present(connection: sa.Connection, part: Part, series: Sequence[int]) -> list[int]:
+    """Return those of some series that have rows, in their order.
+
+    Args:
+        connection: In a transaction that reads.
+        part: Which time, and which rows.
+        series: Which series.
+    """
+    column, number = _table(part).c, tables.series.c.id
+    has_rows = sa.exists().where(
+        column.series_id == number, column.minute >= part.first, column.minute < part.end
+    )
+    query = sa.select(number).where(number.in_(series), has_rows).order_by(number)
+    return list(connection.scalars(query))
+
+
+def page(
+    connection: sa.Connection,
+    part: Part,
+    series: Sequence[int],
+    after: RowPlace | None = None,
+    *,
+    limit: int,
+) -> MinuteColumns:
+    """Read the next rows, in the order of series, time and device.
+
+    Args:
+        connection: In a transaction that reads.
+        part: Which time, and which rows.
+        series: Which series, in their order.
+        after: Where the last row was that was read; None to begin.
+        limit: At most so many rows.
+
+    Returns:
+        The rows, as columns; fewer than `limit` if there are no more.
+    """
+    table = _table(part)
     column = table.c
-    query = sa.select(
-        column.series_id, first, last, column.device, column.value_count,
-        column.total, column.least, column.greatest, column.sketch,
-    ).where(_within(table, part, series, devices))  # fmt: skip
-    yield from _columns(connection, query)
+    found: list[sa.Row[Any]] = []
+    for number in series:
+        if after is not None and number < after.series_id:
+            continue
+        query = _select(table).where(column.series_id == number, column.minute < part.end)
+        if after is not None and number == after.series_id:
+            place = sa.tuple_(sa.literal(after.minute), sa.literal(after.device))
+            query = query.where(
+                # Databases begin to look where a single column says it.
+                column.minute >= after.minute,
+                sa.tuple_(column.minute, column.device) > place,
+            )
+        else:
+            query = query.where(column.minute >= part.first)
+        query = query.order_by(column.minute, column.device).limit(limit - len(found))
+        found += connection.execute(query).all()
+        if len(found) == limit:
+            break
+    return MinuteColumns._make(zip(*found, strict=True)) if found else NO_ROWS
 
 
 def sums(
@@ -126,6 +194,16 @@ def _firsts(connection: sa.Connection, table: sa.Table, since: int) -> Iterator[
         found = connection.scalar(sa.select(sa.func.min(firsts.c.first)))
     if found is not None:
         yield int(found)
+
+
+def _select(table: sa.Table) -> sa.Select[Any]:
+    """Return a query of rows, in the order of `MinuteColumns`."""
+    first, last = _span_of(table)
+    column = table.c
+    return sa.select(
+        column.series_id, first, last, column.device, column.value_count,
+        column.total, column.least, column.greatest, column.sketch,
+    )  # fmt: skip
 
 
 def _table(part: Part) -> sa.Table:

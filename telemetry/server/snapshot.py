@@ -1,4 +1,4 @@
-"""What there is to read of measurements at one moment."""
+"""What there is to read of measurements and events at one moment."""
 
 from __future__ import annotations
 
@@ -6,14 +6,16 @@ from collections.abc import Iterator, Sequence
 
 import sqlalchemy as sa
 
-from telemetry.server import reading, tables
+from telemetry.server import event_log, reading, tables
+from telemetry.server.event_log import EventPlace
 from telemetry.server.levels import DAYS, HOURS, LEVELS, MINUTES, Kept, Part
 from telemetry.server.pruning import Retention, first_minute
-from telemetry.server.rows import Grain, MinuteColumns
+from telemetry.server.reading import RowPlace
+from telemetry.server.rows import Grain, MinuteColumns, StoredEvent
 
 
 class Snapshot:
-    """Measurements at one moment.
+    """Measurements and events at one moment.
 
     Args:
         connection: In a transaction that reads.
@@ -72,6 +74,22 @@ class Snapshot:
     ) -> Iterator[MinuteColumns]:
         """Read rows: see `telemetry.server.reading.rows`."""
         return reading.rows(self._connection, part, series, devices)
+
+    def present(self, part: Part, series: Sequence[int]) -> list[int]:
+        """Return which series have rows: see `telemetry.server.reading.present`."""
+        return reading.present(self._connection, part, series)
+
+    def page(
+        self, part: Part, series: Sequence[int], after: RowPlace | None, *, limit: int
+    ) -> MinuteColumns:
+        """Read the next rows: see `telemetry.server.reading.page`."""
+        return reading.page(self._connection, part, series, after, limit=limit)
+
+    def events(
+        self, since_s: float, until_s: float, after: EventPlace | None, *, limit: int
+    ) -> tuple[list[StoredEvent], EventPlace | None]:
+        """Read the next events: see `telemetry.server.event_log.page`."""
+        return event_log.page(self._connection, since_s, until_s, after, limit=limit)
 
     def sums(
         self,

@@ -8,6 +8,7 @@ import random
 import re
 import shutil
 from collections.abc import Iterator
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,7 @@ import pyarrow.parquet as pq
 import pytest
 import sqlalchemy as sa
 
+from controller.api.services import MAX_EXPORTS
 from controller.cli.export import DAY_S
 from telemetry.histogram import RELATIVE_ERROR
 from telemetry.server import tables
@@ -137,9 +139,10 @@ def test_what_the_controller_has_deleted_stays(site: Site) -> None:
     assert done.json["kept"] == [
         str(site.lake / f"metric={LATENCY}" / f"day={day(site, 1)}" / "part-0.parquet")
     ]
+    site.fleet.measure("cam-3", "int8", [1.0], minute=int(now_s - 600) // 60 + 3)
     forget(site, now_s - 600 + 120)
     assert site.export("--since", "1d", "--metric", LATENCY).code == 0
-    assert len(site.rows(LATENCY)) == 20
+    assert len(site.rows(LATENCY)) == 21
 
 
 def test_hours_and_days_outlive_their_minutes(site: Site) -> None:
@@ -200,12 +203,42 @@ def test_a_controller_that_ends_early_leaves_no_file(site: Site) -> None:
 
 
 def test_an_answer_of_a_year_is_refused(site: Site) -> None:
-    asked: dict[str, str | float] = {"metric": LATENCY, "since_s": 0, "until_s": 1e12}
+    asked: dict[str, str | float] = {"metric": LATENCY, "since_s": 0, "until_s": 1e11}
     answer = site.fleet.api.get("/v1/telemetry/export/measurements", params=asked)
     assert (answer.status_code, "each day" in answer.json()["remedy"]) == (422, True)
     asked |= {"metric": "no_such", "until_s": 60}
     answer = site.fleet.api.get("/v1/telemetry/export/measurements", params=asked)
     assert (answer.status_code, answer.json()["code"]) == (404, "telemetry.unknown_metric")
+
+
+def test_a_time_that_cannot_be_is_refused_everywhere(site: Site) -> None:
+    exports = "/v1/telemetry/export"
+    site.fleet.enrol("cam-1")
+    for at_s in ("1e20", "1e308", "-1", "nan", "inf", "-inf"):
+        for path, asked in (
+            (f"{exports}/measurements", {"metric": LATENCY, "since_s": at_s, "until_s": at_s}),
+            (f"{exports}/events", {"since_s": at_s, "until_s": at_s}),
+            ("/v1/devices/cam-1/events", {"since_s": at_s}),
+            ("/v1/telemetry/events", {"since": at_s}),
+            ("/v1/telemetry/query", {"metric": LATENCY, "since": at_s}),
+        ):
+            answer = site.fleet.api.get(path, params=asked)
+            assert answer.status_code == 422, path
+            assert "\n" not in answer.json()["message"]
+
+
+def test_one_export_too_many_is_told_to_come_again(site: Site) -> None:
+    exports = site.fleet.controller.app.state.services.exports
+    asked = {"since_s": 0, "until_s": 60}
+    with ExitStack() as running:
+        for _ in range(MAX_EXPORTS):
+            running.enter_context(exports.one())
+        answer = site.fleet.api.get("/v1/telemetry/export/events", params=asked)
+        assert (answer.status_code, answer.json()["code"]) == (503, "controller.busy")
+        assert answer.headers["retry-after"] == "5"
+        done = site.export("--events")
+        assert (done.code, done.err.count("\n")) == (2, 1), done.err
+    assert site.fleet.api.get("/v1/telemetry/export/events", params=asked).status_code == 200
 
 
 @pytest.mark.skipif(importlib.util.find_spec("duckdb") is None, reason="DuckDB is not installed")
@@ -223,23 +256,6 @@ def test_duckdb_reads_the_files(site: Site) -> None:
     assert answer["rows"] == [[variant, pytest.approx(p95, rel=RELATIVE_ERROR)]]
     buckets = table.filter(f"metric = '{LATENCY}'").project("unnest(buckets) AS bucket")
     assert buckets.aggregate("sum(bucket.count)").fetchall() == [(20 * 40,)]
-
-
-def test_all_events_of_one_moment_are_found_in_halves(
-    site: Site, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    from telemetry.server.export import lines
-
-    now_s = site.fleet.clock.now_s()
-    events = [
-        Event(at_s=now_s + math.sqrt(number), kind="switch", reason=str(number), data={})
-        for number in range(200)
-    ]
-    site.fleet.send("cam-1", events=events)
-    monkeypatch.setattr(lines, "MAX_EVENTS_READ", 7)
-    assert site.export("--since", "0", "--metric", LATENCY, "--events").code == 0
-    rows = pq.read_table(site.lake / "events" / f"day={day(site)}" / "part-0.parquet").to_pylist()
-    assert [row["reason"] for row in rows] == [str(number) for number in range(200)]
 
 
 def test_the_token_is_needed(site: Site) -> None:

@@ -9,9 +9,10 @@ with receiving() as receiver:
 from __future__ import annotations
 
 import gzip
+import ssl
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
@@ -44,6 +45,9 @@ class Record:
     data: Any
 
 
+DRIP_S = 0.02
+
+
 @dataclass
 class Receiver:
     """What came."""
@@ -52,10 +56,20 @@ class Receiver:
     status: int = 200
     """What is answered; only what is answered with 200 is kept."""
 
+    answer: bytes = b""
+    """The body of the answer."""
+
+    header: dict[str, str] = field(default_factory=dict)
+    """What else the answer has in its header."""
+
+    drips: str = ""
+    """Which part of the answer never ends: `header`, `body`, or none."""
+
     requests: int = 0
     headers: list[dict[str, str]] = field(default_factory=list)
     points: list[Point] = field(default_factory=list)
     records: list[Record] = field(default_factory=list)
+    pause: threading.Event = field(default_factory=threading.Event)
 
     @property
     def url(self) -> str:
@@ -113,7 +127,7 @@ def _plain(value: Any) -> Any:
 
 
 @contextmanager
-def receiving(port: int = 0) -> Iterator[Receiver]:
+def receiving(port: int = 0, tls: ssl.SSLContext | None = None) -> Iterator[Receiver]:
     """Run a collector, on a port of its own or on the one of an earlier collector."""
 
     class Handler(BaseHTTPRequestHandler):
@@ -126,14 +140,28 @@ def receiving(port: int = 0) -> Iterator[Receiver]:
             self.send_response(status)
             if status == 302:
                 self.send_header("Location", "/elsewhere")
-            self.send_header("Content-Length", "0")
+            for name, value in receiver.header.items():
+                self.send_header(name, value)
+            length = 10**9 if receiver.drips else len(receiver.answer)
+            self.send_header("Content-Length", str(length))
             self.send_header("Connection", "close")
-            self.end_headers()
+            if receiver.drips == "header":
+                self.flush_headers()
+                self.wfile.write(b"X-Long: ")
+            else:
+                self.end_headers()
+                self.wfile.write(receiver.answer)
+            with suppress(OSError):
+                while receiver.drips:
+                    self.wfile.write(b"x")
+                    receiver.pause.wait(DRIP_S)
 
         def log_message(self, *_: object) -> None:
             """Say nothing."""
 
     server = ThreadingHTTPServer(("127.0.0.1", port), Handler)
+    if tls is not None:
+        server.socket = tls.wrap_socket(server.socket, server_side=True)
     receiver = Receiver(server.server_port)
     thread = threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True)
     thread.start()

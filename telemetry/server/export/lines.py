@@ -2,7 +2,10 @@
 
 Rules:
 - The first line says what follows, the last one how much it was: without it the copy is not whole.
-- The database is asked for an hour at a time, so a caller that reads slowly holds up nobody.
+- What a line has is read whole before the line is handed out, and nothing of the database is open
+  while the caller has it: whoever reads slowly, or goes, holds up nobody.
+- Measurements come hour by hour: all rows of one, then all of the next. Rows of hours and of days
+  come in parts of 60 of each series.
 - A histogram is in the form of `telemetry.server.sketches`, in base64.
 """
 
@@ -14,23 +17,20 @@ from typing import Any, Final
 import msgspec
 
 from telemetry.metrics import Kind, known
-from telemetry.server.event_log import MAX_EVENTS as MAX_EVENTS_READ
-from telemetry.server.event_log import EventQuery
-from telemetry.server.levels import MINUTES, Level
+from telemetry.server.levels import MINUTES, Level, Part
+from telemetry.server.reading import RowPlace
 from telemetry.server.rows import MinuteColumns, Series, StoredEvent
 from telemetry.server.store import TelemetryStore
 from wire.codec import to_json
 
 ROWS_OF_SERIES: Final = 60
-"""Of a device, which are read at once: an hour of minutes."""
+"""Of a device, which come together: an hour of minutes."""
 
-HOUR_S: Final = 3600.0
 ROWS_AT_ONCE: Final = 2000
+"""In a line, and in memory."""
+
 MAX_LINE_BYTES: Final = 128 * 1024 * 1024
 """More than the longest lines have: that many histograms of the largest size."""
-
-LEAST_S: Final = 1e-3
-"""Of events that happened within less, the newest `MAX_EVENTS_READ` are given."""
 
 
 class MetricLine(msgspec.Struct, frozen=True, kw_only=True, tag_field="line", tag="metric"):
@@ -111,14 +111,15 @@ def measurement_lines(
     named = {str(one.id): one.attributes for one in series}
     yield _line(MetricLine(name=metric, kind=kind, unit=unit, series=named, level=level.name))
     number = 0
-    numbers = [one.id for one in series]
+    whole = Part(level, since_minute, until_minute)
+    with store.snapshot() as snapshot:
+        numbers = snapshot.present(whole, [one.id for one in series])
     window = ROWS_OF_SERIES * level.minutes
-    for first in range(since_minute, until_minute, window):
-        end = min(first + window, until_minute)
-        for columns in store.read(numbers, first, end, level=level):
-            number += len(columns.minute)
-            for at in range(0, len(columns.minute), ROWS_AT_ONCE):
-                yield _line(_rows_line(columns, slice(at, at + ROWS_AT_ONCE), level))
+    for first in range(since_minute, until_minute, window) if numbers else ():
+        part = Part(level, first, min(first + window, until_minute))
+        for rows in _pages(store, part, numbers):
+            number += len(rows.device)
+            yield _line(rows)
     yield _line(EndLine(rows=number))
 
 
@@ -137,38 +138,42 @@ def event_lines(store: TelemetryStore, since_s: float, until_s: float) -> Iterat
         TelemetryStoreError: The database failed.
     """
     number = 0
-    while since_s < until_s:
-        end_s = min(since_s + HOUR_S, until_s)
-        for found in _events(store, since_s, end_s):
-            number += len(found)
-            for at in range(0, len(found), ROWS_AT_ONCE):
-                yield _line(_events_line(found[at : at + ROWS_AT_ONCE]))
-        since_s = end_s
+    place = None
+    while True:
+        with store.snapshot() as snapshot:
+            found, place = snapshot.events(since_s, until_s, place, limit=ROWS_AT_ONCE)
+        number += len(found)
+        if found:
+            yield _line(_events_line(found))
+        if place is None:
+            break
     yield _line(EndLine(rows=number))
 
 
-def _events(store: TelemetryStore, since_s: float, until_s: float) -> Iterator[list[StoredEvent]]:
-    """Yield all events of a time, in halves where one answer does not hold them."""
-    found = store.events(EventQuery(since_s=since_s, until_s=until_s, limit=MAX_EVENTS_READ))
-    middle_s = (since_s + until_s) / 2
-    if len(found) < MAX_EVENTS_READ or until_s - since_s < LEAST_S:
-        yield found
-        return
-    yield from _events(store, since_s, middle_s)
-    yield from _events(store, middle_s, until_s)
+def _pages(store: TelemetryStore, part: Part, series: list[int]) -> Iterator[RowsLine]:
+    """Yield the rows of some series, so many at a time."""
+    place = None
+    while True:
+        with store.snapshot() as snapshot:
+            rows = _rows_line(snapshot.page(part, series, place, limit=ROWS_AT_ONCE), part.level)
+        if rows.device:
+            yield rows
+        if len(rows.device) < ROWS_AT_ONCE:
+            return
+        place = RowPlace(rows.series[-1], rows.minute[-1], rows.device[-1])
 
 
-def _rows_line(columns: MinuteColumns, part: slice, level: Level) -> RowsLine:
+def _rows_line(columns: MinuteColumns, level: Level) -> RowsLine:
     return RowsLine(
-        series=columns.series_id[part],
+        series=columns.series_id,
         # A row tells the first minute of which it has values.
-        minute=tuple(at // level.minutes * level.minutes for at in columns.minute[part]),
-        device=columns.device[part],
-        count=columns.value_count[part],
-        total=columns.total[part],
-        least=columns.least[part],
-        greatest=columns.greatest[part],
-        sketch=columns.sketch[part],
+        minute=tuple(at // level.minutes * level.minutes for at in columns.minute),
+        device=columns.device,
+        count=columns.value_count,
+        total=columns.total,
+        least=columns.least,
+        greatest=columns.greatest,
+        sketch=columns.sketch,
     )
 
 

@@ -62,6 +62,22 @@ def test_a_fault_is_said_once_and_its_end_too(caplog: pytest.LogCaptureFixture) 
     ]
 
 
+def test_who_asks_to_be_left_alone_is_left_alone_once() -> None:
+    faults = [CollectorError("busy", retry_after_s=120), CollectorError("busy"), None]
+
+    def work() -> bool:
+        fault = faults.pop(0)
+        if fault is not None:
+            raise fault
+        return False
+
+    made, pauses = worker(work), []
+    for _ in range(3):
+        made.pass_once()
+        pauses.append(made.pause_s)
+    assert pauses == [120, OFTEN_S, OFTEN_S]
+
+
 def test_a_mistake_of_ours_ends_nothing(caplog: pytest.LogCaptureFixture) -> None:
     answers = [ZeroDivisionError(), None]
 

@@ -20,6 +20,7 @@ from wire.files import (
     read_regular,
     remedy_of,
     write_atomic,
+    write_named,
     write_new,
 )
 
@@ -50,6 +51,34 @@ def test_a_file_is_replaced_whole(tmp_path: Path) -> None:
 def test_files_are_private_unless_asked_otherwise(tmp_path: Path) -> None:
     write_atomic(tmp_path / "secret", b"x")
     assert stat.S_IMODE((tmp_path / "secret").stat().st_mode) == 0o600
+
+
+def test_only_a_file_is_replaced_where_a_person_names_one(tmp_path: Path) -> None:
+    (tmp_path / "other").write_bytes(b"other")
+    (tmp_path / "link").symlink_to("other")
+    (tmp_path / "dangling").symlink_to("nothing")
+    os.mkfifo(tmp_path / "pipe")
+    before = names(tmp_path)
+    for name, said in (
+        ("link", "it is a link"), ("dangling", "it is a link"), ("pipe", "it is not a file"),
+    ):  # fmt: skip
+        with pytest.raises(OSError, match=said):
+            write_named(tmp_path / name, b"new")
+    assert names(tmp_path) == before
+    assert (tmp_path / "link").is_symlink()
+    assert (tmp_path / "pipe").is_fifo()
+    write_named(tmp_path / "other", b"new")
+    assert (tmp_path / "link").read_bytes() == b"new"
+
+
+def test_what_is_open_already_is_written_and_not_replaced(tmp_path: Path) -> None:
+    with (tmp_path / "log").open("wb") as log:
+        log.write(b"old ")
+        log.flush()
+        write_named(Path(f"/dev/fd/{log.fileno()}"), b"new")
+    assert (tmp_path / "log").read_bytes() == b"old new"
+    with pytest.raises(OSError, match="Bad file descriptor"):
+        write_named(Path("/proc/self/fd/999999"), b"new")
 
 
 def test_a_left_over_temporary_file_is_overwritten(tmp_path: Path) -> None:

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import csv
+import io
 import json
 from collections.abc import Callable
 
@@ -12,6 +14,35 @@ from controller.schemas import Token
 def test_csv(capsys: pytest.CaptureFixture[str]) -> None:
     write_csv(("a", "b"), [("x,y", None), ('"', 0.1)])
     assert capsys.readouterr().out == 'a,b\n"x,y",\n"""",0.1\n'
+
+
+@pytest.mark.parametrize(
+    ("value", "cell"),
+    [
+        ("=HYPERLINK(1)", "'=HYPERLINK(1)"),
+        ("@SUM(1+1)*cmd|' /C calc'!A0", "'@SUM(1+1)*cmd|' /C calc'!A0"),
+        ('+"x"', '"\'+""x"""'),
+        ("\t=1", '"\'\t=1"'),
+        ("\r\n", '"\'\r\n"'),
+        ("＝1", "'＝1"),  # noqa: RUF001 - spreadsheets take it for =
+        ("-5", "-5"),
+        ("+1.5e-3", "+1.5e-3"),
+        ("-5+cmd", "'-5+cmd"),
+        ("a;=1", '"a;=1"'),
+        (-5, "-5"),
+        (-0.5, "-0.5"),
+        (None, '""'),
+    ],
+)
+def test_no_cell_is_a_formula_and_numbers_stay_numbers(
+    capsys: pytest.CaptureFixture[str], value: object, cell: str
+) -> None:
+    write_csv(("a",), [(value,)])
+    out = capsys.readouterr().out
+    assert out == f"a\n{cell}\n"
+    if not isinstance(value, str) or cell.strip('"').startswith("'"):
+        return
+    assert list(csv.reader(io.StringIO(out)))[1] == [value]
 
 
 @pytest.mark.parametrize("write", [write_json, write_plain_json])

@@ -1,0 +1,184 @@
+"""Posts to one server over a connection that is kept, each within a time.
+
+Rules:
+- Nothing that the server does takes longer than the time of the post, however slowly it answers:
+  the limit of a socket begins anew with each byte, so the connection is cut.
+- Of an answer so many bytes are read, and those of a success alone. One that is longer, or that
+  does not end in time, still tells by its status what came of the post.
+- No redirect is followed, and no proxy of the environment is used.
+"""
+
+from __future__ import annotations
+
+import socket
+import ssl
+import threading
+from collections.abc import Mapping
+from contextlib import suppress
+from http import HTTPStatus
+from http.client import HTTPConnection, HTTPException, HTTPResponse, HTTPSConnection
+from typing import Final, NamedTuple
+from urllib.parse import urlsplit
+
+MAX_ANSWER_BYTES: Final = 64 * 1024
+
+
+class Answer(NamedTuple):
+    """What a server answered."""
+
+    status: int
+    reason: str
+    headers: Mapping[str, str]
+    body: bytes | None
+    """None if it was not read to its end."""
+
+
+class Poster:
+    """Posts to one server; one post at a time."""
+
+    def __init__(self) -> None:
+        self._posting = threading.Lock()
+        self._connection: HTTPConnection | None = None
+        self._socket: socket.socket | None = None
+        """That of the connection; it lets go of it while the last answer is being read."""
+
+        self._is_closed = False
+
+    def post(
+        self,
+        url: str,
+        headers: Mapping[str, str],
+        content: bytes,
+        timeout_s: float,
+        tls: ssl.SSLContext | None,
+    ) -> Answer:
+        """Post a body.
+
+        Args:
+            url: Where to; always of one server.
+            headers: Of the request.
+            content: The body.
+            timeout_s: From the connection to the end of the answer.
+            tls: What certificates are trusted; None for no TLS.
+
+        Returns:
+            The answer.
+
+        Raises:
+            TimeoutError: There was none in time.
+            OSError: There is no connection.
+            HTTPException: The answer is not HTTP.
+        """
+        try:
+            with self._posting:
+                return self._post(url, headers, content, timeout_s, tls)
+        finally:
+            self._leave_if_closed()
+
+    def close(self) -> None:
+        """End what is on its way; may be called in another thread, and returns at once."""
+        self._is_closed = True
+        self._cut()
+        self._leave_if_closed()
+
+    def _post(
+        self,
+        url: str,
+        headers: Mapping[str, str],
+        content: bytes,
+        timeout_s: float,
+        tls: ssl.SSLContext | None,
+    ) -> Answer:
+        is_over = threading.Event()
+
+        def cut() -> None:
+            is_over.set()
+            self._cut()
+
+        timer = threading.Timer(timeout_s, cut)
+        timer.daemon = True
+        timer.start()
+        response = None
+        is_kept = False
+        try:
+            connection = self._connection or self._connected(url, tls, timeout_s, is_over)
+            connection.sock.settimeout(timeout_s)
+            connection.request("POST", urlsplit(url).path or "/", content, dict(headers))
+            response = connection.getresponse()
+            if is_over.is_set():  # a header that is cut off looks like a whole one
+                raise TimeoutError
+            body = _body(response)
+            is_kept = body is not None and connection.sock is not None and not is_over.is_set()
+        except (OSError, HTTPException) as exc:
+            if is_over.is_set():
+                raise TimeoutError from exc
+            raise
+        finally:
+            timer.cancel()
+            if response is not None:
+                response.close()
+            if not is_kept:
+                self._drop()
+        return Answer(response.status, response.reason, dict(response.getheaders()), body)
+
+    def _connected(
+        self, url: str, tls: ssl.SSLContext | None, timeout_s: float, is_over: threading.Event
+    ) -> HTTPConnection:
+        """Open a connection, so that it can be cut from its first byte on.
+
+        Raises:
+            TimeoutError: The time is over, or this is closed.
+            OSError: There is no connection.
+        """
+        parts = urlsplit(url)
+        host, port = parts.hostname or "", parts.port
+        connection = (
+            HTTPConnection(host, port) if tls is None else HTTPSConnection(host, port, context=tls)
+        )
+        sock = socket.create_connection((host, connection.port), timeout_s)
+        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        if tls is None:
+            self._socket = sock
+        else:
+            self._socket = tls.wrap_socket(
+                sock, server_hostname=host, do_handshake_on_connect=False
+            )
+        connection.sock = self._socket
+        self._connection = connection
+        if is_over.is_set() or self._is_closed:  # it could not be cut before
+            raise TimeoutError
+        if isinstance(self._socket, ssl.SSLSocket):
+            self._socket.do_handshake()
+        return connection
+
+    def _cut(self) -> None:
+        if (sock := self._socket) is not None:
+            with suppress(OSError):
+                # Not the method of TLS, which another thread may be using.
+                socket.socket.shutdown(sock, socket.SHUT_RDWR)
+
+    def _leave_if_closed(self) -> None:
+        """Close the connection unless a post has it, which will."""
+        if self._is_closed and self._posting.acquire(blocking=False):
+            try:
+                self._drop()
+            finally:
+                self._posting.release()
+
+    def _drop(self) -> None:
+        connection, self._connection, self._socket = self._connection, None, None
+        if connection is not None:
+            with suppress(OSError):
+                connection.close()
+
+
+def _body(response: HTTPResponse) -> bytes | None:
+    """Return the body of a success; None if it is too long or does not end."""
+    if response.status // 100 != HTTPStatus.OK // 100:
+        return None
+    try:
+        body = response.read(MAX_ANSWER_BYTES + 1)
+    except (OSError, HTTPException):
+        return None
+    is_whole = len(body) <= MAX_ANSWER_BYTES and not response.length
+    return body if is_whole else None
