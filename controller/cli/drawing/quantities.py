@@ -1,9 +1,9 @@
-"""Amounts with their units as people read them: `12.3 ms`, `57 µs`, `1.5 MiB`, `4.2/s`. Pure.
+"""Amounts with their units as people read them: `12.3 ms`, `1.5 MiB`, `71.2 °C`, `4.2/s`. Pure.
 
 Rules:
 - A unit is one of UCUM, as in `telemetry.metrics`; what stands in braces, or is a ratio, is shown
   without a unit.
-- Bytes and short times are shown in the unit that suits them: 0.00057 s is 570 µs.
+- Bytes and short times are shown in the unit that suits them: 0.0057 s is 5.7 ms.
 - Four digits are enough for a person; programs get JSON or CSV.
 """
 
