@@ -259,11 +259,12 @@ def list_reporting_devices(
     """Return how complete the telemetry of each enrolled device is, by name."""
     known = {found.device: found for found in services.telemetry.devices()}
     nothing = DeviceLosses("", 0, 0, 0)
+    now_s = services.clock.now_s()  # the newest minute ends later
     return [
         ReportingDevice(
             device=device,
             online=online,
-            newest_at_s=known.get(device, nothing).newest_s,
+            newest_at_s=_until_now(known.get(device, nothing).newest_s, now_s),
             batches=known.get(device, nothing).batches,
             dropped=known.get(device, nothing).dropped,
             refused=known.get(device, nothing).refused,
@@ -271,6 +272,16 @@ def list_reporting_devices(
         )
         for device, online in services.devices.presence(selector).items()
     ]
+
+
+def _until_now(at_s: float | None, now_s: float) -> float | None:
+    return None if at_s is None else min(at_s, now_s)
+
+
+@telemetry_routes.get("/labels", name="labels")
+def list_labels(services: Services) -> list[str]:
+    """Return what devices can be selected and grouped by: labels, and what all of them have."""
+    return services.devices.names_to_group_by()
 
 
 @telemetry_routes.post("/reports/{device}", status_code=201, name="ask_for_report")

@@ -32,6 +32,9 @@ from controller.cli.drawing.quantities import quantity_text, scale_of, unit_of
 from controller.cli.drawing.sparkline import BLOCKS, sparkline
 from controller.cli.errors import FaultError
 from controller.cli.formats import PLOT, PNG, TABLE, Form, Kind, write_bytes, write_records
+from controller.cli.hints import about_selector
+from controller.cli.lists import time_heading
+from controller.cli.query_table import Columns, laid_out
 from controller.cli.questions import params, span_s, title_of, words_of
 from controller.cli.repeating import Page, write_page
 from controller.query_schemas import TelemetryQuestion
@@ -44,7 +47,6 @@ from wire.console.output import (
     left_out_text,
     remark,
     showable,
-    table_lines,
 )
 from wire.console.table import wrap
 from wire.console.text import local_time, plain_text
@@ -77,6 +79,9 @@ class Answer:
     trends: dict[tuple[object, ...], list[float | None]] | None = None
     """How each group went; None if nobody asked."""
 
+    hints: tuple[str, ...] = ()
+    """Why there may be no values."""
+
 
 Choose = Callable[[TelemetryTable], TelemetryTable]
 """Takes some of the rows, in another order."""
@@ -106,7 +111,8 @@ def ask(
         whole, table = table, choose(table)
         asked = question if len(whole.rows) <= MAX_TRENDS else _only_devices(question, table)
     range_s = span_s(question, SystemClock().now_s())
-    answer = Answer(question=question, table=table, range_s=range_s)
+    hints = about_selector(api, question.selector) if not table.rows else ()
+    answer = Answer(question=question, table=table, range_s=range_s, hints=tuple(hints))
     return replace(answer, trends=_trends(api, answer, asked)) if spark else answer
 
 
@@ -162,7 +168,8 @@ def _told(answer: Answer) -> list[str]:
         named = [f"{name}s" for name in ("day", "hour", "minute") if name in levels]
         return [f"from rows of {', '.join(named)}, since {since}"]
     statistic = main_statistic(answer.question, answer.table.columns)
-    return [f"no values: {title_of(answer.question, [statistic])}"]
+    none = f"no values: {title_of(answer.question, [statistic])}"
+    return ["; ".join([none, *answer.hints])]
 
 
 def _only_devices(question: TelemetryQuestion, table: TelemetryTable) -> TelemetryQuestion:
@@ -210,22 +217,42 @@ def _kinds(answer: Answer) -> list[tuple[str, Kind]]:
 
 def _table(answer: Answer) -> Page:
     table = answer.table
-    columns = [column.upper() for column in table.columns]
     shape = shape_of(answer.question, table)
+    headings = [_heading(table, i) for i in range(len(table.columns))]
     rows = [[_cell(answer, i, value) for i, value in enumerate(row)] for row in table.rows]
-    minor: list[str] = []
+    names = [table.columns[i] for i in shape.statistics]
+    main = main_statistic(answer.question, names)
+    trend = None
     if answer.trends is not None:
-        names = [table.columns[i] for i in shape.statistics]
-        columns.append(f"{main_statistic(answer.question, names)} over time".upper())
-        minor.append(columns[-1])
+        trend = len(headings)
+        headings.append(f"{main} over time".upper())
         unicode = can_show(UNICODE)
         for shown, row in zip(rows, table.rows, strict=True):
             group = tuple(row[i] for i in shape.groups)
             shown.append(sparkline(answer.trends.get(group, ()), unicode=unicode))
-    right = [columns[i] for i in shape.statistics]
-    laid_out = table_lines(columns, rows, minor=minor, right=right)
-    left_out = [left_out_text(laid_out)] if laid_out.left_out else []
-    return Page(laid_out.lines, [*left_out, *_told(answer)])
+    columns = Columns(
+        headings=tuple(headings),
+        groups=shape.groups,
+        time=shape.time,
+        statistics=shape.statistics,
+        wanted=shape.statistics
+        if answer.question.stat
+        else tuple(i for i in shape.statistics if table.columns[i] == main),
+        trend=trend,
+    )
+    found = laid_out(columns, rows)
+    left_out = [left_out_text(found)] if found.left_out else []
+    return Page(found.lines, [*left_out, *_told(answer)])
+
+
+def _heading(table: TelemetryTable, column: int) -> str:
+    """Return the heading of a column; of one of times with the zone."""
+    name = table.columns[column]
+    if name not in UNITS_S:
+        return name.upper()
+    cells = [row[column] for row in table.rows]
+    times_s = [cell * UNITS_S[name] for cell in cells if isinstance(cell, int | float)]
+    return time_heading(name.removesuffix("_s").upper(), times_s)
 
 
 def _cell(answer: Answer, column: int, value: str | float | None) -> object:

@@ -13,8 +13,9 @@ from controller.cli.arguments import JsonOption, parse_bytes, selected
 from controller.cli.client import connect, segment
 from controller.cli.commands import Commands, add_group
 from controller.cli.errors import ArgumentError
+from controller.cli.lists import time_heading, write_list
 from controller.cli.output import write_json
-from wire.console.output import remark, write, write_fields, write_table
+from wire.console.output import remark, write, write_fields
 from wire.console.sizes import bytes_text
 from wire.console.text import local_time, plain_text, value_text
 
@@ -128,7 +129,7 @@ def capture_start(
         write_json(capture)
         return
     whom = plain_text(selected(capture.selector))
-    write(f"model {plain_text(capture.model)}: {_which(capture)} on {whom}")
+    write(f"model {plain_text(capture.model)}, {whom}: {_which(capture)}")
     remark("devices that are online begin within seconds, the others when they connect")
 
 
@@ -143,8 +144,9 @@ def capture_list(context: typer.Context, as_json: JsonOption = False) -> None:
     if as_json:
         write_json(found)
         return
-    write_table(
-        ("MODEL", "CAPTURES", "SELECTOR", "DEVICES", "ACCEPTED", "SAMPLES", "SIZE", "STARTED"),
+    started = time_heading("STARTED", (each.started_at_s for each in found))
+    write_list(
+        ("MODEL", "CAPTURES", "SELECTOR", "DEVICES", "ACCEPTED", "SAMPLES", "SIZE", started),
         [
             (
                 each.model,
@@ -158,7 +160,8 @@ def capture_list(context: typer.Context, as_json: JsonOption = False) -> None:
             )
             for each in found
         ],
-        minor=("STARTED", "ACCEPTED"),
+        none="no captures, and no samples; `fleet capture start` begins one",
+        minor=(started, "ACCEPTED"),
     )
 
 
@@ -185,6 +188,9 @@ def capture_pull(
     key = opening_key(private_key)
     with connect(context) as api:
         done = Pull(api, model, key, to).run()
+    if not (done.new or done.known or done.unopened):
+        write(f"the controller has no samples of model {plain_text(model)}")
+        return 0
     write(f"{done.new} new samples in {to}, {done.known} were there")
     if done.unopened:
         remark(f"{done.unopened} cannot be opened, such as {done.example}")
@@ -206,10 +212,19 @@ def _which(capture: Capture) -> str:
     if not capture.is_on or capture.share is None:
         return "nothing"
     share = f"{value_text(capture.share * 100)} %"
-    per_day = f"up to {bytes_text(capture.bytes_per_day or 0)} a day"
+    per_day = f"up to {_typed_size(capture.bytes_per_day or 0)} a day on each device"
     if capture.margin is None:
         return f"{share}, {per_day}"
     return f"{share} of margins below {value_text(capture.margin)}, {per_day}"
+
+
+def _typed_size(size_bytes: int) -> str:
+    """Return a size as it was typed, most likely: `1 MB`, not 976.6 KiB."""
+    for name, unit in (("GB", 1000**3), ("MB", 1000**2), ("kB", 1000)):
+        if size_bytes >= unit:
+            whole = size_bytes % (unit // 10) == 0
+            return f"{size_bytes / unit:g} {name}" if whole else bytes_text(size_bytes)
+    return bytes_text(size_bytes)
 
 
 def _text(public_key: bytes) -> str:

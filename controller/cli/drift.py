@@ -14,12 +14,18 @@ from controller.cli.formats import (
     CsvOption,
     Form,
     Kind,
-    OutputOption,
     RecordsFormatOption,
+    RecordsOutputOption,
     chosen_form,
     write_records,
 )
-from controller.cli.questions import SelectorOption, SinceOption, UnitOption, UntilOption
+from controller.cli.questions import (
+    SelectorOption,
+    SinceOption,
+    UnitOption,
+    UntilOption,
+    part_asked,
+)
 from controller.drift_schemas import DriftingDevices, DriftPart, ReleaseDrift
 from wire.console.output import table_lines, write, write_exact, write_lines
 
@@ -67,7 +73,7 @@ def telemetry_drift(  # noqa: PLR0913, PLR0917 - one parameter for each option
     since: SinceOption = "1d",
     until: UntilOption = "",
     form: RecordsFormatOption = "",
-    output: OutputOption = None,
+    output: RecordsOutputOption = None,
     as_json: JsonOption = False,
     as_csv: CsvOption = False,
 ) -> None:
@@ -83,10 +89,8 @@ def telemetry_drift(  # noqa: PLR0913, PLR0917 - one parameter for each option
         fleet telemetry drift digits:1.1.0 --selector site=berlin --since 7d
     """
     chosen = chosen_form(form, as_json=as_json, as_csv=as_csv, output=output, possible=RECORDS)
-    asked = {
-        "release": release, "variant": variant, "selector": selector, "since": since,
-        "until": until, "unit": unit,
-    }  # fmt: skip
+    asked: dict[str, str | list[str]] = {"release": release, "variant": variant, "unit": unit}
+    asked |= part_asked((), selector, since, until)
     _check_options(by_device=by_device, unit=unit, limit=limit)
     if by_device:
         _list_devices(context, asked | {"limit": str(limit or 20)}, chosen)
@@ -154,7 +158,7 @@ def _check_options(*, by_device: bool, unit: str, limit: int | None) -> None:
         raise ArgumentError("--limit goes with --by-device alone", remedy="add --by-device")
 
 
-def _list_devices(context: typer.Context, asked: dict[str, str], chosen: Form) -> None:
+def _list_devices(context: typer.Context, asked: dict[str, str | list[str]], chosen: Form) -> None:
     """Show the devices that moved furthest."""
     del asked["unit"]
     with connect(context) as api:

@@ -48,6 +48,10 @@ OutputOption = Annotated[
     Path | None,
     typer.Option("--output", "-o", metavar="FILE", help="Where the file of parquet or png goes."),
 ]
+RecordsOutputOption = Annotated[
+    Path | None,
+    typer.Option("--output", "-o", metavar="FILE", help="Where the file of parquet goes."),
+]
 
 Kind = str
 """`text`, `number`, `whole` or `flag`."""
@@ -99,9 +103,8 @@ def chosen_form(
                 remedy="add --output FILE, or write it to a pipe",
             )
     elif output is not None:
-        raise ArgumentError(
-            f"--output is for files of {' and '.join(NEEDED)}", remedy="write > FILE instead"
-        )
+        files = " and ".join(each for each in NEEDED if each in possible)
+        raise ArgumentError(f"--output is for files of {files}", remedy="write > FILE instead")
     return Form(chosen, output)
 
 

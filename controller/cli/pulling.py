@@ -11,7 +11,8 @@ Rules:
   sample is bound to it.
 - A line of the index is written when the files of its sample are there, so a pull that is broken
   off is gone on with.
-- Files are for the user alone: they hold what the fleet's users asked.
+- Files are for the user alone: they hold what the fleet's users asked. The directory is made for
+  the first of them.
 """
 
 from __future__ import annotations
@@ -109,8 +110,6 @@ class Pull:
         """
         done, after = Pulled(), ("", "")
         try:
-            for folder in (INPUTS, ANSWERS):
-                make_directory(self._directory / folder)
             known = self._known()
             while page := self._page(after):
                 for each in page:
@@ -183,6 +182,7 @@ class Pull:
         inputs = _with_samples(sample.inputs, is_batch=sample.is_batch)
         answers = _with_samples(sample.outputs, is_batch=sample.is_batch)
         for folder, arrays in ((INPUTS, inputs), (ANSWERS, answers)):
+            make_directory(self._directory / folder)
             write_atomic(self._directory / folder / name, _archive(arrays), mode=PRIVATE)
         line = to_builtins(head) | {
             INPUTS: f"{INPUTS}/{name}",

@@ -19,11 +19,12 @@ from controller.cli.errors import ArgumentError
 from controller.query_schemas import TelemetryQuestion
 from wire.console.text import local_time
 from wire.durations import format_duration, parse_duration_s
+from wire.errors import WireFormatError
 
 STAT: Final = typer.Option(
     metavar="NAMES",
-    help="Statistics: count,total,mean,min,max,rate, and p50 or p99.9 of histograms. The "
-    "default depends on the kind of the metric.",
+    help="Statistics: count,total,mean,min,max,rate, and any from p0 to p100 of histograms, such "
+    "as p50 or p99.9. The default depends on the kind of the metric.",
 )
 StatOption = Annotated[str, STAT]
 SELECTOR: Final = typer.Option(
@@ -63,6 +64,7 @@ STEP: Final = typer.Option(help="One row for each time of this length, such as 5
 StepOption = Annotated[str, STEP]
 
 MODEL: Final = "model="
+TIMES: Final = "write a time ago, such as 90s, 15m, 1h30m or 2d, or a moment: 2026-01-31T12:00"
 _AGO = re.compile(r"[0-9.]+[a-z]")
 _EPOCH_S = re.compile(r"[0-9]{9,11}(\.[0-9]{1,6})?")
 
@@ -140,9 +142,12 @@ def time_asked(text: str, option: str) -> str:
         try:
             return f"{datetime.fromisoformat(text).timestamp():.0f}"
         except (ValueError, OverflowError) as exc:
-            raise ArgumentError(
-                f"{option}: {text[:40]!r} is not a time", remedy="write 2026-01-31T12:00, or 2h"
-            ) from exc
+            raise ArgumentError(f"{option}: {text[:40]!r} is not a time", remedy=TIMES) from exc
+    try:
+        parse_duration_s(text)
+    except WireFormatError as exc:
+        fault = exc.message.replace("is not a duration", "is not a time")
+        raise ArgumentError(f"{option}: {fault}", remedy=TIMES) from exc
     return format_duration(parse_duration(text, option=option))
 
 
@@ -179,10 +184,20 @@ def title_of(question: TelemetryQuestion, statistics: Sequence[str]) -> str:
         Such as `p95 of inference_latency_ms by variant, the last 1h`.
     """
     by = f" by {', '.join(words_of(question.by))}" if question.by else ""
-    only = [*question.where, *([question.selector] if question.selector else [])]
-    where = f" where {', '.join(only)}" if only else ""
-    since, until = map(shown_time, (question.since, question.until))
+    part = part_text(question.where, question.selector, question.since, question.until)
+    step = f", step {question.step}" if question.step else ""
+    return f"{', '.join(statistics)} of {question.metric}{by}{part}{step}"
+
+
+def part_text(where: Sequence[str], selector: str, since: str, until: str) -> str:
+    """Return which part of the telemetry is asked for, in words.
+
+    Returns:
+        Such as ` where site=berlin, the last 1h`.
+    """
+    only = [*where, *([selector] if selector else [])]
+    conditions_text = f" where {', '.join(only)}" if only else ""
+    since, until = map(shown_time, (since, until))
     time = f"the last {since}" if _AGO.match(since) else f"since {since}"
     until = f", until {until}{' ago' if _AGO.match(until) else ''}" if until else ""
-    step = f", step {question.step}" if question.step else ""
-    return f"{', '.join(statistics)} of {question.metric}{by}{where}, {time}{until}{step}"
+    return f"{conditions_text}, {time}{until}"

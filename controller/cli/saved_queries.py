@@ -20,6 +20,7 @@ from controller.cli.formats import (
     checked_format,
     chosen_form,
 )
+from controller.cli.lists import time_heading, write_list
 from controller.cli.output import write_json
 from controller.cli.questions import (
     BY,
@@ -45,7 +46,7 @@ from controller.cli.questions import (
 )
 from controller.query_schemas import SavedQuery, SavedQueryRequest, TelemetryQuestion
 from wire.codec import convert
-from wire.console.output import write, write_table
+from wire.console.output import write
 from wire.console.text import local_time
 
 PATH = "/v1/telemetry/saved"
@@ -143,10 +144,12 @@ def telemetry_saved(context: typer.Context, as_json: JsonOption = False) -> None
     if as_json:
         write_json(found)
         return
-    write_table(
-        ("NAME", "QUERY", "SAVED BY", "SAVED"),
+    saved = time_heading("SAVED", (s.saved_at_s for s in found))
+    write_list(
+        ("NAME", "QUERY", "SAVED BY", saved),
         [(s.name, _words(s.query), s.saved_by, local_time(s.saved_at_s)) for s in found],
-        minor=("SAVED", "SAVED BY"),
+        none="no queries are saved; `fleet telemetry save` keeps one",
+        minor=(saved, "SAVED BY"),
     )
 
 

@@ -22,6 +22,7 @@ from controller.cli.formats import (
     FormatOption,
     OutputOption,
     RecordsFormatOption,
+    RecordsOutputOption,
     chosen_form,
     write_records,
 )
@@ -54,6 +55,7 @@ from controller.cli.telemetry_lists import (
 from controller.domain.rollout_policy import counted
 from controller.query_schemas import TelemetryQuestion
 from controller.schemas import TelemetryComparison, TelemetryTable
+from telemetry.metrics import known
 from wire.console.output import is_terminal, table_lines, write, write_exact, write_lines
 
 
@@ -123,8 +125,13 @@ def telemetry_top(  # noqa: PLR0913, PLR0917 - one parameter for each option
     context: typer.Context,
     metric: MetricArgument,
     stat: Annotated[
-        str, typer.Option(metavar="NAME", help="The statistic to sort by: p95, mean, max, total.")
-    ] = "max",
+        str,
+        typer.Option(
+            metavar="NAME",
+            help="The statistic to sort by: p95, mean, max, total. The default is max, of a "
+            "counter total, and of a histogram of ratios mean.",
+        ),
+    ] = "",
     by: ByOption = "device",
     where: WhereOption = None,
     model: OneModelOption = None,
@@ -150,15 +157,15 @@ def telemetry_top(  # noqa: PLR0913, PLR0917 - one parameter for each option
     Examples:
         fleet telemetry top temperature_c
         fleet telemetry top inference_latency_ms --stat p99 --by device,variant
-        fleet telemetry top battery_ratio --stat mean --least --limit 20
+        fleet telemetry top hw.battery.charge --stat mean --least --limit 20
         fleet telemetry top temperature_c --format plot --watch
     """  # noqa: DOC501 - is the help text
     chosen = chosen_form(form, as_json=as_json, as_csv=as_csv, output=output)
     if "," in stat:
         raise ArgumentError(f"--stat: {stat!r} are several", remedy="name one to sort by")
     question = TelemetryQuestion(
-        metric=metric, stat=stat, by=by, where=conditions(where, model), selector=selector,
-        since=since, until=until,
+        metric=metric, stat=stat or _sorted_by(metric), by=by, where=conditions(where, model),
+        selector=selector, since=since, until=until,
     )  # fmt: skip
 
     def first_ones(table: TelemetryTable) -> TelemetryTable:
@@ -170,6 +177,16 @@ def telemetry_top(  # noqa: PLR0913, PLR0917 - one parameter for each option
         context, question, chosen, spark=spark, every_s=every_s_of(every, watch=watch),
         choose=first_ones,
     )  # fmt: skip
+
+
+def _sorted_by(metric: str) -> str:
+    """Return the statistic that says which devices have most of a metric."""
+    found = known(metric)
+    if found is None:  # of an agent of another version
+        return "total" if metric.endswith("_total") else "max"
+    if found.kind == "sum":
+        return "total"
+    return "mean" if found.kind == "histogram" and found.unit == "1" else "max"
 
 
 def telemetry_compare(  # noqa: PLR0913, PLR0917 - one parameter for each option
@@ -197,7 +214,7 @@ def telemetry_compare(  # noqa: PLR0913, PLR0917 - one parameter for each option
     since: SinceOption = "1h",
     until: UntilOption = "",
     form: RecordsFormatOption = "",
-    output: OutputOption = None,
+    output: RecordsOutputOption = None,
     as_json: JsonOption = False,
     as_csv: CsvOption = False,
 ) -> None:

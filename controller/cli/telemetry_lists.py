@@ -2,31 +2,44 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from collections.abc import Mapping, Sequence
+from typing import Annotated, Final
 
 import typer
 
 from controller.cli.arguments import JsonOption, parse_duration
-from controller.cli.client import connect, segment
+from controller.cli.client import ApiClient, connect, segment
 from controller.cli.devices import KindOption, LimitOption, ModelOption, check_kinds
 from controller.cli.formats import (
     PARQUET,
     RECORDS,
+    TABLE,
     CsvOption,
     Kind,
-    OutputOption,
     RecordsFormatOption,
+    RecordsOutputOption,
     chosen_form,
     write_records,
 )
+from controller.cli.hints import about_keys, about_selector
+from controller.cli.lists import time_heading, write_list
 from controller.cli.output import write_json
-from controller.cli.questions import SelectorOption, SinceOption, UntilOption, part_asked
+from controller.cli.questions import (
+    SelectorOption,
+    SinceOption,
+    UntilOption,
+    part_asked,
+    part_text,
+)
 from controller.schemas import DeadLetter, Device, DeviceEvent, ReportedMetric, ReportingDevice
 from telemetry.server.clocks import clock_text
 from wire.clock import SystemClock
 from wire.codec import to_json
-from wire.console.output import write_table
 from wire.console.text import local_time
+
+EVENTS_PATH: Final = "/v1/telemetry/events"
+MAX_LOOKED_AT: Final = 1000
+"""Events whose keys are told where none has the one that was asked for."""
 
 
 def telemetry_metrics(context: typer.Context, as_json: JsonOption = False) -> None:
@@ -40,10 +53,11 @@ def telemetry_metrics(context: typer.Context, as_json: JsonOption = False) -> No
     if as_json:
         write_json(found)
         return
-    write_table(
+    write_list(
         ("METRIC", "KIND", "UNIT", "ATTRIBUTES", "SERIES", "MEANING"),
         [(m.name, m.kind, m.unit, ", ".join(m.attributes), m.series, m.meaning) for m in found],
-        minor=("SERIES", "KIND"),
+        none="no metrics: no device has reported any yet",
+        minor=("SERIES", "ATTRIBUTES", "KIND", "UNIT"),
     )
 
 
@@ -62,12 +76,13 @@ def telemetry_events(  # noqa: PLR0913, PLR0917 - one parameter for each option
         list[str] | None,
         typer.Option(
             metavar="KEY=VALUE",
-            help="Show only events with this in their data: variant=int8, inputs.headroom=0.91.",
+            help="Show only events with this in their data, which --json shows: "
+            "to=onnxruntime-fp32, cost.gap=true.",
         ),
     ] = None,
     limit: LimitOption = 200,
     form: RecordsFormatOption = "",
-    output: OutputOption = None,
+    output: RecordsOutputOption = None,
     as_json: JsonOption = False,
     as_csv: CsvOption = False,
 ) -> None:
@@ -76,7 +91,7 @@ def telemetry_events(  # noqa: PLR0913, PLR0917 - one parameter for each option
     Examples:
         fleet telemetry events --kind damage --since 7d
         fleet telemetry events cam-berlin --since 1d --csv > events.csv
-        fleet telemetry events --selector site=berlin --where variant=int8
+        fleet telemetry events --kind switch --where to=onnxruntime-fp32
     """
     chosen = chosen_form(form, as_json=as_json, as_csv=as_csv, output=output, possible=RECORDS)
     only = ",".join(filter(None, (selector, device and f"id={device}")))
@@ -86,8 +101,10 @@ def telemetry_events(  # noqa: PLR0913, PLR0917 - one parameter for each option
     with connect(context) as api:
         if device is not None:
             api.get(f"/v1/devices/{segment(device)}", Device)  # which may be misspelt
-        events = api.get("/v1/telemetry/events", list[DeviceEvent], asked)
-    check_kinds(kind or [], events)
+        events = api.get(EVENTS_PATH, list[DeviceEvent], asked)
+        check_kinds(kind or [], events)
+        is_empty = not events and chosen.name == TABLE
+        hints = _about_none(api, asked, only, where or []) if is_empty else []
     rows: list[tuple[object, ...]] = [(e.device, e.at_s, e.kind, e.reason) for e in events]
     kinds: list[tuple[str, Kind]] = [
         ("device", "text"), ("at_s", "number"), ("kind", "text"), ("reason", "text"),
@@ -96,10 +113,25 @@ def telemetry_events(  # noqa: PLR0913, PLR0917 - one parameter for each option
         rows = [(*row, to_json(e.data).decode()) for row, e in zip(rows, events, strict=True)]
         kinds.append(("data", "text"))  # as JSON; CSV is as it has always been
     if not write_records(chosen, events, kinds, rows):
-        write_table(
-            ("TIME", "DEVICE", "KIND", "REASON"),
+        part = part_text(where or [], only, since, until)
+        of_kinds = f" of {', '.join(kind)}" if kind else ""
+        write_list(
+            (time_heading("TIME", (e.at_s for e in events)), "DEVICE", "KIND", "REASON"),
             [(local_time(e.at_s), e.device, e.kind, e.reason) for e in events],
+            none="; ".join([f"no events{of_kinds}{part}", *hints]),
         )
+
+
+def _about_none(
+    api: ApiClient, asked: Mapping[str, str | list[str]], selector: str, where: Sequence[str]
+) -> list[str]:
+    """Return why there may be no events: what was asked for that there is not."""
+    labels = about_selector(api, selector)
+    if labels or not where:
+        return labels
+    others = {name: value for name, value in asked.items() if name != "where"}
+    others["limit"] = str(MAX_LOOKED_AT)
+    return about_keys(where, api.get(EVENTS_PATH, list[DeviceEvent], others))
 
 
 def telemetry_devices(
@@ -113,7 +145,7 @@ def telemetry_devices(
         bool, typer.Option("--losing", help="Show only devices of which something was lost.")
     ] = False,
     form: RecordsFormatOption = "",
-    output: OutputOption = None,
+    output: RecordsOutputOption = None,
     as_json: JsonOption = False,
     as_csv: CsvOption = False,
 ) -> None:
@@ -126,6 +158,9 @@ def telemetry_devices(
     chosen = chosen_form(form, as_json=as_json, as_csv=as_csv, output=output, possible=RECORDS)
     with connect(context) as api:
         found = api.get("/v1/telemetry/devices", list[ReportingDevice], {"selector": selector})
+        is_empty = not found and chosen.name == TABLE
+        hints = about_selector(api, selector) if is_empty else []
+    known = len(found)
     if silent:
         before_s = SystemClock().now_s() - parse_duration(silent, option="--silent")
         found = [each for each in found if (each.newest_at_s or 0.0) < before_s]
@@ -141,8 +176,15 @@ def telemetry_devices(
     ]
     if write_records(chosen, found, kinds, rows):
         return
-    write_table(
-        ("DEVICE", "ONLINE", "NEWEST", "BATCHES", "DROPPED", "REFUSED", "CLOCK"),
+    newest = time_heading("NEWEST", (each.newest_at_s for each in found))
+    matching = f" matches {selector}" if selector else " is enrolled"
+    none = f"no device{matching}"
+    if known:
+        none = (
+            "nothing of these devices was lost" if losing else f"no device is silent for {silent}"
+        )
+    write_list(
+        ("DEVICE", "ONLINE", newest, "BATCHES", "DROPPED", "REFUSED", "CLOCK"),
         [
             (
                 each.device, each.online,
@@ -151,6 +193,7 @@ def telemetry_devices(
             )
             for each in found
         ],
+        none="; ".join([none, *hints]),
         minor=("BATCHES",),
     )  # fmt: skip
 
@@ -162,7 +205,7 @@ def telemetry_dead_letters(
         typer.Argument(metavar="[DEVICE]", help="Identifier of the device; the default is all."),
     ] = "",
     form: RecordsFormatOption = "",
-    output: OutputOption = None,
+    output: RecordsOutputOption = None,
     as_json: JsonOption = False,
     as_csv: CsvOption = False,
 ) -> None:
@@ -182,7 +225,8 @@ def telemetry_dead_letters(
     ]  # fmt: skip
     rows = [(e.at_s, e.device, e.size_bytes, e.reason) for e in found]
     if not write_records(chosen, found, kinds, rows):
-        write_table(
-            ("TIME", "DEVICE", "BYTES", "REASON"),
+        write_list(
+            (time_heading("TIME", (e.at_s for e in found)), "DEVICE", "BYTES", "REASON"),
             [(local_time(e.at_s), e.device, e.size_bytes, e.reason) for e in found],
+            none=f"no dead letters{f' of {device}' if device else ''}: nothing was refused",
         )

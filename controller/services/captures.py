@@ -143,9 +143,15 @@ class Captures:
             model: The model.
             after: Device and name of the last one of the page before.
             limit: How many at most.
+
+        Raises:
+            UnknownModelError: Nobody has heard of the model, and no sample is of it.
         """
         with self._database.reading() as transaction:
-            return [_shown(row) for row in samples.page(transaction, model, after, limit)]
+            found = [_shown(row) for row in samples.page(transaction, model, after, limit)]
+            if not found and not after[0]:
+                models.check_known(transaction, model)
+        return found
 
     def sample(self, model: str, device: str, name: str) -> KeptSample:
         """Return a sample with what is sealed.

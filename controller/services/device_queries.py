@@ -7,9 +7,14 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from typing import Final
 
 from controller.services.devices import Devices
-from telemetry.server.query import Query
+from telemetry.server.query import MODEL, Query
+from telemetry.server.question import DEVICE, MINUTE
+
+NEVER_LABELS: Final = {"", DEVICE, MINUTE, MODEL, "release", "variant"}
+"""What is grouped by most often, and is not looked for among labels."""
 
 
 def over_devices(
@@ -28,8 +33,10 @@ def over_devices(
         SelectorError: The selector cannot be read.
     """
     chosen, values = devices.chosen(selector), devices.values_by_name(names)
+    is_all = values.keys() >= set(names) - NEVER_LABELS
+    known = frozenset() if is_all else frozenset(devices.names_to_group_by())
 
     def narrowed(query: Query) -> Query:
-        return replace(query, devices=chosen, device_values=values)
+        return replace(query, devices=chosen, device_values=values, device_names=known)
 
     return narrowed

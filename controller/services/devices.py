@@ -149,6 +149,11 @@ class Devices:
         with self._database.reading() as transaction:
             return devices.values_by_name(transaction, names)
 
+    def names_to_group_by(self) -> list[str]:
+        """Return what devices can be selected and grouped by: their labels, and what all have."""
+        with self._database.reading() as transaction:
+            return devices.names_to_group_by(transaction)
+
     def get(self, device: str) -> Device:
         """Return a device.
 

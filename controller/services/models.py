@@ -83,11 +83,7 @@ class Models:
             UnknownModelError: No release has it, and no device.
         """
         with self._database.reading() as transaction:
-            known = models.known(transaction)
-        for name in names:
-            if name not in known:
-                fault = models.unknown(name, known)
-                raise fault
+            models.check_known(transaction, *names)
 
     def remove(self, model: str, selector: str) -> RemovedModel:
         """Let devices stop serving a model and free its space.

@@ -1,8 +1,9 @@
 """Saved queries of the telemetry, which all operators of the fleet share.
 
 Rules:
-- What is saved can be asked: its words, times and selector are read before it is kept. Whether a
-  device has reported the metric does not matter: it may come later.
+- What is saved can be asked: its words, times and selector are read before it is kept, and its
+  metric has its statistics. A metric that agents report need not have been reported yet, and a
+  group may be a label that no device has yet.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ from controller.store import saved_queries
 from controller.store.database import Database
 from controller.store.saved_query_tables import SavedQueryRow
 from telemetry.server import query as telemetry_query
+from telemetry.server.store import TelemetryStore
 from wire.clock import Clock
 from wire.codec import convert, to_builtins, to_json
 
@@ -32,11 +34,13 @@ class SavedQueries:
 
     Args:
         database: The control state.
+        telemetry: What devices have reported.
         clock: Wall time.
     """
 
-    def __init__(self, database: Database, clock: Clock) -> None:
+    def __init__(self, database: Database, telemetry: TelemetryStore, clock: Clock) -> None:
         self._database = database
+        self._telemetry = telemetry
         self._clock = clock
 
     def all(self) -> list[SavedQuery]:
@@ -78,15 +82,17 @@ class SavedQueries:
         Raises:
             InvalidRequestError: The name, the query or the author is not valid.
             QueryError: The query makes no sense.
+            UnknownMetricError: No device has reported its metric, and no agent does.
             SelectorError: Its selector cannot be read.
             ConflictError: Another query has that name, or there are too many.
         """
         now_s = self._clock.now_s()
+        checked_name(name, "a saved query")
         query = request.query
         check_metric(query.metric)
         check_size(len(to_json(to_builtins(query))))
         parse_selector(query.selector)
-        telemetry_query.parse(
+        parsed = telemetry_query.parse(
             query.metric,
             statistics=query.stat,
             group_by=query.by,
@@ -96,8 +102,16 @@ class SavedQueries:
             step=query.step,
             now_s=now_s,
         )
+        asked = telemetry_query.Query(
+            metric=parsed.metric,
+            statistics=parsed.statistics,
+            devices=frozenset(),  # whose values do not matter here
+            since_s=now_s - 1,
+            until_s=now_s,
+        )
+        telemetry_query.run(self._telemetry, asked)
         row = SavedQueryRow(
-            name=checked_name(name, "a saved query"),
+            name=name,
             query=to_builtins(query),
             saved_by=checked_author(request.saved_by),
             saved_at_s=now_s,

@@ -30,7 +30,10 @@ _OWN: Mapping[str, InstrumentedAttribute[str]] = {
     "profile": DeviceRow.profile_name,
     "arch": DeviceRow.architecture,
 }
-
+_GROUPING: Mapping[str, InstrumentedAttribute[str]] = {
+    **_OWN,
+    "agent_version": DeviceRow.agent_version,
+}
 
 SEEN_AHEAD_S = 60.0
 """A device that was seen by so much later than now was seen before the clock was set back; by less,
@@ -205,16 +208,21 @@ def values_by_name(session: Session, names: Collection[str]) -> dict[str, dict[s
     Returns:
         Name to device to value.
     """
-    own = {**_OWN, "agent_version": DeviceRow.agent_version}
     found: dict[str, dict[str, str]] = {}
-    for name in own.keys() & set(names):
-        rows = session.execute(select(DeviceRow.id, own[name]))
+    for name in _GROUPING.keys() & set(names):
+        rows = session.execute(select(DeviceRow.id, _GROUPING[name]))
         found[name] = {device: value for device, value in rows}  # noqa: C416 - rows are no pairs
     labels = select(DeviceLabelRow.key, DeviceLabelRow.device, DeviceLabelRow.value)
     for key, device, value in session.execute(labels.where(DeviceLabelRow.key.in_(names))):
-        if key not in own:
+        if key not in _GROUPING:
             found.setdefault(key, {})[device] = value
     return found
+
+
+def names_to_group_by(session: Session) -> list[str]:
+    """Return the labels that devices have, and what all devices have of their own, by name."""
+    labels = session.scalars(select(DeviceLabelRow.key).distinct())
+    return sorted({*labels, *_GROUPING} - {"id"})
 
 
 def enrol(

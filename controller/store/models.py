@@ -42,6 +42,19 @@ def known(session: Session) -> list[str]:
     return [name for name in session.scalars(select(found.c[0]).order_by(found.c[0])) if name]
 
 
+def check_known(session: Session, *wanted: str) -> None:
+    """Refuse the name of a model that nobody has heard of, such as a misspelt one.
+
+    Raises:
+        UnknownModelError: No release has it, and no device.
+    """
+    there = known(session)
+    for model in wanted:
+        if model not in there:
+            fault = unknown(model, there)
+            raise fault
+
+
 def check_released(session: Session, model: str) -> None:
     """Refuse the name of a model of which there is no release.
 

@@ -72,10 +72,16 @@ def run(
         QueryError: The statistic or the unit cannot be used, or a group has no values.
         TelemetryStoreError: The database failed.
     """
-    if len(query.statistics) != 1 or by in {DEVICE, MINUTE}:
+    if by in {DEVICE, MINUTE}:
+        raise QueryError(
+            f"groups of devices cannot be parted by {by}: a device is one observation",
+            remedy="part them by an attribute or a label, such as release or site; two devices "
+            f"stand side by side with fleet telemetry query {query.metric} --by device",
+        )
+    if len(query.statistics) != 1:
         raise QueryError(
             "two groups of devices are compared by one statistic",
-            remedy="name one, such as mean or p95, and a label or an attribute such as release",
+            remedy="name one, such as mean or p95",
         )
     (statistic,) = query.statistics
     if statistic != MEAN and not QUANTILE.fullmatch(statistic):

@@ -6,10 +6,11 @@ import math
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from difflib import get_close_matches
 from typing import Final
 
 from telemetry.errors import QueryError
-from telemetry.metrics import Kind, own_attributes
+from telemetry.metrics import KINDS, Kind, own_attributes
 
 SECONDS_PER_MINUTE: Final = 60
 DEVICE: Final = "device"
@@ -30,6 +31,12 @@ DEFAULT_STATISTICS: Final[dict[Kind, tuple[str, ...]]] = {
 }
 MAX_NAMED: Final = 2000
 """Devices that one statement names, beside up to 30,000 series: SQLite takes 32,766 parameters."""
+
+OTHER_WORDS: Final = {
+    "average": "mean", "avg": "mean", "median": "p50", "minimum": "min", "maximum": "max",
+    "sum": "total", "increase": "total", "n": "count", "per_second": "rate",
+}  # fmt: skip
+"""How other systems call statistics."""
 
 QUANTILE = re.compile(r"p(\d{1,2}(?:\.\d{1,3})?|100)")
 
@@ -54,6 +61,9 @@ class Query:
     device_values: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
     """What devices can be grouped by beside the attributes of the metric, such as labels: by name,
     the value of each device that has one."""
+
+    device_names: frozenset[str] = frozenset()
+    """All that devices can be grouped by, as far as it was looked up for the text of a fault."""
 
     since_s: float = 0.0
     until_s: float = math.inf
@@ -101,10 +111,11 @@ def check_statistics(metric: str, kind: Kind, statistics: tuple[str, ...]) -> No
     for word in statistics:
         if word in STATISTICS[kind] or (kind == "histogram" and QUANTILE.fullmatch(word)):
             continue
-        quantiles = ", p50, p95, p99.9" if kind == "histogram" else ""
+        quantiles = ", and of quantiles any from p0 to p100, such as p50, p95 or p99.9"
         raise QueryError(
-            f"{metric} is a {kind} and has no statistic {word!r}",
-            remedy=f"it has {', '.join(STATISTICS[kind])}{quantiles}",
+            f"{metric} is a {KINDS[kind]} and has no statistic {word!r}",
+            remedy=f"{_meant(_near_statistic(word, kind))}it has {', '.join(STATISTICS[kind])}"
+            f"{quantiles if kind == 'histogram' else ''}",
         )
 
 
@@ -122,16 +133,37 @@ def check_attributes(query: Query, attributes: Iterable[str]) -> None:
     """
     own = own_attributes(query.metric) | {DEVICE}
     known = own.union(attributes)
+    of_devices = query.device_names.union(query.device_values)
     for name in query.group_by:
         if name not in known | query.device_values.keys() | {MINUTE}:
+            labels = sorted(of_devices - known)
+            more = f"; devices have {', '.join(labels)}" if labels else ""
             raise QueryError(
                 f"{query.metric} has no attribute {name!r}, and no device has it as a label",
-                remedy=f"it has {', '.join(sorted(known))}",
+                remedy=f"{_meant(_near(name, known | of_devices | {MINUTE}))}"
+                f"it has {', '.join(sorted(known))}{more}",
             )
     known -= query.device_values.keys() - own
     for name, _ in query.where:
         if name not in known:
             raise QueryError(
                 f"{query.metric} has no attribute {name!r}",
-                remedy=f"it has {', '.join(sorted(known))}; labels of devices are for --selector",
+                remedy=f"{_meant(_near(name, known))}it has {', '.join(sorted(known))}; labels of "
+                "devices are for --selector",
             )
+
+
+def _near_statistic(word: str, kind: Kind) -> str:
+    meant = OTHER_WORDS.get(word.lower(), word.lower())
+    if meant in STATISTICS[kind] or (kind == "histogram" and QUANTILE.fullmatch(meant)):
+        return meant
+    return _near(word, STATISTICS[kind])
+
+
+def _near(word: str, known: Iterable[str]) -> str:
+    """Return the name that is nearest to a word; empty if none is near."""
+    return next(iter(get_close_matches(word, sorted(known), n=1)), "")
+
+
+def _meant(word: str) -> str:
+    return f"did you mean {word}? " if word else ""

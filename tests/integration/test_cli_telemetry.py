@@ -6,6 +6,7 @@ import csv
 import io
 import re
 import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -231,6 +232,88 @@ def test_nothing_to_show_is_said(served: Served) -> None:
     assert served.ok(*LATENCY, *before, "--csv") == Done(0, "count,mean,p50,p95,max\n", "")
 
 
+EMPTY = [
+    (("query", "temperature_c", "--selector", "sit=berlin"),
+     ("no values: mean of temperature_c where sit=berlin, the last 1h; no device has a label "
+      "'sit'; did you mean site? there are the labels site, arch, id and profile")),
+    (("events", "--kind", "switch", "--since", "2d"), "no events of switch, the last 2d"),
+    (("events", "--where", "variant=fp32"),
+     ("no events where variant=fp32, the last 1h; no event has 'variant' in its data; did you mean "
+      "cost.variants? there are the keys cost.variants, cost and to")),
+    (("events", "--where", "to=int8"), "no events where to=int8, the last 1h"),
+    (("events", "--selector", "sit"), "no events where sit, the last 1h; no device has a label"),
+    (("devices", "--silent", "3h"), "no device is silent for 3h"),
+    (("devices", "--losing"), "nothing of these devices was lost"),
+    (("devices", "--selector", "site=x"), "no device matches site=x"),
+    (("dead-letters",), "no dead letters: nothing was refused"),
+    (("saved",), "no queries are saved; `fleet telemetry save` keeps one"),
+]  # fmt: skip
+
+
+def test_an_empty_list_says_so_in_a_line(served: Served) -> None:
+    for words, said in EMPTY:
+        done = served.ok("telemetry", *words)
+        assert (len(done.out.splitlines()), done.err.count("\n")) == (1, 1), "the heading alone"
+        assert done.err.startswith(said)
+
+
+def test_no_capture_is_said(served: Served, tmp_path: Path) -> None:
+    assert served.ok("capture", "list").err.startswith("no captures, and no samples; `fleet cap")
+    key = tmp_path / "samples.key"
+    assert fleet_here("capture", "key", str(key)).code == 0
+    pull = ("--private-key", str(key), "--to", str(tmp_path / "samples"))
+    misspelt = served.run("capture", "pull", "digitz", *pull)
+    assert (misspelt.code, "there is no model 'digitz'" in misspelt.err) == (2, True)
+    assert not (tmp_path / "samples").exists()
+
+
+def test_times_are_shown_with_their_zone(served: Served, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TZ", "Asia/Kolkata")
+    time.tzset()
+    try:
+        heading, *_ = served.ok(*HEAT, "--step", "5m").out.splitlines()
+        assert heading.split() == ["START", "(IST)", "COUNT", "MEAN", "MIN", "MAX"]
+        heading, *_ = served.ok("telemetry", "devices").out.splitlines()
+        assert heading.split()[2:4] == ["NEWEST", "(IST)"]
+    finally:
+        monkeypatch.undo()
+        time.tzset()
+    newest = [each["newest_at_s"] for each in served.ok("telemetry", "devices", "--json").json]
+    assert max(newest) <= SystemClock().now_s(), "not the end of a minute that is not over"
+    assert served.ok(*HEAT, "--step", "5m", "--csv").out.startswith("start_s,count")
+
+
+MANY = "release,variant,device,site,profile,arch,agent_version"
+
+
+def test_a_narrow_terminal_keeps_what_was_asked_for(
+    served: Served, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    heading, *lines = shown(served.ok(*LATENCY, "--by", MANY, "--stat", "p95,max", terminal=True))
+    assert heading.split() == ["GROUP", "P95", "MAX"]
+    assert max(map(cell_width, lines)) <= 80
+    assert lines[0].endswith(" ms")
+    text = " ".join(lines)
+    assert all(f"{name}=" in text for name in MANY.split(","))
+    many = "count,total,mean,min,max,rate,p5,p50,p90,p95,p99,p99.9"
+    heading, *lines = shown(served.ok(*LATENCY, "--by", MANY, "--stat", many, terminal=True))
+    assert heading.split() == ["GROUP", "STATISTIC", "VALUE"]
+    assert re.search(r" p99\.9 +[\d.]+ ms", "\n".join(lines))
+    heading, *lines = shown(served.ok("telemetry", "metrics", terminal=True))
+    assert heading.endswith("  MEANING")
+    assert max(map(cell_width, lines)) <= 80
+
+
+def test_the_greatest_are_found_by_what_suits_the_metric(served: Served) -> None:
+    top = ("telemetry", "top")
+    assert served.ok(*top, "install_bytes_total", "--csv").out.startswith("device,total\n")
+    assert served.ok(*top, "temperature_c", "--csv").out.startswith("device,max\n")
+    assert served.run(*top, "install_bytes_total", "--stat", "max").err.startswith(
+        "fleet: install_bytes_total is a counter and has no statistic 'max'"
+    )
+
+
 def test_lines_that_are_not_drawn_are_told(served: Served) -> None:
     done = served.ok(
         *LATENCY, "--by", "device,variant", "--stat", "p50,p95", "--step", "5m", "--format", "plot"
@@ -247,6 +330,15 @@ def test_lines_that_are_not_drawn_are_told(served: Served) -> None:
         ((*LATENCY, "--watch", "--every", "1ms"), "--every: '1ms' is too often"),
         ((*LATENCY, "--watch", "--format", "png"), "--watch would write one file of png behind"),
         ((*LATENCY, "--format", "png", "-o", "/nowhere/x"), "cannot write /nowhere/x: no such"),
+        ((*HEAT, "--by", "sit"), "did you mean site? it has device, model, release, variant; dev"),
+        ((*HEAT, "--since", "yesterday"), "--since: 'yesterday' is not a time; write a time ago"),
+        (("telemetry", "save", "q", "temperture_c"), "did you mean temperature_c"),
+        (("telemetry", "save", "q", "temperature_c", "--stat", "avg"), "did you mean mean?"),
+        (
+            ("telemetry", "compare", "temperature_c", "cam-1", "cam-2", "--by", "device"),
+            "cannot be parted by device: a device is one observation",
+        ),
+        (("telemetry", "devices", "-o", "x"), "--output is for files of parquet; write > FILE"),
         (("telemetry", "events", "--format", "plot"), "'plot' is not possible here"),
         (("telemetry", "save", "Slow", "x_ms"), "not a name for a saved query: 'Slow'"),
         (("telemetry", "save", "slow", "X"), "not a name of a metric: 'X'"),
@@ -302,8 +394,8 @@ def test_a_query_is_saved_shared_and_changed(served: Served, tmp_path: Path) -> 
     assert "temperature_c --since 2026-01-31T12:00:00" in served.ok("telemetry", "saved").out
     plotted = served.ok(*run, "--step", "1d", "--format", "plot").out
     assert plotted.startswith("mean of temperature_c, since 2026-01-31T12:00:00, step 1d")
-    served.ok("telemetry", "save", "some", "x_ms", "--selector", "id in (cam-1)")
-    assert "x_ms --selector 'id in (cam-1)'" in served.ok("telemetry", "saved").out
+    served.ok("telemetry", "save", "some", "load_ratio", "--selector", "id in (cam-1)")
+    assert "load_ratio --selector 'id in (cam-1)'" in served.ok("telemetry", "saved").out
     served.ok("telemetry", "forget", "some")
     assert served.ok("telemetry", "forget", "slow").out == "slow is no longer saved\n"
     assert served.ok("telemetry", "saved", "--json").json == []

@@ -32,6 +32,7 @@ WRONG: list[tuple[str, dict[str, Any], str]] = [
     ("h" * 64, body(), "not a name for a saved query"),
     ("heat", body("Temperature"), "not a name of a metric: 'Temperature'"),
     ("heat", body(""), "not a name of a metric: ''"),
+    ("heat", body(stat="p95"), "temperature_c is a gauge and has no statistic 'p95'"),
     ("heat", body(step="90s"), "a step of 90 s is not whole minutes"),
     ("heat", body(step="-"), "'-' is not a duration"),
     ("heat", body(since="yesterday"), "not a time: 'yesterday'"),
@@ -86,6 +87,9 @@ def test_what_cannot_be_asked_is_not_kept(fleet: Fleet) -> None:
         refused = fleet.api.put(f"{PATH}/{name}", json=asked)
         assert refused.status_code == 422, said
         assert said in refused.json()["message"]
+    misspelt = fleet.api.put(f"{PATH}/heat", json=body("temperture_c"))
+    assert misspelt.status_code == 404
+    assert misspelt.json()["remedy"].startswith("did you mean temperature_c")
     assert fleet.api.get(PATH).json() == []
 
 

@@ -21,7 +21,7 @@ from tests.simulators.stack import Done, fleet_here, fleet_on_terminal
 from wire import topics
 from wire.clock import SystemClock
 from wire.codec import to_msgpack
-from wire.messages import GaugePoint, HistogramPoint, Point, SumPoint, TelemetryBatch
+from wire.messages import Event, GaugePoint, HistogramPoint, Point, SumPoint, TelemetryBatch
 from wire.transport import Received
 
 MINUTES = 60
@@ -107,5 +107,11 @@ def measure(fleet: Fleet, device: str) -> None:
                     blob=histogram.to_bytes(),
                 )
             )  # fmt: skip
-    batch = TelemetryBatch(device=device, boot_id="b", sequence=1, points=tuple(points))
+    started = Event(
+        at_s=fleet.clock.now_s() - 60, kind="start", reason="the agent begins",
+        data={"to": "fp32", "cost": {"variants": 2}},
+    )  # fmt: skip
+    batch = TelemetryBatch(
+        device=device, boot_id="b", sequence=1, points=tuple(points), events=(started,)
+    )
     fleet.hub.deliver(Received(topics.up(device, "telemetry"), to_msgpack(batch)))

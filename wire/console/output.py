@@ -18,7 +18,7 @@ from typing import Final
 from wire.console.table import Table, cell_width, field_lines, hanging, layout
 from wire.console.text import plain_text, value_text
 
-STAND_INS: Final = {"\N{DEGREE SIGN}": " ", "\N{HORIZONTAL ELLIPSIS}": "~"}
+STAND_INS: Final = {"\N{DEGREE SIGN}": " ", "\N{HORIZONTAL ELLIPSIS}": "~", "\N{MICRO SIGN}": "u"}
 """For characters that are ours; those of names become `?`."""
 
 BOLD, NORMAL = "\x1b[1m", "\x1b[0m"

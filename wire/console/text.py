@@ -10,6 +10,7 @@ from __future__ import annotations
 import re
 import time
 import unicodedata
+from collections.abc import Collection
 from typing import Final
 
 UNKNOWN: Final = "-"
@@ -55,6 +56,20 @@ def local_time(at_s: float | None) -> str:
     if at_s is None:
         return UNKNOWN
     return time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(at_s))
+
+
+def zone_text(times_s: Collection[float]) -> str:
+    """Return the user's time zone at these times: two where summer time begins or ends between.
+
+    Args:
+        times_s: Wall times.
+
+    Returns:
+        Such as `CET`, or `CEST, CET`; empty without times.
+    """
+    ends = (min(times_s), max(times_s)) if times_s else ()
+    zones = dict.fromkeys(time.strftime("%Z", time.localtime(at_s)) for at_s in ends)
+    return plain_text(", ".join(zones))
 
 
 def age_text(at_s: float | None, now_s: float) -> str:

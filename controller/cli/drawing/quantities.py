@@ -3,6 +3,7 @@
 Rules:
 - A unit is one of UCUM, as in `telemetry.metrics`; what stands in braces, or is a ratio, is shown
   without a unit.
+- Bytes and short times are shown in the unit that suits them: 0.0057 s is 5.7 ms.
 - Four digits are enough for a person; programs get JSON or CSV.
 """
 
@@ -18,6 +19,9 @@ from wire.console.sizes import KIB, UNITS, bytes_text
 BYTES: Final = "By"
 SHOWN: Final = {"ms": "ms", "s": "s", "Cel": "\N{DEGREE SIGN}C"}
 WITHOUT: Final = {"", "1"}
+TIMES_S: Final = (("s", 1.0), ("ms", 1e-3), ("\N{MICRO SIGN}s", 1e-6))
+"""Units of time, and how long they are."""
+
 PER_S: Final = "/s"
 UNKNOWN: Final = "-"
 MAX_PLAIN: Final = 1e7
@@ -74,8 +78,8 @@ def quantity_text(value: object, unit: Unit) -> str:
     if unit.name == BYTES:
         sign = "-" if value < 0 else ""
         return f"{sign}{bytes_text(abs(value))}{per}"
-    shown = unit_text(unit.name)
-    return f"{number_text(value)}{' ' if shown else ''}{shown}{per}"
+    divisor, shown = _scaled(abs(value), unit.name)
+    return f"{number_text(value / divisor)}{' ' if shown else ''}{shown}{per}"
 
 
 def number_text(value: float) -> str:
@@ -93,7 +97,7 @@ def unit_text(name: str) -> str:
 
 
 def scale_of(values: Iterable[float], unit: Unit) -> Scale:
-    """Return how an axis with these values shows them: bytes in one binary unit, others as is.
+    """Return how an axis with these values shows them: all in one unit.
 
     Args:
         values: Finite numbers.
@@ -103,8 +107,20 @@ def scale_of(values: Iterable[float], unit: Unit) -> Scale:
         The scale.
     """
     per = PER_S if unit.per_s else ""
-    if unit.name != BYTES:
-        return Scale(1.0, unit_text(unit.name) + per)
     greatest = max((abs(value) for value in values), default=0.0)
+    if unit.name != BYTES:
+        divisor, shown = _scaled(greatest, unit.name)
+        return Scale(divisor, shown + per)
     power = sum(greatest >= KIB**each for each in range(1, len(UNITS)))
     return Scale(KIB**power, UNITS[power] + per)
+
+
+def _scaled(size: float, name: str) -> Scale:
+    """Return the divisor and the unit that suit an amount: a time below 1 gets a smaller unit."""
+    lengths = dict(TIMES_S)
+    if name not in lengths or size == 0:
+        return Scale(1.0, unit_text(name))
+    smaller = [(shown, length / lengths[name]) for shown, length in TIMES_S]
+    smaller = [(shown, divisor) for shown, divisor in smaller if divisor <= 1.0]
+    shown, divisor = next((each for each in smaller if size >= each[1]), smaller[-1])
+    return Scale(divisor, shown)

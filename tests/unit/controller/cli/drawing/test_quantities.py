@@ -24,7 +24,13 @@ from controller.cli.drawing.quantities import Unit, number_text, quantity_text, 
         ("install_bytes_total", "rate", -2560.0, "-2.5 KiB/s"),
         ("inference_requests_total", "total", 12, "12"),
         ("inference_requests_total", "rate", 0.125, "0.125/s"),
-        ("worker_compute_seconds_total", "rate", 0.5, "0.5 s/s"),
+        ("worker_compute_seconds_total", "rate", 0.5, "500 ms/s"),
+        ("inference_queue_s", "p95", 5.658e-05, "56.58 \N{MICRO SIGN}s"),
+        ("inference_queue_s", "p95", 0.0123, "12.3 ms"),
+        ("inference_queue_s", "p95", 0.0, "0 s"),
+        ("inference_queue_s", "p95", 2e-9, "0.002 \N{MICRO SIGN}s"),
+        ("inference_latency_ms", "p95", 0.25, "250 \N{MICRO SIGN}s"),
+        ("install_duration_s", "max", 340.0, "340 s"),
         ("somebody_s_metric", "p95", 3.0, "3"),
         ("temperature_c", "max", None, "-"),
         ("temperature_c", "max", math.nan, "-"),
@@ -46,3 +52,10 @@ def test_an_axis_of_bytes_has_one_unit() -> None:
     assert scale_of([10.0], Unit("By", per_s=True)) == (1.0, "B/s")
     assert scale_of([], Unit("Cel")) == (1.0, "°C")
     assert scale_of([1.0], Unit("1")) == (1.0, "")
+
+
+def test_an_axis_of_times_has_one_unit() -> None:
+    assert scale_of([2e-5, 6e-5], Unit("s")) == (1e-6, "\N{MICRO SIGN}s")
+    assert scale_of([2e-5, 0.1], Unit("s")) == (1e-3, "ms")
+    assert scale_of([0.5, 90.0], Unit("ms")) == (1.0, "ms")
+    assert scale_of([0.0], Unit("s", per_s=True)) == (1.0, "s/s")
