@@ -140,11 +140,12 @@ class Alerts:
             before, self._evaluated = self._evaluated, evaluated
         _log_faults(before, evaluated)
 
-    def asking(self, rule: AnyRule) -> Callable[[float], Answer]:
+    def asking(self, rule: AnyRule, answers: Answers | None = None) -> Callable[[float], Answer]:
         """Return what answers a rule about metrics at a time; its devices are those of now.
 
         Args:
             rule: The rule.
+            answers: Who answers; None for the store.
 
         Raises:
             SelectorError: Its selector cannot be read.
@@ -155,7 +156,8 @@ class Alerts:
             every_s = report_every_s(device_status.count_enrolled(transaction))
         if isinstance(every_s, msgspec.UnsetType):
             every_s = USUAL_S
-        return functools.partial(self._answers.of_metric, rule, scope, report_every_s=every_s)
+        answers = self._answers if answers is None else answers
+        return functools.partial(answers.of_metric, rule, scope, report_every_s=every_s)
 
     def evaluated(self) -> Mapping[str, Evaluated]:
         """Return how each rule was evaluated last, since the controller started."""

@@ -15,7 +15,7 @@ from telemetry.metrics import known
 from telemetry.server.alerts.judging import Answer, Group
 from telemetry.server.alerts.rules import ABSENT, Absence, AnyRule, BurnRate, Change, Threshold
 from telemetry.server.alerts.windows import LATE_S, Window, late_s, window
-from telemetry.server.query import Query, run
+from telemetry.server.query import Query, Readable, run
 from telemetry.server.query_text import parse_conditions
 from telemetry.server.store import TelemetryStore
 
@@ -33,10 +33,12 @@ class Answers:
 
     Args:
         store: The telemetry.
+        asked: What is asked in its place; None for itself.
     """
 
-    def __init__(self, store: TelemetryStore) -> None:
+    def __init__(self, store: TelemetryStore, asked: Readable | None = None) -> None:
         self._store = store
+        self._asked: Readable = store if asked is None else asked
 
     def of_metric(
         self, rule: AnyRule, scope: Scope, now_s: float, *, report_every_s: float = LATE_S
@@ -147,7 +149,7 @@ class Answers:
             until_s=span.until_s,
         )
         try:
-            table = run(self._store, scope(query))
+            table = run(self._asked, scope(query))
         except UnknownMetricError:
             if known(metric) is not None:
                 return {}
