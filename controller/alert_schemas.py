@@ -176,7 +176,11 @@ class AlertTestResult:
     """Whether there were more."""
 
     note: str = ""
-    """Why groups that had values were not judged, when that was last so."""
+    """Why groups that had values were not judged, when that was last so; and what may have been
+    between the looks."""
+
+    fault: str = ""
+    """Why the rule could not be tested; the others were."""
 
 
 @dataclass(kw_only=True)

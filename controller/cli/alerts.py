@@ -243,7 +243,8 @@ def alert_test(
 ) -> int:
     """Say when the rules of a file would have fired, or whether webhooks accept posts.
 
-    Nothing is changed. With --webhook the command ends with 1 if one does not accept.
+    Nothing is changed. The command ends with 1 if a rule could not be tested, or with --webhook if
+    one does not accept.
 
     Examples:
         fleet alert test alerts.toml --since 7d
@@ -287,9 +288,10 @@ def _test_rules(
             "POST", "/v1/alerts/test", list[AlertTestResult], {"rules": {"alert": [table]}, **asked}
         )
     ]
+    code = 1 if any(result.fault for result in found) else 0
     if as_json:
         write_json(found)
-        return 0
+        return code
     write_table(
         ("ALERT", "GROUP", "FIRED", "RESOLVED", "LASTED", "FURTHEST"),
         [
@@ -307,13 +309,15 @@ def _test_rules(
         minor=("LASTED",),
     )  # fmt: skip
     for result in found:
-        if not result.spans:
+        if result.fault:
+            remark(f"{result.alert} could not be tested: {result.fault}")
+        elif not result.spans:
             remark(f"{result.alert} would not have fired")
         if result.was_cut:
             remark(f"{result.alert} would have fired more often than is shown")
         if result.note:
             remark(f"{result.alert}: {result.note}")
-    return 0
+    return code
 
 
 def _write_alerts(found: list[Alert]) -> None:

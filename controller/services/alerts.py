@@ -155,11 +155,12 @@ class Alerts:
             before, self._evaluated = self._evaluated, evaluated
         _log_faults(before, evaluated)
 
-    def asking(self, rule: AnyRule) -> Callable[[float], Answer]:
+    def asking(self, rule: AnyRule, answers: Answers | None = None) -> Callable[[float], Answer]:
         """Return what answers a rule about metrics at a time; its devices are those of now.
 
         Args:
             rule: The rule.
+            answers: Who answers; None for the store.
 
         Raises:
             SelectorError: Its selector cannot be read.
@@ -171,8 +172,9 @@ class Alerts:
         if isinstance(every_s, msgspec.UnsetType):
             every_s = USUAL_S
         enrolled = self._devices.enrolled(rule.selector) if isinstance(rule, Absence) else None
+        answers = self._answers if answers is None else answers
         return functools.partial(
-            self._answers.of_metric, rule, scope, report_every_s=every_s, enrolled=enrolled
+            answers.of_metric, rule, scope, report_every_s=every_s, enrolled=enrolled
         )
 
     def evaluated(self) -> Mapping[str, Evaluated]:

@@ -25,12 +25,14 @@ from controller.store import alerts
 from controller.store.alert_tables import AlertHistoryRow, AlertRow
 from controller.store.database import Database
 from controller.store.tables import MAX_DETAIL_CHARS, NAME_CHARS
-from telemetry.server.alerts.answers import of_devices
+from telemetry.errors import QueryError
+from telemetry.server.alerts.answers import Answers, of_devices
 from telemetry.server.alerts.judging import Answer
-from telemetry.server.alerts.replay import looks_at, replay
+from telemetry.server.alerts.replay import looks_at, replay, what_is_missed
 from telemetry.server.alerts.rules import Absence, AnyRule
 from telemetry.server.alerts.silence import Silences
 from telemetry.server.alerts.states import Phase
+from telemetry.server.past import Past
 from telemetry.server.store import TelemetryStore
 from wire.clock import Clock
 
@@ -180,28 +182,34 @@ class ShownAlerts:
             step_s: How far the looks are apart; None for as near as there may be.
 
         Returns:
-            One result for each rule.
+            One result for each rule; one that could not be tested has a fault.
 
         Raises:
             AlertRuleError: They cannot be.
-            QueryError: It takes too long, or a rule asks for what there is not.
+            QueryError: The times make no sense.
             TelemetryStoreError: The database failed.
         """
         end_s = self._clock.monotonic_s() + TEST_LIMIT_S
         rules = checked(values, self._telemetry.retained)
-        return [self._tested(rule, since_s, step_s, end_s) for rule in rules]
+        looks = looks_at(since_s, self._clock.now_s(), step_s)
+        with Past.of(self._telemetry) as past:
+            return [self._tested(rule, looks, since_s, past, end_s) for rule in rules]
 
     def _tested(
-        self, rule: AnyRule, since_s: float, step_s: int | None, end_s: float
+        self, rule: AnyRule, looks: range, since_s: float, past: Past, end_s: float
     ) -> AlertTestResult:
-        now_s = self._clock.now_s()
-        looks = looks_at(since_s, now_s, step_s)
-        answer = (
-            self._silences(rule, since_s, now_s)
-            if isinstance(rule, Absence) and rule.metric is None
-            else self._judging.asking(rule)
-        )
-        found = replay(rule, answer, looks, lambda: self._clock.monotonic_s() < end_s)
+        try:
+            answer = (
+                self._silences(rule, since_s, self._clock.now_s())
+                if isinstance(rule, Absence) and rule.metric is None
+                else self._judging.asking(rule, Answers(self._telemetry, past))
+            )
+            found = replay(rule, answer, looks, lambda: self._clock.monotonic_s() < end_s)
+        except QueryError as exc:
+            return AlertTestResult(
+                alert=rule.name, step_s=looks.step, spans=[], was_cut=False, fault=str(exc)
+            )
+        missed = what_is_missed(rule, looks.step)
         return AlertTestResult(
             alert=rule.name,
             step_s=looks.step,
@@ -215,7 +223,7 @@ class ShownAlerts:
                 for span in found.spans
             ],
             was_cut=found.was_cut,
-            note=found.note,
+            note="; ".join(filter(None, (found.note, missed))),
         )
 
     def _silences(self, rule: Absence, since_s: float, now_s: float) -> Callable[[float], Answer]:

@@ -23,14 +23,16 @@ Rules:
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager
 from difflib import get_close_matches
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 from telemetry.errors import UnknownMetricError
 from telemetry.metrics import METRICS, Kind, known, names_of
 from telemetry.server.grouping import Cell, Groups
 from telemetry.server.ingest import MAX_MINUTE
-from telemetry.server.levels import Part, planned
+from telemetry.server.levels import Kept, Part, planned
 from telemetry.server.query_text import parse_conditions, parse_list, parse_step_s, parse_time_s
 from telemetry.server.question import (
     DEFAULT_STATISTICS,
@@ -43,10 +45,63 @@ from telemetry.server.question import (
     check_query,
     check_statistics,
 )
-from telemetry.server.rows import Series
-from telemetry.server.store import TelemetryStore
+from telemetry.server.rows import Grain, MinuteColumns, Reported, Series
 
-__all__ = ["MODEL", "Query", "Table", "parse", "run"]
+__all__ = ["MODEL", "Query", "Readable", "Table", "parse", "run"]
+
+
+class Moment(Protocol):
+    """Measurements at one moment, such as `telemetry.server.snapshot.Snapshot`."""
+
+    @property
+    def now_s(self) -> float:
+        """Wall time."""
+        ...
+
+    def fleet_first(self) -> int:
+        """Return the minute since which there are rows of the whole fleet."""
+        ...
+
+    def measured_since(self, first: int) -> int:
+        """Return the first minute, from one on, of which devices can have measured something."""
+        ...
+
+    def kept(self) -> list[Kept]:
+        """Return what there is of each level, from fine to coarse."""
+        ...
+
+    def rows(
+        self, part: Part, series: Sequence[int], devices: Sequence[str] | None = None
+    ) -> Iterator[MinuteColumns]:
+        """Return rows with their histograms."""
+        ...
+
+    def sums(
+        self,
+        part: Part,
+        series: Sequence[int],
+        devices: Sequence[str] | None = None,
+        *,
+        grain: Grain,
+    ) -> Iterator[MinuteColumns]:
+        """Return rows that are added up as far as the grain allows."""
+        ...
+
+
+class Readable(Protocol):
+    """What can be asked: `TelemetryStore`, or `telemetry.server.past.Past`."""
+
+    def series(self, metric: str) -> list[Series]:
+        """Return the series of a metric."""
+        ...
+
+    def metrics(self) -> list[Reported]:
+        """Return what there is, by name."""
+        ...
+
+    def snapshot(self) -> AbstractContextManager[Moment]:
+        """Read measurements as they are at one moment."""
+        ...
 
 
 class Source(NamedTuple):
@@ -123,7 +178,7 @@ def parse(
     return query
 
 
-def run(store: TelemetryStore, query: Query) -> Table:
+def run(store: Readable, query: Query) -> Table:
     """Run a query.
 
     Args:
@@ -145,7 +200,7 @@ def run(store: TelemetryStore, query: Query) -> Table:
     return Table(columns, groups.rows(kind), tuple(map(_source, parts)))
 
 
-def filled(store: TelemetryStore, query: Query) -> Filled:
+def filled(store: Readable, query: Query) -> Filled:
     """Return the groups of a query with what the store has for them.
 
     Args:
@@ -190,7 +245,7 @@ def _source(part: Part) -> Source:
     return Source(part.level.name, begin_s, end_s)
 
 
-def _series(store: TelemetryStore, metric: str) -> tuple[list[Series], Kind]:
+def _series(store: Readable, metric: str) -> tuple[list[Series], Kind]:
     """Return a metric's series, and its kind.
 
     One that agents report has none until something was counted, such as a failure.

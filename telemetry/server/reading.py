@@ -217,9 +217,10 @@ def _span_of(table: sa.Table) -> tuple[sa.Column[Any], sa.Column[Any]]:
 
 
 def _columns(connection: sa.Connection, query: sa.Select[Any]) -> Iterator[MinuteColumns]:
-    result = connection.execution_options(yield_per=ROWS_AT_ONCE).execute(query)
-    for found in result.partitions():
-        yield MinuteColumns._make(zip(*found, strict=True))
+    # Whoever takes only the first rows leaves no cursor open.
+    with connection.execution_options(yield_per=ROWS_AT_ONCE).execute(query) as result:
+        for found in result.partitions():
+            yield MinuteColumns._make(zip(*found, strict=True))
 
 
 def _within(

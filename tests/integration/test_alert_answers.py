@@ -14,10 +14,18 @@ from telemetry.errors import NotKeptError, QueryError, UnknownMetricError
 from telemetry.histogram import ExponentialHistogram
 from telemetry.server.alerts.answers import Answers, of_devices, unless_deaf
 from telemetry.server.alerts.judging import Answer, Group
-from telemetry.server.alerts.replay import MAX_STEPS, Span, looks_at, replay
+from telemetry.server.alerts.replay import (
+    MAX_STEPS,
+    Replayed,
+    Span,
+    looks_at,
+    replay,
+    what_is_missed,
+)
 from telemetry.server.alerts.rules import SILENT_DEVICES, AnyRule
 from telemetry.server.alerts.rules_file import checked_rule
 from telemetry.server.alerts.silence import Silences
+from telemetry.server.past import Past
 from telemetry.server.pruning import Retention
 from telemetry.server.query import Query, parse, run
 from telemetry.server.store import TelemetryStore
@@ -306,6 +314,62 @@ def test_the_past_is_judged_as_it_would_have_been(store: TelemetryStore, sender:
     )
     with pytest.raises(QueryError, match="takes too long"):
         replay(asked, at, looks, iter([True, True, False]).__next__)
+
+
+def test_a_past_is_read_once_and_judged_as_the_store_says(
+    database_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    engine = sa.create_engine(database_url)
+    store = TelemetryStore(engine)
+    sender = Sender(store)
+    for ago in (125, 124, 5, 4):
+        sender.heat("cam-1", ago, 90)
+        sender.counted("inference_requests_total", ago, 60)
+        sender.latency(ago, *[4.0 if ago > 60 else 8.0] * 200)
+    rules = [
+        rule("threshold", metric="temperature_c", stat="max", by=["device"], above=80),
+        rule("threshold", metric="inference_requests_total", stat="rate", below=0.5, window="1h"),
+        rule(
+            "absence",
+            metric="inference_requests_total",
+            by=["variant"],
+            window="30m",
+            lookback="2h",
+        ),
+        rule("change", metric="inference_latency_ms", stat="p95", offset="2h", above=1.1),
+    ]
+    looks = looks_at(NOW_S - 3600, NOW_S, 240)
+
+    def judged(answers: Answers) -> list[Replayed]:
+        return [
+            replay(each, functools.partial(answers.of_metric, each, whole), looks, lambda: True)
+            for each in rules
+        ]
+
+    expected = judged(Answers(store))
+    assert all(found.spans for found in expected)
+    statements: list[str] = []
+    sa.event.listen(engine, "before_cursor_execute", lambda *said: statements.append(said[2]))
+    with Past.of(store) as past:
+        assert judged(Answers(store, past)) == expected
+    assert len(statements) < len(rules) * len(looks)  # else it would be some five for each
+    monkeypatch.setattr("telemetry.server.past.MOST_IN_BLOCK", 1)
+    with Past.of(store) as past:
+        assert judged(Answers(store, past)) == expected
+    engine.dispose()
+
+
+def test_what_lies_between_looks_is_said() -> None:
+    looks = looks_at(NOW_S - 7 * 86_400 + 30, NOW_S + 30, 3600)
+    assert looks[-1] == NOW_S, "what fires now is found"
+    assert NOW_S - 7 * 86_400 < looks[0] <= NOW_S - 7 * 86_400 + 3660
+    assert what_is_missed(rule("absence", window="1h"), looks.step) == ""
+    for words, told in (
+        ({"window": "1m"}, "its window of 1m: what lasted less than 1h may be missing"),
+        ({"window": "2h", "for": "10m"}, "its for of 10m"),
+    ):
+        asked = rule("threshold", metric="temperature_c", stat="max", above=85, **words)
+        assert told in what_is_missed(asked, looks.step)
 
 
 def test_looks_are_bounded() -> None:

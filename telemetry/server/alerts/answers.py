@@ -19,7 +19,7 @@ from telemetry.server.alerts.kept import faults, level_for, remedy
 from telemetry.server.alerts.rules import ABSENT, Absence, AnyRule, BurnRate, Change, Threshold
 from telemetry.server.alerts.windows import LATE_S, Window, at_least, late_s, window
 from telemetry.server.levels import MINUTES, Level
-from telemetry.server.query import Query, Source, run
+from telemetry.server.query import Query, Readable, Source, run
 from telemetry.server.query_text import parse_conditions
 from telemetry.server.question import DEVICE
 from telemetry.server.store import TelemetryStore
@@ -41,10 +41,12 @@ class Answers:
 
     Args:
         store: The telemetry.
+        asked: What is asked in its place; None for itself.
     """
 
-    def __init__(self, store: TelemetryStore) -> None:
+    def __init__(self, store: TelemetryStore, asked: Readable | None = None) -> None:
         self._store = store
+        self._asked: Readable = store if asked is None else asked
 
     def of_metric(
         self,
@@ -204,7 +206,7 @@ class Answers:
             since_s=span.since_s,
             until_s=span.until_s,
         )
-        table = run(self._store, scope(query))
+        table = run(self._asked, scope(query))
         if not _covers(table.sources, span):
             raise NotKeptError(f"a part of what it compares of {metric} is no longer kept")
         parts = len(rule.by)

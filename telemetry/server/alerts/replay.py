@@ -15,8 +15,9 @@ from typing import Final, NamedTuple
 
 from telemetry.errors import NotKeptError, QueryError
 from telemetry.server.alerts.judging import Answer, Group, judge
-from telemetry.server.alerts.rules import AnyRule
+from telemetry.server.alerts.rules import AnyRule, BurnRate
 from telemetry.server.alerts.states import Phase, State
+from wire.durations import format_duration
 
 MAX_STEPS: Final = 1500
 STEP_S: Final = 60
@@ -62,6 +63,8 @@ class _Run:
 def looks_at(since_s: float, until_s: float, step_s: int | None = None) -> range:
     """Return when a rule is judged: at whole minutes, between which no answer changes.
 
+    The last look is at the end, however long the steps are: what fires now is found.
+
     Args:
         since_s: The first look is after it, wall time.
         until_s: The last look is not after it.
@@ -83,7 +86,30 @@ def looks_at(since_s: float, until_s: float, step_s: int | None = None) -> range
             f"a step of {step_s} s is not whole minutes, or too short for that time",
             remedy=f"give at least {least_s // STEP_S}m",
         )
-    return range((int(since_s // STEP_S) + 1) * STEP_S, int(until_s) + 1, step_s)
+    last = int(until_s // STEP_S) * STEP_S
+    earliest = (int(since_s // STEP_S) + 1) * STEP_S
+    return range(last - (last - earliest) // step_s * step_s, last + 1, step_s)
+
+
+def what_is_missed(rule: AnyRule, step_s: int) -> str:
+    """Return what may have been between the looks; empty if nothing that the rule would tell.
+
+    Args:
+        rule: The rule.
+        step_s: How far the looks are apart.
+    """
+    window_s = rule.short_s if isinstance(rule, BurnRate) else rule.window_s
+    shortest_s = min(window_s, rule.for_s or window_s)
+    if step_s <= shortest_s:
+        return ""
+    key = "short" if isinstance(rule, BurnRate) else "window"
+    if shortest_s < window_s:
+        key = "for"
+    step, length = format_duration(step_s), format_duration(shortest_s)
+    return (
+        f"judged only once in {step}, which is longer than its {key} of {length}: "
+        f"what lasted less than {step} may be missing; a shorter --since is judged more often"
+    )
 
 
 def replay(
