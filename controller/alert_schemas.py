@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Annotated, Any, Literal
 
 from controller.schemas import Bounds, Request
@@ -29,6 +29,17 @@ class Alert:
     severity: str
     summary: str
     value: float | None = None
+    metric: str = ""
+    """What the value is a statistic of; empty for how long a device is silent."""
+
+    stat: str = ""
+    kind: str = ""
+    """That of the rule."""
+
+    above: float | None = None
+    """The bound that the value is compared with, or `below`."""
+
+    below: float | None = None
     since_s: float
     """When the state began."""
 
@@ -58,8 +69,9 @@ class AlertRule:
     """All its keys, as in a file."""
 
     changed_at_s: float | None
-    state: Literal["ok", "error", "off", "waiting"]
-    """`waiting`: not evaluated since the controller started."""
+    state: Literal["evaluated", "error", "off", "not evaluated"]
+    """Whether it can be evaluated, not whether it fires. `not evaluated`: not since the controller
+    started."""
 
     error: str = ""
     note: str = ""
@@ -95,9 +107,12 @@ class AlertRulesChange:
     removed: list[str]
     unchanged: list[str]
     ended: list[str]
-    """Rules whose alerts end: they were removed, switched off, or compare something else."""
+    """Rules whose alerts, pending or firing, end: they were removed, switched off, or compare
+    something else."""
 
     dry_run: bool
+    doubts: list[str] = field(default_factory=list)
+    """What is wanting for rules to find anything: a metric or a label that there is not yet."""
 
 
 @dataclass(kw_only=True)

@@ -50,9 +50,11 @@ def list_alert_rules(services: Services) -> list[AlertRule]:
 @alert_routes.put("/rules")
 def apply_alert_rules(services: Services, request: AlertRulesRequest) -> AlertRulesChange:
     """Put rules in the place of all that were set. A second time changes nothing."""
-    return services.alert_rules.apply(
+    change = services.alert_rules.apply(
         request.rules, actor=request.by or "operator", dry_run=request.dry_run
     )
+    change.doubts = services.alerts.doubts(request.rules)
+    return change
 
 
 @alert_routes.get("/rules/{name}")

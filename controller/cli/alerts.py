@@ -18,6 +18,7 @@ from controller.alert_schemas import (
     AlertTestResult,
     WebhookResult,
 )
+from controller.cli.alert_values import compared_text
 from controller.cli.arguments import JsonOption, parse_duration
 from controller.cli.client import ApiClient, connect, segment
 from controller.cli.commands import Commands, add_group
@@ -25,9 +26,24 @@ from controller.cli.errors import ArgumentError
 from controller.cli.output import write_json
 from telemetry.errors import AlertRuleError
 from telemetry.server.alerts.rules_file import MAX_FILE_BYTES, read_rules
-from wire.console.output import remark, write, write_fields, write_table
+from wire.console.output import (
+    is_terminal,
+    remark,
+    table_lines,
+    tell_left_out,
+    terminal_width,
+    write,
+    write_exact,
+    write_fields,
+    write_table,
+)
+from wire.console.table import hanging
 from wire.console.text import local_time, value_text
 from wire.durations import format_duration
+
+STATES: Final = ("error", "firing", "pending", "resolved", "inactive")
+SEVERITIES: Final = ("critical", "warning", "info")
+"""The gravest first."""
 
 FLEET: Final = "the fleet"
 """How a group is shown that is all there is."""
@@ -99,10 +115,12 @@ def alert_show(
     write_fields(
         [
             *((key, value) for key, value in spec.items() if key != "name"),
-            ("state", rule.state),
+            ("evaluation", rule.state),
+            ("firing", rule.firing),
+            ("pending", rule.pending),
             *([("error", rule.error)] if rule.error else []),
             *([("note", rule.note)] if rule.note else []),
-            ("evaluated", local_time(rule.evaluated_at_s)),
+            ("last evaluated", local_time(rule.evaluated_at_s)),
         ]
     )
     if found.alerts:
@@ -171,7 +189,8 @@ def alert_rules(context: typer.Context, as_json: JsonOption = False) -> None:
         write_json(found)
         return
     write_table(
-        ("ALERT", "KIND", "SEVERITY", "STATE", "FIRING", "PENDING", "TOOK MS", "CHANGED", "ERROR"),
+        ("ALERT", "KIND", "SEVERITY", "EVALUATION", "FIRING", "PENDING", "TOOK MS", "CHANGED",
+         "ERROR"),
         [
             (
                 r.name, r.kind, r.severity, r.state, r.firing, r.pending,
@@ -217,6 +236,10 @@ def alert_apply(
     if change.ended:
         word = "would end" if dry_run else "ended"
         remark(f"alerts that were open {word} with their old rules: {', '.join(change.ended)}")
+    for doubt in change.doubts:
+        remark(f"warning: {doubt}")
+    if change.doubts:
+        remark(f"`fleet alert test {file}` says when the rules would have fired")
     if dry_run:
         remark("nothing was changed: --dry-run")
 
@@ -321,17 +344,45 @@ def _test_rules(
 
 
 def _write_alerts(found: list[Alert]) -> None:
-    write_table(
+    """Write alerts, the gravest first; what has no place in the table comes below it."""
+    is_person = is_terminal()
+    ordered = sorted(found, key=_urgency)
+    table = table_lines(
         ("ALERT", "GROUP", "STATE", "SEVERITY", "VALUE", "SINCE", "ACK", "SUMMARY"),
         [
             (
-                a.alert, "-" if a.error else _group(a.group), a.state, a.severity, a.value,
-                local_time(a.since_s), _ack(a), a.summary,
+                a.alert,
+                "-" if a.error else _group(a.group),
+                f"{a.state}, acked" if is_person and a.acked else a.state,
+                a.severity,
+                compared_text(a) if is_person else a.value,
+                local_time(a.since_s),
+                _ack(a),
+                a.summary,
             )
-            for a in found
+            for a in ordered
         ],
-        minor=("SUMMARY", "SEVERITY"),
-    )  # fmt: skip
+        minor=("SUMMARY", "ACK", "SINCE"),
+        right=("VALUE",) if is_person else (),
+    )
+    for line in table.lines:
+        write_exact(line)
+    summaries = {a.alert: a.summary for a in ordered if a.summary}
+    if "SUMMARY" in table.left_out and summaries:
+        write()
+        for name, summary in summaries.items():
+            for line in hanging(f"{name}: {summary}", terminal_width()):
+                write(line)
+    tell_left_out(table)
+
+
+def _urgency(alert: Alert) -> tuple[int, int, str, float]:
+    return (
+        STATES.index(alert.state),
+        SEVERITIES.index(alert.severity) if alert.severity in SEVERITIES else 0,
+        alert.alert,
+        alert.since_s,
+    )
 
 
 def _ack(alert: Alert) -> str:

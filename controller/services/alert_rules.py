@@ -111,12 +111,14 @@ class AlertRuleBook:
         rules = checked(values, self._retained)
         if dry_run:
             with self._database.reading() as transaction:
-                return _compared(in_force(transaction), rules, dry_run=True)
+                before = in_force(transaction)
+                return _compared(before, rules, _watched(transaction), dry_run=True)
         now_s = self._clock.now_s()
         with self._database.transaction() as transaction:
             before = in_force(transaction)
-            change = _compared(before, rules, dry_run=False)
-            self._end(transaction, [each for each in before if each.name in change.ended], now_s)
+            change = _compared(before, rules, _watched(transaction), dry_run=False)
+            ended = {*change.removed, *_compares_else(change.changed)}
+            self._end(transaction, [each for each in before if each.name in ended], now_s)
             known = {each.name: each.changed_at_s for each in before}
             same = {*change.unchanged}
             rows = [
@@ -170,8 +172,26 @@ class AlertRuleBook:
         self._webhooks.queue(transaction, notices)
 
 
+def _watched(transaction: Transaction) -> frozenset[str]:
+    """Return the names of rules of which alerts are pending or firing."""
+    return frozenset(
+        name
+        for name, phases in alerts.counts(transaction).items()
+        if any(phases.get(phase) for phase in (Phase.PENDING, Phase.FIRING))
+    )
+
+
+def _compares_else(changed: Mapping[str, Sequence[str]]) -> list[str]:
+    """Return the names of the rules that compare something else than before."""
+    return [name for name, keys in changed.items() if not set(keys) <= set(TOLD_ONLY)]
+
+
 def _compared(
-    before: Sequence[RuleInForce], rules: Sequence[AnyRule], *, dry_run: bool
+    before: Sequence[RuleInForce],
+    rules: Sequence[AnyRule],
+    watched: frozenset[str],
+    *,
+    dry_run: bool,
 ) -> AlertRulesChange:
     old = {each.name: each for each in before}
     new = {rule.name: rule for rule in rules}
@@ -185,13 +205,13 @@ def _compared(
         if keys:
             changed[name] = keys
     removed = [name for name in old if name not in new]
-    ended = [name for name, keys in changed.items() if not set(keys) <= set(TOLD_ONLY)]
+    ended = watched.intersection([*removed, *_compares_else(changed)])
     return AlertRulesChange(
         added=[name for name in new if name not in old],
         changed=changed,
         removed=removed,
         unchanged=[name for name in new if name in old and name not in changed],
-        ended=sorted([*ended, *removed]),
+        ended=sorted(ended),
         dry_run=dry_run,
     )
 

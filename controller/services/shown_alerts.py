@@ -25,11 +25,11 @@ from controller.store import alerts
 from controller.store.alert_tables import AlertHistoryRow, AlertRow
 from controller.store.database import Database
 from controller.store.tables import MAX_DETAIL_CHARS, NAME_CHARS
-from telemetry.errors import QueryError
+from telemetry.errors import NotKeptError, QueryError
 from telemetry.server.alerts.answers import Answers, of_devices
 from telemetry.server.alerts.judging import Answer
 from telemetry.server.alerts.replay import looks_at, replay, what_is_missed
-from telemetry.server.alerts.rules import Absence, AnyRule
+from telemetry.server.alerts.rules import Absence, AnyRule, Limits
 from telemetry.server.alerts.silence import Silences
 from telemetry.server.alerts.states import Phase
 from telemetry.server.past import Past
@@ -226,6 +226,36 @@ class ShownAlerts:
             note="; ".join(filter(None, (found.note, missed))),
         )
 
+    def doubts(self, values: Mapping[str, Any]) -> list[str]:
+        """Return what is wanting for rules to find anything, though they may be set.
+
+        Args:
+            values: The content of a file.
+
+        Returns:
+            A line for each rule that could not be evaluated now, or that watches no device.
+
+        Raises:
+            AlertRuleError: They cannot be.
+            TelemetryStoreError: The database failed.
+        """
+        now_s = self._clock.now_s()
+        found = []
+        for rule in checked(values, self._telemetry.retained):
+            if not rule.enabled:
+                continue
+            if rule.selector and not self._devices.chosen(rule.selector):
+                found.append(f"{rule.name}: no device matches its selector {rule.selector!r}")
+            if isinstance(rule, Absence) and rule.metric is None:
+                continue
+            try:
+                self._judging.asking(rule)(now_s)
+            except NotKeptError:
+                continue  # there are not enough hours yet
+            except QueryError as exc:
+                found.append("; ".join(filter(None, (f"{rule.name}: {exc}", exc.remedy))))
+        return found
+
     def _silences(self, rule: Absence, since_s: float, now_s: float) -> Callable[[float], Answer]:
         """Return what a rule about devices would have compared: by what they measured."""
         times = self._devices.heard_at_s(rule.selector).items()
@@ -243,7 +273,7 @@ class ShownAlerts:
         done, rule = evaluated.get(item.name), item.rule
         is_on = self._judging.enabled and (rule is None or rule.enabled)
         fault = done.fault if done is not None and is_on else item.fault
-        state = "error" if fault else "ok" if done is not None else "waiting"
+        state = "error" if fault else "evaluated" if done is not None else "not evaluated"
         return AlertRule(
             name=item.name,
             kind=str(item.spec.get("kind", "")),
@@ -265,6 +295,7 @@ class ShownAlerts:
 
 def _alert(item: RuleInForce | None, row: AlertRow, now_s: float) -> Alert:
     spec = item.spec if item is not None else {}
+    limits = item.rule.limits if item is not None and item.rule is not None else Limits()
     acked = is_acked(row, now_s)
     return Alert(
         alert=row.rule,
@@ -274,6 +305,11 @@ def _alert(item: RuleInForce | None, row: AlertRow, now_s: float) -> Alert:
         severity=str(spec.get("severity", "")),
         summary=str(spec.get("summary", "")),
         value=row.value,
+        kind=str(spec.get("kind", "")),
+        metric=str(spec.get("metric") or spec.get("errors") or ""),
+        stat=str(spec.get("stat", "")),
+        above=limits.above,
+        below=limits.below,
         since_s=row.since_s,
         acked=acked,
         acked_until_s=row.acked_until_s if acked else None,

@@ -186,7 +186,7 @@ def test_one_rule_that_cannot_be_evaluated_stops_no_other(rig: Rig) -> None:
     assert rules["broken"]["state"] == "error"
     assert "no device has reported a metric 'own_metric'" in rules["broken"]["error"]
     assert "has no attribute 'network'" in rules["wrong"]["error"]
-    assert (rules["hot"]["state"], rules["hot"]["firing"]) == ("ok", 1)
+    assert (rules["hot"]["state"], rules["hot"]["firing"]) == ("evaluated", 1)
     (need,) = (n for n in rig.fleet.api.get("/v1/health").json()["needs"] if "alerts" in n)
     assert need.startswith("rules of alerts that can be evaluated: 2 cannot")
 

@@ -12,7 +12,7 @@ import pytest
 from controller.api.server import HttpServer
 from tests.simulators.alert_rig import Rig
 from tests.simulators.receiver import running_receiver
-from tests.simulators.stack import Done, fleet_here
+from tests.simulators.stack import Done, fleet_here, fleet_on_terminal
 
 RULES = """
 [[alert]]
@@ -50,6 +50,9 @@ class Commands:
         assert done.code == 0, done.err
         return done
 
+    def on_terminal(self, *words: str, columns: int) -> str:
+        return fleet_on_terminal("alert", *words, *self._where, columns=columns).out
+
     def heated(self, *values: float) -> None:
         for celsius in values:
             self.rig.look(cam1=celsius)
@@ -83,14 +86,14 @@ def test_rules_are_applied_and_listed(fleet: Commands) -> None:
     assert fleet.ok("apply", str(fleet.file)).out == "nothing changes\n"
     fleet.heated(50)
     found = {row[0]: row for row in rows(fleet.ok("rules"))}
-    assert found["hot"][1:4] == ["threshold", "warning", "ok"]
+    assert found["hot"][1:4] == ["threshold", "warning", "evaluated"]
     assert found["silent-device"][3] == "off"
     (changed, _) = fleet.ok("rules", "--json").json
     assert changed["spec"]["above"] == 85.0
     fleet.file.write_text("alert = []\n")
-    assert fleet.ok("apply", str(fleet.file)).out == (
-        "changed silent-device: summary, enabled\nremoved hot\n"
-    )
+    removed = fleet.ok("apply", str(fleet.file))
+    assert removed.out == "changed silent-device: summary, enabled\nremoved hot\n"
+    assert removed.err == "", "no alert was open"
 
 
 def test_alerts_are_listed_acknowledged_and_shown(fleet: Commands) -> None:
@@ -113,6 +116,44 @@ def test_alerts_are_listed_acknowledged_and_shown(fleet: Commands) -> None:
     ]  # fmt: skip
 
 
+def test_who_is_on_call_sees_what_matters_in_80_columns(fleet: Commands) -> None:
+    text = (
+        RULES
+        + """
+[[alert]]
+name = "warm"
+kind = "threshold"
+metric = "temperature_c"
+stat = "max"
+by = ["device"]
+above = 60
+severity = "critical"
+summary = "a fan may be dead: look at the device, and take it out of the sun if there is any"
+"""
+    )
+    fleet.file.write_text(text)
+    fleet.ok("apply", str(fleet.file))
+    fleet.heated(90)
+    lines = fleet.on_terminal("list", columns=80).splitlines()
+    assert [line.split()[0] for line in lines[1:3]] == ["warm", "hot"]
+    for word in ("firing", "critical", "90 \N{DEGREE SIGN}C (> 60 \N{DEGREE SIGN}C)"):
+        assert word in lines[1]
+    assert "warm: a fan may be dead: look at the device" in " ".join(lines)
+    assert all(len(re.sub(r"\x1b\[\d*m", "", line)) <= 80 for line in lines)
+    fleet.ok("ack", "warm", "cam1")
+    assert "firing, acked" in fleet.on_terminal("list", columns=80)
+
+
+def test_rules_that_can_find_nothing_are_doubted(fleet: Commands) -> None:
+    fleet.file.write_text(
+        RULES.replace('"temperature_c"', '"temprature_c"\nselector = "site=gate"')
+    )
+    for more in (["--dry-run"], []):
+        told = " ".join(fleet.ok("apply", str(fleet.file), *more).err.split())
+        assert "did you mean temperature_c or hw.temperature?" in told
+        assert "hot: no device matches its selector 'site=gate'" in told
+
+
 def test_groups_with_too_few_values_are_told(fleet: Commands) -> None:
     fleet.file.write_text(
         '[[alert]]\nname = "slow"\nkind = "change"\nmetric = "inference_latency_ms"\n'
@@ -131,7 +172,9 @@ def test_groups_with_too_few_values_are_told(fleet: Commands) -> None:
 
 def test_a_rule_that_cannot_be_evaluated_is_listed_with_its_reason(fleet: Commands) -> None:
     fleet.file.write_text(RULES.replace("temperature_c", "own_metric"))
-    fleet.ok("apply", str(fleet.file))
+    applied = fleet.ok("apply", str(fleet.file)).err
+    assert "warning: hot: no device has reported a metric 'own_metric'" in applied
+    assert "`fleet alert test " in applied
     fleet.heated(50)
     done = fleet.ok("list")
     assert rows(done)[1][:3] == ["hot", "-", "error"]
