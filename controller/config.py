@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
 import msgspec
 
@@ -26,43 +26,21 @@ from controller.download_settings import faults as download_faults
 from controller.errors import SettingsError
 from controller.export_settings import OtlpConfig, PrometheusConfig
 from controller.export_settings import faults as export_faults
+from controller.named_files import THE_SETTINGS, read_small
 from controller.peer_settings import PeersConfig
 from controller.peer_settings import faults as peer_faults
 from controller.telemetry_settings import TelemetryConfig
 from controller.telemetry_settings import faults as telemetry_faults
 from wire.codec import from_toml
-from wire.errors import SignatureError, WireFormatError
-from wire.files import open_file
+from wire.errors import WireFormatError
 from wire.hosts import is_loopback
 from wire.settings_faults import plain_fault
 
-if TYPE_CHECKING:
-    from wire.trust.envelope import SigningKey
-    from wire.trust.root import TrustRoot
-
-MAX_FILE_BYTES = 1024 * 1024
-MIN_API_TOKEN_CHARS = 16
 MAX_PORT = 65535
 LISTEN_TO_CONNECT = {"0.0.0.0": "127.0.0.1", "::": "::1"}  # noqa: S104 - looked up, not bound
 MAX_CONNECTIONS = 4096
 MIN_TRANSFER_BYTES_PER_S = 256 * 1024
 """One chunk of the largest size per second."""
-
-THE_SETTINGS = "the settings"
-NAMED_BY = {
-    "the API token": "api.token_file",
-    "the broker password": "broker.password_file",
-    "the director's key": "director_key_file",
-    "the trust root": "trust_file",
-    "a key of trusted metadata": "trust",
-    "the account of a store": "downloads.places",
-    "the secret of a webhook": "alerts.webhooks",
-    "the devices' authority": "device_certificates.ca_file",
-    "the key of the devices' authority": "device_certificates.key_file",
-    "the token for metrics": "prometheus.token_file",
-    "the headers for the collector": "otlp.headers_file",
-}
-"""Which setting names a file, for errors."""
 
 
 class ApiConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -246,177 +224,6 @@ def connectable(host: str) -> str:
         The same, or loopback for all addresses.
     """
     return LISTEN_TO_CONNECT.get(host, host)
-
-
-def read_small(path: Path, what: str) -> bytes:
-    """Read a small file that the settings name.
-
-    Args:
-        path: The file.
-        what: What it holds, for errors.
-
-    Returns:
-        Its content.
-
-    Raises:
-        SettingsError: It cannot be read or is too large.
-    """
-    try:
-        with open_file(path) as file:
-            data = file.read(MAX_FILE_BYTES + 1)
-    except OSError as exc:
-        raise SettingsError(
-            f"cannot read {what} in {path}: {(exc.strerror or str(exc)).lower()}",
-            remedy=_remedy(exc, what),
-        ) from exc
-    if len(data) > MAX_FILE_BYTES:
-        raise SettingsError(
-            f"{what} in {path} is larger than {MAX_FILE_BYTES} bytes", remedy=_rename(what)
-        )
-    return data
-
-
-def read_secret(path: str, what: str) -> str:
-    """Return the only line of a secret file.
-
-    Args:
-        path: The file.
-        what: What it holds, for errors.
-
-    Returns:
-        The secret.
-
-    Raises:
-        SettingsError: It cannot be read or is empty.
-    """
-    text = read_secret_text(path, what)
-    if not text or "\n" in text:
-        raise SettingsError(f"{what} in {path} is not one line", remedy=_rename(what))
-    return text
-
-
-def read_secret_text(path: str, what: str) -> str:
-    """Return the text of a secret file.
-
-    Args:
-        path: The file.
-        what: What it holds, for errors.
-
-    Returns:
-        The text, without what is empty around it.
-
-    Raises:
-        SettingsError: It cannot be read or is not text.
-    """
-    try:
-        return read_small(Path(path), what).decode().strip()
-    except UnicodeDecodeError as exc:
-        raise SettingsError(f"{what} in {path} is not text", remedy=_rename(what)) from exc
-
-
-def read_api_token(config: ControllerConfig) -> str:
-    """Return the secret of the HTTP API.
-
-    Raises:
-        SettingsError: It cannot be read or is too short to be one.
-    """
-    return _read_token(config.api.token_file, "the API token")
-
-
-def read_metrics_token(config: ControllerConfig) -> str | None:
-    """Return the secret with which metrics alone may be read; None if there is none.
-
-    Raises:
-        SettingsError: It cannot be read or is too short to be one.
-    """
-    path = config.prometheus.token_file
-    return None if path is None else _read_token(path, "the token for metrics")
-
-
-def _read_token(path: str, what: str) -> str:
-    """Return a secret that callers of the API show.
-
-    Raises:
-        SettingsError: It cannot be read or is too short to be one.
-    """
-    token = read_secret(path, what)
-    if len(token) < MIN_API_TOKEN_CHARS or not token.isascii():
-        raise SettingsError(
-            f"{what} in {path} is shorter than {MIN_API_TOKEN_CHARS}",
-            remedy="put 32 random characters there",
-        )
-    return token
-
-
-def read_director_key(config: ControllerConfig) -> SigningKey:
-    """Return the key that signs desired states.
-
-    Raises:
-        SettingsError: It cannot be read or is not a key.
-    """
-    from wire.trust.envelope import SigningKey  # a command that reads an address needs no keys
-
-    path = Path(config.director_key_file)
-    try:
-        return SigningKey(read_small(path, "the director's key"))
-    except SignatureError as exc:
-        raise SettingsError(
-            f"{path} is not a private key: {exc.message}", remedy=_rename("the director's key")
-        ) from exc
-
-
-def read_seed(path: str) -> bytes:
-    """Return the secret bytes of a key with which the controller signs metadata.
-
-    Raises:
-        SettingsError: It cannot be read.
-    """
-    return read_small(Path(path), "a key of trusted metadata")
-
-
-def read_trust(config: ControllerConfig, director: SigningKey) -> TrustRoot:
-    """Return the trust root, and check that devices will trust this controller.
-
-    Args:
-        config: The settings.
-        director: The key that signs desired states.
-
-    Returns:
-        The trust root.
-
-    Raises:
-        SettingsError: It cannot be read, or the director's key is not in it.
-    """
-    from wire.trust.root import trust_from_bytes
-
-    path = Path(config.trust_file)
-    try:
-        trust = trust_from_bytes(read_small(path, "the trust root"))
-        believed = director.public_key in trust.director.public_keys()
-    except WireFormatError as exc:
-        raise SettingsError(f"{path}: {exc.message}", remedy=_rename("the trust root")) from exc
-    if not believed or trust.director.threshold != 1:
-        raise SettingsError(
-            f"no device would trust this controller: {path} does not allow its key to sign alone",
-            remedy="use the director key that belongs to this trust root",
-        )
-    return trust
-
-
-def _remedy(exc: OSError, what: str) -> str:
-    """Say what helps against a file that cannot be read."""
-    if isinstance(exc, PermissionError):
-        return "run as the owner of the controller's directory"
-    if what == THE_SETTINGS:
-        return "name the controller's directory; a new one is made with: fleet init DIR"
-    return _rename(what)
-
-
-def _rename(what: str) -> str:
-    """Say which setting names a file that cannot be used."""
-    if what == THE_SETTINGS:
-        return "write them anew; `fleet init DIR` shows how they look"
-    return f"bring the file back, or correct {NAMED_BY.get(what, 'its path')} in controller.toml"
 
 
 def _check(config: ControllerConfig, path: Path) -> None:

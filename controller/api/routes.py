@@ -41,7 +41,6 @@ from controller.rollout_schemas import (
 from controller.schemas import (
     BlobRef,
     Device,
-    DeviceEvent,
     DeviceUpdate,
     Health,
     Release,
@@ -53,6 +52,7 @@ from controller.schemas import (
 )
 from controller.services.blobs import UPLOAD, BlobStore
 from controller.services.rollouts import Rollouts
+from controller.telemetry_schemas import DeviceEvent
 from telemetry.server.event_log import EventQuery
 from telemetry.server.query_text import checked_time_s
 

@@ -12,7 +12,8 @@ from controller.api.services import Services, router
 from controller.drift_schemas import DriftingDevice, DriftingDevices, DriftPart, ReleaseDrift
 from controller.errors import InvalidRequestError
 from controller.query_schemas import ReportAsked, ReportState
-from controller.schemas import (
+from controller.services.device_queries import over_devices
+from controller.telemetry_schemas import (
     AnswerSource,
     ComparedGroup,
     DeadLetter,
@@ -22,7 +23,6 @@ from controller.schemas import (
     TelemetryComparison,
     TelemetryTable,
 )
-from controller.services.device_queries import over_devices
 from telemetry.metrics import KINDS, METRICS, names_of
 from telemetry.server import compare, drifts
 from telemetry.server import query as telemetry_query

@@ -18,7 +18,7 @@ from controller.api.downloads import Downloads
 from controller.api.protocol import DOWNLOADS, ConnectionLimits
 from controller.api.server import HttpServer
 from controller.api.tls import tls_of
-from controller.config import ControllerConfig, read_small
+from controller.config import ControllerConfig
 from controller.delivery.links import SECRET_BYTES, Links
 from controller.delivery.places import BucketPlace, CheckedPlace, OpenPlace, Place
 from controller.delivery.presigned import Credentials
@@ -30,6 +30,7 @@ from controller.download_settings import (
     S3Place,
 )
 from controller.errors import SettingsError, StorageError
+from controller.named_files import read_small
 from wire.clock import Clock
 from wire.files import PRIVATE, write_atomic
 

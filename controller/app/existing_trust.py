@@ -24,8 +24,9 @@ from controller.app.home import (
 )
 from controller.app.new_trust import first_metadata
 from controller.broker.errors import HomeError
-from controller.config import load_config, read_director_key
+from controller.config import load_config
 from controller.metadata.store import FOLDER, MetadataStore
+from controller.secret_files import read_director_key
 from packager.package.keys import generate_key, load_key
 from wire.clock import Clock, SystemClock
 from wire.files import PRIVATE, PUBLIC, open_file, write_new

@@ -21,12 +21,9 @@ from controller.app.home import CONFIG_FILE, inside
 from controller.app.unfinished import check_path, unfinished
 from controller.app.unpack import ANOTHER, unpack
 from controller.broker.errors import BackupError, HomeError
-from controller.config import (
-    MAX_FILE_BYTES,
-    ControllerConfig,
-    load_config,
-)
+from controller.config import ControllerConfig, load_config
 from controller.database_url import absolute_url, sqlite_path
+from controller.named_files import MAX_FILE_BYTES
 from controller.store.copies import put_back
 from controller.store.database import Database
 from controller.store.restored import catch_up

@@ -39,14 +39,7 @@ from controller.app.starting import (
 )
 from controller.broker.connection import connection
 from controller.broker.listener import EncryptionWatch
-from controller.config import (
-    ControllerConfig,
-    read_api_token,
-    read_director_key,
-    read_metrics_token,
-    read_seed,
-    read_trust,
-)
+from controller.config import ControllerConfig
 from controller.delivery.budget import Budget
 from controller.delivery.chunks import ChunkServer
 from controller.delivery.deltas import Deltas
@@ -59,6 +52,13 @@ from controller.metadata.online import OnlineSigner
 from controller.metadata.store import FOLDER, MetadataStore
 from controller.ports import AccessFactory, BrokerAccess
 from controller.schemas import Health
+from controller.secret_files import (
+    read_api_token,
+    read_director_key,
+    read_metrics_token,
+    read_seed,
+    read_trust,
+)
 from controller.services.captures import Captures
 from controller.services.devices import Devices
 from controller.services.director import Director

@@ -12,7 +12,8 @@ from __future__ import annotations
 import secrets
 
 from controller.broker.errors import ClearTextError
-from controller.config import BrokerConfig, ControllerConfig, connectable, read_secret
+from controller.config import BrokerConfig, ControllerConfig, connectable
+from controller.named_files import read_secret
 from wire.broker_address import BrokerAddress
 from wire.hosts import is_loopback
 from wire.mqtt import MqttTransport

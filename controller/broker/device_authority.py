@@ -21,8 +21,8 @@ from cryptography.hazmat.primitives.asymmetric import ec, rsa
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 from controller.certificate_settings import DeviceCertificatesConfig
-from controller.config import read_small
 from controller.errors import EnrolmentError, SettingsError
+from controller.named_files import read_small
 from wire.clock import Clock
 from wire.messages import DeviceCertificate
 from wire.topics import checked_device

@@ -19,7 +19,8 @@ from controller.broker.certificates import SECONDS_PER_DAY, WARN_DAYS, ServerFil
 from controller.broker.errors import CertificateError
 from controller.broker.mosquitto import BrokerSettings, DeviceListener
 from controller.certificate_settings import DeviceCertificatesConfig
-from controller.config import BrokerConfig, connectable, read_secret
+from controller.config import BrokerConfig, connectable
+from controller.named_files import read_secret
 from wire.clock import Clock
 
 AS_ASKED: Final = "clear_text in controller.toml asks for it, for tests on this machine"

@@ -38,7 +38,7 @@ from controller.cli.query_table import Columns, laid_out
 from controller.cli.questions import params, span_s, title_of, words_of
 from controller.cli.repeating import Page, write_page
 from controller.query_schemas import TelemetryQuestion
-from controller.schemas import TelemetryTable
+from controller.telemetry_schemas import TelemetryTable
 from wire.clock import SystemClock
 from wire.console.output import (
     can_show,

@@ -20,7 +20,7 @@ from controller.cli.drawing.lines import Line
 from controller.cli.drawing.quantities import Unit, quantity_text, unit_of
 from controller.cli.questions import title_of, words_of
 from controller.query_schemas import TelemetryQuestion
-from controller.schemas import TelemetryTable
+from controller.telemetry_schemas import TelemetryTable
 from telemetry.metrics import known
 from wire.console.text import UNKNOWN, plain_text
 from wire.durations import parse_duration_s

@@ -21,7 +21,8 @@ from controller.cli.errors import ArgumentError
 from controller.cli.output import write_json
 from controller.cli.transfers import share_text
 from controller.domain.states import DeviceState
-from controller.schemas import Device, DeviceEvent, DeviceUpdate
+from controller.schemas import Device, DeviceUpdate
+from controller.telemetry_schemas import DeviceEvent
 from telemetry.reasons import KINDS, reason_lines
 from telemetry.server.clocks import clock_text
 from wire.clock import SystemClock

@@ -20,7 +20,7 @@ from controller.cli.client import ApiClient, connect
 from controller.cli.errors import AnswerError, ArgumentError, UnreachableError
 from controller.cli.output import write_json
 from controller.cli.parquet_files import PART, NewFile, check_library, new_file
-from controller.schemas import ReportedMetric
+from controller.telemetry_schemas import ReportedMetric
 from telemetry.limits import is_name
 from telemetry.server.export.lines import (
     MAX_LINE_BYTES,

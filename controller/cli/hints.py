@@ -15,7 +15,7 @@ from controller.cli.client import ApiClient
 from controller.cli.errors import FaultError
 from controller.domain.names import which_there_are
 from controller.domain.selectors import OWN_KEYS, parse_selector
-from controller.schemas import DeviceEvent
+from controller.telemetry_schemas import DeviceEvent
 
 LABELS_PATH: Final = "/v1/telemetry/labels"
 NO_LABEL: Final = "agent_version"

@@ -54,7 +54,7 @@ from controller.cli.telemetry_lists import (
 )
 from controller.domain.rollout_policy import counted
 from controller.query_schemas import TelemetryQuestion
-from controller.schemas import TelemetryComparison, TelemetryTable
+from controller.telemetry_schemas import TelemetryComparison, TelemetryTable
 from telemetry.metrics import known
 from wire.console.output import is_terminal, table_lines, write, write_exact, write_lines
 

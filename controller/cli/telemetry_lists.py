@@ -31,7 +31,8 @@ from controller.cli.questions import (
     part_asked,
     part_text,
 )
-from controller.schemas import DeadLetter, Device, DeviceEvent, ReportedMetric, ReportingDevice
+from controller.schemas import Device
+from controller.telemetry_schemas import DeadLetter, DeviceEvent, ReportedMetric, ReportingDevice
 from telemetry.server.clocks import clock_text
 from wire.clock import SystemClock
 from wire.codec import to_json

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from controller.config import ControllerConfig, read_secret_text
+from controller.config import ControllerConfig
 from controller.errors import SettingsError
 from controller.export_settings import OtlpConfig, parse_headers
 from controller.exporting.collector import Collector
@@ -10,6 +10,7 @@ from controller.exporting.metrics_page import MetricsPage
 from controller.exporting.own_figures import OwnFigures, Watched
 from controller.exporting.sending import Sending
 from controller.exporting.worker import Worker
+from controller.named_files import read_secret_text
 from controller.store.database import Database
 from telemetry.server.export.counters import Counters
 from telemetry.server.store import TelemetryStore

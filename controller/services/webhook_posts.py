@@ -25,7 +25,6 @@ from pathlib import Path
 from typing import Final
 
 from controller.alert_settings import WebhookConfig
-from controller.config import read_secret
 from controller.domain.alert_posts import (
     DELIVERY_HEADER,
     SIGNATURE_HEADER,
@@ -34,6 +33,7 @@ from controller.domain.alert_posts import (
 )
 from controller.domain.device_text import clean
 from controller.errors import SettingsError
+from controller.named_files import read_secret
 from wire.files import open_file
 from wire.version import VERSION
 

@@ -233,7 +233,7 @@ PROGRAM = """
 import sys
 from pathlib import Path
 from controller.broker.access import OpenAccess
-from controller.config import load_config
+from controller.config import (load_config)
 from controller.app.service import run
 sys.exit(run(load_config(Path(sys.argv[1])), lambda config: OpenAccess()))
 """

@@ -11,16 +11,10 @@ import msgspec
 import pytest
 
 from controller.broker.connection import connection
-from controller.config import (
-    BrokerConfig,
-    ControllerConfig,
-    load_config,
-    read_api_token,
-    read_director_key,
-    read_secret,
-    read_trust,
-)
+from controller.config import BrokerConfig, ControllerConfig, load_config
 from controller.errors import SettingsError
+from controller.named_files import read_secret
+from controller.secret_files import read_api_token, read_director_key, read_trust
 from tests.simulators.packages import DIRECTOR_KEY, STRANGER_KEY, TRUST
 from wire.trust.root import Role, TrustRoot, encode_key
 

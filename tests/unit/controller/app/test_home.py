@@ -11,8 +11,9 @@ from controller.app.home import offline_directory, read_home
 from controller.app.new_home import HomeOptions, create_home
 from controller.broker.access import CONTROLLER_USER
 from controller.broker.errors import HomeError
-from controller.config import load_config, read_api_token, read_director_key, read_trust
+from controller.config import load_config
 from controller.errors import SettingsError
+from controller.secret_files import read_api_token, read_director_key, read_trust
 
 OFFLINE = {"release.key", "root.json", "targets.key", "root-1.key", "root-2.key", "root-3.key"}
 

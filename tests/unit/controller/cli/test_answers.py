@@ -4,7 +4,7 @@ from dataclasses import asdict
 
 from controller.cli.answers import _only_devices
 from controller.query_schemas import TelemetryQuestion
-from controller.schemas import TelemetryTable
+from controller.telemetry_schemas import TelemetryTable
 
 
 def test_trends_of_a_few_of_many_devices_are_asked_for_those_alone() -> None:

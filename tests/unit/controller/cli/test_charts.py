@@ -5,7 +5,7 @@ import pytest
 from controller.cli.charts import REPORTED_S, chart, main_statistic, shape_of, trends
 from controller.cli.drawing.quantities import Unit
 from controller.query_schemas import TelemetryQuestion
-from controller.schemas import TelemetryTable
+from controller.telemetry_schemas import TelemetryTable
 
 LATENCY = "inference_latency_ms"
 RANGE_S = (3000.0, 4200.0)

@@ -4,7 +4,7 @@ import pytest
 
 from controller.cli.drawing.quantities import Unit
 from controller.cli.telemetry import _told
-from controller.schemas import ComparedGroup, TelemetryComparison
+from controller.telemetry_schemas import ComparedGroup, TelemetryComparison
 
 
 def compared(difference: float, low: float | None, high: float | None) -> TelemetryComparison:
