@@ -1,8 +1,8 @@
 """The demo's package suits three kinds of boards, and its fleet survives kill -9 of each part.
 
 A victim is killed while a good release is rolled out, and another while a bad one is; after a
-restart the fleet ends where it would have ended anyway. A thorough run kills each of them in both.
-One build serves all tests of this file.
+restart the fleet ends where it would have ended anyway. A thorough run kills each of them in both,
+and makes the demo's package, which `make demo` makes too. For kills one runtime is enough.
 """
 
 from __future__ import annotations
@@ -18,7 +18,11 @@ from typing import Any
 import pytest
 
 from examples.digits.box import Box, stopping, until
+from examples.digits.data import write_samples
 from examples.digits.demo import BAD, FLEET, GOOD, HEATED, MODEL, PROFILES, Demo, rollout, spoil
+from packager.device_profiles import load_profile
+from tests.integration.builds import QUICK, write_profile
+from tests.models import DIGITS
 from tests.simulators.patience import PATIENCE_S
 from wire.package.index import ENVELOPE_FILE
 from wire.package.manifest import MANIFEST_FILE, manifest_from_bytes
@@ -42,6 +46,30 @@ def package(tmp_path_factory: pytest.TempPathFactory) -> Path:
         return shutil.copytree(demo.good, root / "good")
 
 
+@pytest.fixture(scope="session")
+def light(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A package for the same boards with variants for ONNX Runtime alone."""
+    root = tmp_path_factory.mktemp("light")
+    with stopping(Box(root / "box")) as box:
+        box.initialize()
+        write_samples(root / "data")
+        chosen: list[str | Path] = []
+        for name in PROFILES:
+            shipped = load_profile(name)
+            path = write_profile(
+                root, "onnxruntime", name=name, architecture=shipped.architecture,
+                features=shipped.isa_features,
+            )  # fmt: skip
+            chosen += ["--profile", path]
+        box.fleet(
+            "build", DIGITS, *chosen, *QUICK, "--cache", root / "cache",
+            "--calibration", root / "data" / "calibration.npz",
+            "--evaluation", root / "data" / "evaluation.npz", "--metric", "top1",
+            "--name", MODEL, "--version", GOOD, "--key", box.release_key, "-o", root / "good",
+        )  # fmt: skip
+    return root / "good"
+
+
 @pytest.fixture
 def short() -> Iterator[Path]:
     """A directory with a short name: the path of a Unix socket has at most 107 bytes."""
@@ -49,6 +77,7 @@ def short() -> Iterator[Path]:
         yield Path(directory)
 
 
+@pytest.mark.thorough
 def test_three_shipped_profiles_get_what_runs_on_them(package: Path) -> None:
     manifest = manifest_from_bytes((package / MANIFEST_FILE).read_bytes())
     runtimes = {variant.info.runtime for variant in manifest.variants}
@@ -75,11 +104,9 @@ def test_three_shipped_profiles_get_what_runs_on_them(package: Path) -> None:
         pytest.param("agent", "broker", marks=pytest.mark.thorough),
     ],
 )
-def test_a_kill_changes_no_outcome(
-    victim: str, next_victim: str, package: Path, short: Path
-) -> None:
+def test_a_kill_changes_no_outcome(victim: str, next_victim: str, light: Path, short: Path) -> None:
     with stopping(Box(short / "box")) as box:
-        good, bad = prepare(box, package)
+        good, bad = prepare(box, light)
         Demo(box, cache=short / "cache").enrol()
 
         box.fleet("release", "publish", good)
@@ -112,7 +139,7 @@ def test_a_device_serves_and_adapts_without_the_fleet(package: Path, short: Path
         box.fleet("release", "publish", good)
         first = create(box, GOOD)
         until("the rollout's end", lambda: state(box, first) == "succeeded", WAIT_S)
-        demo_data(box)
+        write_samples(box.root / "data")
 
         def moment(name: str) -> None:
             if name == "heating":
@@ -123,12 +150,6 @@ def test_a_device_serves_and_adapts_without_the_fleet(package: Path, short: Path
         box.start("broker")
         why = ("why", HEATED, "--kind", "switch")
         until("the reasons arrive later", lambda: len(box.fleet_json(*why)) > 1, WAIT_S)
-
-
-def demo_data(box: Box) -> None:
-    from examples.digits import data
-
-    data.write_samples(box.root / "data")
 
 
 def prepare(box: Box, package: Path) -> tuple[Path, Path]:
