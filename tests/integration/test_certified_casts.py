@@ -33,12 +33,17 @@ def test_a_package_for_many_comes_to_agents_with_certificates_by_a_cast() -> Non
             for agent in agents:
                 assert agent.until_online()["certificate_ends_at_s"] is not None
             key = SigningKey(stack.release_key.read_bytes())
-            made = null_package("1.0.0", padding_bytes=PADDING_BYTES, key=key)
-            publish(stack, made)
-            name = f"{made.index.name}:1.0.0"
-            stack.ok("rollout", "create", name, "--selector", "", "--stage", "100%", "--watch")
-            came = [agent.bytes_by_source(name).get(MULTICAST, 0) for agent in agents]
-            assert sum(came) > 0, [agent.bytes_by_source(name) for agent in agents]
+            came: list[dict[str, int]] = []
+            # On a busy machine devices may ask so far apart that there is nothing to share.
+            for version in ("1.0.0", "1.1.0", "1.2.0"):
+                made = null_package(version, padding_bytes=PADDING_BYTES, key=key)
+                publish(stack, made)
+                name = f"{made.index.name}:{version}"
+                stack.ok("rollout", "create", name, "--selector", "", "--stage", "100%", "--watch")
+                came += [agent.bytes_by_source(name) for agent in agents]
+                if any(each.get(MULTICAST) for each in came):
+                    return
+            raise AssertionError(came)
         finally:
             for agent in agents:
                 agent.end(signal.SIGKILL)
