@@ -43,6 +43,8 @@ _BUSY: Final = frozenset({
     HTTPStatus.REQUEST_TIMEOUT, HTTPStatus.TOO_EARLY, HTTPStatus.TOO_MANY_REQUESTS,
 })  # fmt: skip
 
+CUT_AGAIN_S: Final = 0.05
+
 
 class Answered(Enum):
     """What came of a post."""
@@ -135,7 +137,24 @@ class Webhook:
         made.response_class = _WholeHead
         return made
 
+    def _connect(self, connection: HTTPConnection) -> None:
+        """Connect; `HTTPSConnection.connect` has no socket that could be cut in the handshake.
+
+        Raises:
+            OSError: There is no connection, or no TLS.
+        """
+        host = connection.host
+        plain = socket.create_connection((host, connection.port), self._timeout_s)
+        plain.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        connection.sock = plain  # whatever becomes of it is closed with the connection
+        if self._tls is None:
+            return
+        sock = self._tls.wrap_socket(plain, server_hostname=host, do_handshake_on_connect=False)
+        connection.sock = sock
+        sock.do_handshake()
+
     def _ask(self, connection: HTTPConnection, content: bytes, headers: dict[str, str]) -> int:
+        self._connect(connection)
         path = self._parts.path or "/"
         target = f"{path}?{self._parts.query}" if self._parts.query else path
         connection.request("POST", target, content, headers)
@@ -169,7 +188,7 @@ class _WholeHead(HTTPResponse):
 
 
 def _within(timeout_s: float, connection: HTTPConnection, ask: Callable[[], int]) -> int:
-    """Connect and ask, and cut the connection when the time is over.
+    """Ask, and cut the connection when the time is over.
 
     The limit of a socket begins anew with each byte.
 
@@ -178,29 +197,29 @@ def _within(timeout_s: float, connection: HTTPConnection, ask: Callable[[], int]
         OSError: There is no answer.
         HTTPException: The answer is not HTTP.
     """
-    is_over = threading.Event()
+    is_over, has_ended = threading.Event(), threading.Event()
 
     def cut() -> None:
         is_over.set()
-        sock = connection.sock
-        if sock is not None:
-            with suppress(OSError):
-                # Not the method of TLS, which another thread may be using.
-                socket.socket.shutdown(sock, socket.SHUT_RDWR)
+        while not has_ended.is_set():  # there may be no connection yet
+            sock = connection.sock
+            if sock is not None:
+                with suppress(OSError):
+                    # Not the method of TLS, which another thread may be using.
+                    socket.socket.shutdown(sock, socket.SHUT_RDWR)
+            has_ended.wait(CUT_AGAIN_S)
 
     timer = threading.Timer(timeout_s, cut)
     timer.daemon = True
     timer.start()
     try:
-        connection.connect()
-        if is_over.is_set():  # it could not be cut before
-            raise TimeoutError
         status = ask()
     except (OSError, HTTPException) as exc:
         if is_over.is_set():
             raise TimeoutError from exc
         raise
     finally:
+        has_ended.set()
         timer.cancel()
         with suppress(OSError):
             connection.close()

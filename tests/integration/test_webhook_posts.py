@@ -203,3 +203,31 @@ def test_a_certificate_is_checked(tmp_path: Path, caplog: pytest.LogCaptureFixtu
         assert outcome.answered is Answered.FAILED
         assert outcome.fault.startswith("its certificate is refused")
     assert SECRET not in caplog.text
+
+
+def test_a_handshake_that_never_ends_is_cut(tmp_path: Path) -> None:
+    """It sends a byte of a record now and then, so no limit of a socket is ever reached."""
+    authority = Authority(tmp_path, "known")
+    ended = threading.Event()
+
+    def drip(listener: socket.socket) -> None:
+        with suppress(OSError):
+            sock, _ = listener.accept()
+            with sock:
+                sock.sendall(b"\x16\x03\x03\x3f\xff")
+                while not ended.wait(LIMIT_S / 5):
+                    sock.sendall(b"\x02")
+
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        thread = threading.Thread(target=drip, args=(listener,))
+        thread.start()
+        try:
+            plain = config(tmp_path, listener.getsockname()[1])
+            settings = msgspec.structs.replace(
+                plain, url=plain.url.replace("http:", "https:"), ca_file=str(authority.ca_file)
+            )
+            outcome = posted(settings)
+        finally:
+            ended.set()
+            thread.join()
+    assert outcome == Outcome(Answered.FAILED, f"it does not answer within {LIMIT_S:g} s")
