@@ -25,7 +25,7 @@ from controller.store import alerts
 from controller.store.alert_tables import AlertHistoryRow, AlertRow
 from controller.store.database import Database
 from controller.store.tables import MAX_DETAIL_CHARS, NAME_CHARS
-from telemetry.errors import NotKeptError, QueryError
+from telemetry.errors import NotKeptError, QueryError, TelemetryError
 from telemetry.server.alerts.answers import Answers, of_devices
 from telemetry.server.alerts.judging import Answer
 from telemetry.server.alerts.replay import looks_at, replay, what_is_missed
@@ -237,7 +237,6 @@ class ShownAlerts:
 
         Raises:
             AlertRuleError: They cannot be.
-            TelemetryStoreError: The database failed.
         """
         now_s = self._clock.now_s()
         found = []
@@ -252,7 +251,7 @@ class ShownAlerts:
                 self._judging.asking(rule)(now_s)
             except NotKeptError:
                 continue  # there are not enough hours yet
-            except QueryError as exc:
+            except TelemetryError as exc:  # the rules are in force, whatever the store says
                 found.append("; ".join(filter(None, (f"{rule.name}: {exc}", exc.remedy))))
         return found
 

@@ -106,32 +106,41 @@ def drift(reference: Floats, counts: Floats) -> Drift:
     return Drift(index, distance, samples, devices, chance)
 
 
-def stability_index(reference: Floats, counts: Floats) -> float:
-    """Return the population stability index alone.
+def stability_indexes(reference: Floats, counts: Floats) -> Floats:
+    """Return the population stability index of each device alone.
 
     Args:
         reference: Shape (bins,): as for `drift`.
-        counts: Shape (devices, bins).
+        counts: Shape (devices, bins): at least one request of each.
+
+    Returns:
+        Shape (devices,).
     """
     reference, counts = _without_rare(reference, counts)
-    return _index(_shares(counts.sum(axis=0)), _shares(reference))
+    expected = _shares(reference)
+    every = counts.sum(axis=1, keepdims=True) + UNSEEN * counts.shape[1]
+    found = (counts + UNSEEN) / every
+    return np.asarray(((found - expected) * np.log(found / expected)).sum(axis=1))
 
 
-def by_chance(reference: Floats, counts: Floats) -> float:
-    """Return about what the index would be if each request were drawn from the same world.
+def by_chance(reference: Floats, counts: Floats) -> Floats:
+    """Return about what the indexes would be if each request were drawn from the same world.
 
     Requests of a device resemble each other, so a device that has not moved may have more.
 
     Args:
         reference: Shape (bins,): as for `drift`.
-        counts: Shape (devices, bins).
+        counts: Shape (devices, bins): at least one request of each.
+
+    Returns:
+        Shape (devices,).
 
     Source:
         Yurdakul and Naranjo, Statistical Properties of the Population Stability Index (Journal of
         Risk Model Validation 14, 2020): its mean is that of a chi-square over the samples.
     """
     reference, counts = _without_rare(reference, counts)
-    return (len(reference) - 1) * float(1 / counts.sum() + 1 / reference.sum())
+    return np.asarray((len(reference) - 1) * (1 / counts.sum(axis=1) + 1 / reference.sum()))
 
 
 def told(drifts: Sequence[Drift]) -> tuple[bool, ...]:

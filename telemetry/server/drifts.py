@@ -14,7 +14,7 @@ from typing import Final, NamedTuple
 import numpy as np
 
 from telemetry.errors import UnknownMetricError
-from telemetry.server.drift import Drift, Floats, by_chance, drift, stability_index, told
+from telemetry.server.drift import Drift, Floats, by_chance, drift, stability_indexes, told
 from telemetry.server.query import filled
 from telemetry.server.question import DEVICE, Query, check_query
 from telemetry.server.store import TelemetryStore
@@ -116,14 +116,16 @@ def devices(
     """
     furthest: dict[str, Moved] = {}
     for part in _parts(store, query, release, distributions):
-        for device, counts in zip(part.devices, part.counts[:, None, :], strict=True):
-            samples = float(counts.sum())
-            if samples < LEAST_SAMPLES:
-                continue
-            index = stability_index(part.reference, counts)
-            expected = by_chance(part.reference, counts)
-            name = (device, part.variant, part.tensor, part.measure)
-            moved = Moved(*name, index, expected, samples)
+        enough = np.flatnonzero(part.counts.sum(axis=1) >= LEAST_SAMPLES)
+        counts = part.counts[enough]
+        figures = (
+            stability_indexes(part.reference, counts),
+            by_chance(part.reference, counts),
+            counts.sum(axis=1),
+        )
+        for at, *of_device in zip(enough, *(each.tolist() for each in figures), strict=True):
+            device = part.devices[at]
+            moved = Moved(device, part.variant, part.tensor, part.measure, *of_device)
             before = furthest.get(device)
             if before is None or _beyond(moved) > _beyond(before):
                 furthest[device] = moved
@@ -131,7 +133,7 @@ def devices(
 
 
 def _beyond(moved: Moved) -> float:
-    return moved.stability_index / moved.by_chance
+    return moved.stability_index / moved.by_chance if moved.by_chance else 0.0  # of one bin
 
 
 class _Part(NamedTuple):

@@ -14,7 +14,7 @@ from telemetry.server.drift import (
     Floats,
     by_chance,
     drift,
-    stability_index,
+    stability_indexes,
     told,
 )
 
@@ -127,8 +127,8 @@ def test_what_chance_gives_a_device_with_few_samples_is_known() -> None:
     chance = np.random.default_rng(3)
     reference = np.array([400.0, 300.0, 200.0, 100.0])
     for samples in (50, 500):
-        drawn = chance.multinomial(samples, reference / reference.sum(), size=(400, 1))
-        found = np.mean([stability_index(reference, counts.astype(float)) for counts in drawn])
+        drawn = chance.multinomial(samples, reference / reference.sum(), size=400).astype(float)
+        found = float(np.mean(stability_indexes(reference, drawn)))
         # The reference is taken for the world here, so its own error is left out.
-        expected = by_chance(reference, drawn[0].astype(float)) - 3 / reference.sum()
+        expected = float(by_chance(reference, drawn)[0]) - 3 / reference.sum()
         assert found == pytest.approx(expected, rel=0.2)
