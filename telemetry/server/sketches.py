@@ -51,7 +51,7 @@ def taken(data: bytes) -> Measure:
     """Check a histogram as it came and bring it into the shorter form.
 
     It is what `encode(ExponentialHistogram.from_bytes(data))` gives, without an object for each
-    bucket: nearly all histograms come in the form in which they are stored.
+    bucket: nearly all histograms come in the form in which devices of this version write them.
 
     Args:
         data: From a device; every part of it is checked.
@@ -62,7 +62,7 @@ def taken(data: bytes) -> Measure:
     Raises:
         WireFormatError: Not such bytes, values that no histogram has, or none at all.
     """
-    found = _as_it_came(data)
+    found = _at_once(data)
     if found is not None:
         return found
     histogram = ExponentialHistogram.from_bytes(data)
@@ -72,8 +72,8 @@ def taken(data: bytes) -> Measure:
     return Measure(histogram.count, histogram.total, least, greatest, encode(histogram))
 
 
-def _as_it_came(data: bytes) -> Measure | None:
-    """Return a sound histogram that is stored as it is; None for any other."""
+def _at_once(data: bytes) -> Measure | None:
+    """Return a sound histogram whose counts are as narrow and as few as can be; None for others."""
     if len(data) <= HEADER.size:
         return None
     version, scale, width, first, length, zeros, total, least, greatest = HEADER.unpack_from(data)
@@ -86,15 +86,21 @@ def _as_it_came(data: bytes) -> Measure | None:
         return None
     counts = struct.unpack_from(f"<{length}{code}", data, HEADER.size)
     most = max(counts)
-    filled = length - counts.count(0)
-    is_short = filled * (DISTANCE.itemsize + width) >= length * width
     is_narrow = width == 1 or most >= 1 << (4 * width)
     is_plain = counts[0] and counts[-1] and not data[_PAD_AT]
-    if not (is_short and is_narrow and is_plain) or max(most, zeros) > COUNT_MAX:
+    if not (is_narrow and is_plain) or max(most, zeros) > COUNT_MAX:
         return None
     # A total that is not a number fails here as well.
     if not (0.0 <= least <= greatest <= VALUE_MAX and 0.0 <= total <= TOTAL_MAX):
         return None
+    filled = length - counts.count(0)
+    if filled * (DISTANCE.itemsize + width) < length * width:
+        distances = [at for at, count in enumerate(counts) if count]
+        data = (
+            HEADER.pack(SPARSE_VERSION, scale, width, first, filled, zeros, total, least, greatest)
+            + struct.pack(f"<{filled}H", *distances)
+            + struct.pack(f"<{filled}{code}", *(counts[at] for at in distances))
+        )
     return Measure(zeros + sum(counts), total, least, greatest, data)
 
 

@@ -32,6 +32,15 @@ def test_nothing_of_a_histogram_is_lost(pairs: list[tuple[float, int]]) -> None:
     assert len(stored) <= len(histogram.to_bytes())
 
 
+@given(st.lists(st.tuples(values, counts), min_size=1, max_size=40))
+def test_what_comes_is_taken_as_it_would_be_written(pairs: list[tuple[float, int]]) -> None:
+    """However it is checked: at once, or bucket by bucket."""
+    histogram = made(pairs)
+    count, *_measures, stored = sketches.taken(histogram.to_bytes())
+    assert stored == sketches.encode(ExponentialHistogram.from_bytes(histogram.to_bytes()))
+    assert count == histogram.count
+
+
 def test_two_values_far_apart_take_two_counts() -> None:
     histogram = made([(ZERO_MAX * 1.01, COUNT_MAX), (VALUE_MAX, COUNT_MAX)])
     assert len(histogram.to_bytes()) > 24_000
