@@ -26,7 +26,7 @@ from typing import TYPE_CHECKING, Any, Final
 from controller.errors import CollectorError, SettingsError
 from controller.export_settings import OtlpConfig
 from controller.exporting.otlp_session import Told, session
-from controller.exporting.posting import Answer
+from controller.posting import Answer
 from telemetry.metrics import known
 from telemetry.server.export.places import NumberedEvent
 from telemetry.server.export.reading import Measured, NamedSeries

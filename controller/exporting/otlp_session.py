@@ -2,7 +2,7 @@
 
 Rules:
 - It bounds what they do not bound: the whole time of a request, and the size of its answer
-  (`controller.exporting.posting`).
+  (`controller.posting`).
 - A redirect is a refusal: the exporters would take it for success.
 - A collector may ask to be left alone for some time; for longer than `MAX_RETRY_AFTER_S` it is not.
 """
@@ -18,7 +18,7 @@ from http import HTTPStatus
 from http.client import HTTPException
 from typing import TYPE_CHECKING, Any, Final
 
-from controller.exporting.posting import Answer, Poster
+from controller.posting import Answer, Poster
 
 if TYPE_CHECKING:
     import requests

@@ -2,25 +2,21 @@
 
 Rules:
 - Nothing that a receiver does takes longer than `TIMEOUT_S` from the connection on, however slowly
-  it answers; of its answer only the head is read, and a head that is cut off is no answer.
+  it answers; of its answer only the head is read (`controller.posting`).
 - No redirect is followed, and no proxy of the environment is used.
 - The secret, and the address beyond its host, are in no text.
 """
 
 from __future__ import annotations
 
-import io
 import os
-import socket
 import ssl
 import stat
-import threading
-from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
 from enum import Enum
 from http import HTTPStatus
-from http.client import HTTPConnection, HTTPException, HTTPResponse, HTTPSConnection
+from http.client import HTTPException
 from pathlib import Path
 from typing import Final
 
@@ -34,6 +30,7 @@ from controller.domain.alert_posts import (
 from controller.domain.device_text import clean
 from controller.errors import SettingsError
 from controller.named_files import read_secret
+from controller.posting import Poster
 from wire.files import open_file
 from wire.version import VERSION
 
@@ -42,8 +39,6 @@ MIN_SECRET_CHARS: Final = 16
 _BUSY: Final = frozenset({
     HTTPStatus.REQUEST_TIMEOUT, HTTPStatus.TOO_EARLY, HTTPStatus.TOO_MANY_REQUESTS,
 })  # fmt: skip
-
-CUT_AGAIN_S: Final = 0.05
 
 
 class Answered(Enum):
@@ -79,7 +74,7 @@ class Webhook:
     def __init__(self, config: WebhookConfig, *, timeout_s: float = TIMEOUT_S) -> None:
         self._timeout_s = timeout_s
         self.name = config.name
-        self._parts = config.parts
+        self._url = config.url
         self._secret = _read_secret(config).encode()
         self._tls = None
         if config.parts.scheme == "https":
@@ -113,10 +108,9 @@ class Webhook:
             TIMESTAMP_HEADER: timestamp,
             SIGNATURE_HEADER: signature(self._secret, timestamp, content),
         }
-        connection = self._connection()
         try:
-            status = _within(
-                self._timeout_s, connection, lambda: self._ask(connection, content, headers)
+            answer = Poster().post(
+                self._url, headers, content, self._timeout_s, self._tls, answer_bytes=0
             )
         except ssl.SSLCertVerificationError as exc:
             return Outcome(Answered.FAILED, f"its certificate is refused: {exc.verify_message}")
@@ -125,105 +119,7 @@ class Webhook:
         except (OSError, HTTPException, UnicodeError) as exc:
             reason = getattr(exc, "strerror", None) or str(exc) or type(exc).__name__
             return Outcome(Answered.FAILED, f"no answer: {clean(str(reason).lower(), 200)}")
-        return _judged(status)
-
-    def _connection(self) -> HTTPConnection:
-        host, port = self._parts.hostname or "", self._parts.port
-        made: HTTPConnection
-        if self._tls is not None:
-            made = HTTPSConnection(host, port, timeout=self._timeout_s, context=self._tls)
-        else:
-            made = HTTPConnection(host, port, timeout=self._timeout_s)
-        made.response_class = _WholeHead
-        return made
-
-    def _connect(self, connection: HTTPConnection) -> None:
-        """Connect; `HTTPSConnection.connect` has no socket that could be cut in the handshake.
-
-        Raises:
-            OSError: There is no connection, or no TLS.
-        """
-        host = connection.host
-        plain = socket.create_connection((host, connection.port), self._timeout_s)
-        plain.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        connection.sock = plain  # whatever becomes of it is closed with the connection
-        if self._tls is None:
-            return
-        sock = self._tls.wrap_socket(plain, server_hostname=host, do_handshake_on_connect=False)
-        connection.sock = sock
-        sock.do_handshake()
-
-    def _ask(self, connection: HTTPConnection, content: bytes, headers: dict[str, str]) -> int:
-        self._connect(connection)
-        path = self._parts.path or "/"
-        target = f"{path}?{self._parts.query}" if self._parts.query else path
-        connection.request("POST", target, content, headers)
-        return connection.getresponse().status
-
-
-class _Lines:
-    """Lines of a connection, of which the last is remembered."""
-
-    def __init__(self, stream: io.BufferedReader) -> None:
-        self._stream = stream
-        self.last = b""
-
-    def readline(self, limit: int = -1) -> bytes:
-        self.last = self._stream.readline(limit)
-        return self.last
-
-    def __getattr__(self, name: str) -> object:
-        return getattr(self._stream, name)
-
-
-class _WholeHead(HTTPResponse):
-    """An answer whose head has come to its end, which `http.client` does not ask for."""
-
-    def begin(self) -> None:
-        lines = _Lines(self.fp)
-        self.fp = lines  # type: ignore[assignment]  # it has what is used of a stream
-        super().begin()
-        if lines.last not in {b"\r\n", b"\n"}:
-            raise HTTPException("the head of the answer is cut off")
-
-
-def _within(timeout_s: float, connection: HTTPConnection, ask: Callable[[], int]) -> int:
-    """Ask, and cut the connection when the time is over.
-
-    The limit of a socket begins anew with each byte.
-
-    Raises:
-        TimeoutError: The time was over.
-        OSError: There is no answer.
-        HTTPException: The answer is not HTTP.
-    """
-    is_over, has_ended = threading.Event(), threading.Event()
-
-    def cut() -> None:
-        is_over.set()
-        while not has_ended.is_set():  # there may be no connection yet
-            sock = connection.sock
-            if sock is not None:
-                with suppress(OSError):
-                    # Not the method of TLS, which another thread may be using.
-                    socket.socket.shutdown(sock, socket.SHUT_RDWR)
-            has_ended.wait(CUT_AGAIN_S)
-
-    timer = threading.Timer(timeout_s, cut)
-    timer.daemon = True
-    timer.start()
-    try:
-        status = ask()
-    except (OSError, HTTPException) as exc:
-        if is_over.is_set():
-            raise TimeoutError from exc
-        raise
-    finally:
-        has_ended.set()
-        timer.cancel()
-        with suppress(OSError):
-            connection.close()
-    return status
+        return _judged(answer.status)
 
 
 def _judged(status: int) -> Outcome:

@@ -20,7 +20,7 @@ from controller.errors import CollectorError
 from controller.export_settings import OtlpConfig
 from controller.exporting.collector import MAX_REASONS, Collector
 from controller.exporting.otlp_session import MAX_RETRY_AFTER_S, asked_to_wait_s
-from controller.exporting.posting import MAX_ANSWER_BYTES
+from controller.posting import MAX_ANSWER_BYTES
 from telemetry.server.export.amounts import Amount
 from telemetry.server.export.places import NumberedEvent
 from telemetry.server.export.reading import Measured, NamedSeries

@@ -1,15 +1,17 @@
-"""Posts to one server over a connection that is kept, each within a time.
+"""Posts to a server, each within a time, over a connection that may be kept.
 
 Rules:
 - Nothing that the server does takes longer than the time of the post, however slowly it answers:
   the limit of a socket begins anew with each byte, so the connection is cut.
-- Of an answer so many bytes are read, and those of a success alone. One that is longer, or that
-  does not end in time, still tells by its status what came of the post.
+- An answer whose head is cut off is none. Of its body so many bytes are read, and those of a
+  success alone. One that is longer, or that does not end in time, still tells by its status what
+  came of the post.
 - No redirect is followed, and no proxy of the environment is used.
 """
 
 from __future__ import annotations
 
+import io
 import socket
 import ssl
 import threading
@@ -33,6 +35,32 @@ class Answer(NamedTuple):
     """None if it was not read to its end."""
 
 
+class _Lines:
+    """Lines of a connection, of which the last is remembered."""
+
+    def __init__(self, stream: io.BufferedReader) -> None:
+        self._stream = stream
+        self.last = b""
+
+    def readline(self, limit: int = -1) -> bytes:
+        self.last = self._stream.readline(limit)
+        return self.last
+
+    def __getattr__(self, name: str) -> object:
+        return getattr(self._stream, name)
+
+
+class _WholeHead(HTTPResponse):
+    """An answer whose head has come to its end, which `http.client` does not ask for."""
+
+    def begin(self) -> None:
+        lines = _Lines(self.fp)
+        self.fp = lines  # type: ignore[assignment]  # it has what is used of a stream
+        super().begin()
+        if lines.last not in {b"\r\n", b"\n"}:
+            raise HTTPException("the head of the answer is cut off")
+
+
 class Poster:
     """Posts to one server; one post at a time."""
 
@@ -51,6 +79,8 @@ class Poster:
         content: bytes,
         timeout_s: float,
         tls: ssl.SSLContext | None,
+        *,
+        answer_bytes: int = MAX_ANSWER_BYTES,
     ) -> Answer:
         """Post a body.
 
@@ -60,6 +90,7 @@ class Poster:
             content: The body.
             timeout_s: From the connection to the end of the answer.
             tls: What certificates are trusted; None for no TLS.
+            answer_bytes: How much of a body is read; 0 for none, which ends the connection.
 
         Returns:
             The answer.
@@ -71,7 +102,7 @@ class Poster:
         """
         try:
             with self._posting:
-                return self._post(url, headers, content, timeout_s, tls)
+                return self._post(url, headers, content, timeout_s, tls, answer_bytes)
         finally:
             self._leave_if_closed()
 
@@ -88,6 +119,7 @@ class Poster:
         content: bytes,
         timeout_s: float,
         tls: ssl.SSLContext | None,
+        answer_bytes: int,
     ) -> Answer:
         is_over = threading.Event()
 
@@ -103,11 +135,11 @@ class Poster:
         try:
             connection = self._connection or self._connected(url, tls, timeout_s, is_over)
             connection.sock.settimeout(timeout_s)
-            connection.request("POST", urlsplit(url).path or "/", content, dict(headers))
+            connection.request("POST", _target(url), content, dict(headers))
             response = connection.getresponse()
             if is_over.is_set():  # a header that is cut off looks like a whole one
                 raise TimeoutError
-            body = _body(response)
+            body = _body(response, answer_bytes)
             is_kept = body is not None and connection.sock is not None and not is_over.is_set()
         except (OSError, HTTPException) as exc:
             if is_over.is_set():
@@ -143,6 +175,7 @@ class Poster:
             self._socket = tls.wrap_socket(
                 sock, server_hostname=host, do_handshake_on_connect=False
             )
+        connection.response_class = _WholeHead
         connection.sock = self._socket
         self._connection = connection
         if is_over.is_set() or self._is_closed:  # it could not be cut before
@@ -172,13 +205,18 @@ class Poster:
                 connection.close()
 
 
-def _body(response: HTTPResponse) -> bytes | None:
+def _target(url: str) -> str:
+    parts = urlsplit(url)
+    return (parts.path or "/") + (f"?{parts.query}" if parts.query else "")
+
+
+def _body(response: HTTPResponse, limit: int) -> bytes | None:
     """Return the body of a success; None if it is too long or does not end."""
-    if response.status // 100 != HTTPStatus.OK // 100:
+    if not limit or response.status // 100 != HTTPStatus.OK // 100:
         return None
     try:
-        body = response.read(MAX_ANSWER_BYTES + 1)
+        body = response.read(limit + 1)
     except (OSError, HTTPException):
         return None
-    is_whole = len(body) <= MAX_ANSWER_BYTES and not response.length
+    is_whole = len(body) <= limit and not response.length
     return body if is_whole else None
