@@ -30,7 +30,6 @@ from telemetry.server.event_log import EventQuery
 from telemetry.server.query_text import parse_conditions, parse_time_s
 from telemetry.server.rows import DeviceLosses, Reported, StoredEvent
 from wire.package.distribution import Distribution
-from wire.package.manifest import Manifest
 
 MAX_EVENTS = 1000
 MAX_DRIFTING = 1000
@@ -137,12 +136,8 @@ def drift_of_release(
     unit: Annotated[str, Query(description=UNIT)] = "",
 ) -> ReleaseDrift:
     """Compare what devices ask and answer with the evaluation that the package carries."""
-    query = telemetry_query.parse(
-        drifts.METRIC, since=since, until=until, now_s=services.clock.now_s()
-    )
-    query = over_devices(services.devices, selector, (unit,))(query)
-    manifest = services.preflight.find(release).manifest
-    name, known = f"{manifest.name}:{manifest.version}", _references(manifest, variant)
+    query = _about_drift(services, since, until, selector, unit)
+    name, known = _references(services, release, variant)
     parts = drifts.run(services.telemetry, query, name, known, unit)
     return ReleaseDrift(
         release=name,
@@ -176,12 +171,8 @@ def drifting_devices(
     limit: Annotated[int, Query(ge=1, le=MAX_DRIFTING, description="The greatest number.")] = 20,
 ) -> DriftingDevices:
     """Return which devices have moved furthest from the evaluation that the package carries."""
-    query = telemetry_query.parse(
-        drifts.METRIC, since=since, until=until, now_s=services.clock.now_s()
-    )
-    query = over_devices(services.devices, selector, ())(query)
-    manifest = services.preflight.find(release).manifest
-    name, known = f"{manifest.name}:{manifest.version}", _references(manifest, variant)
+    query = _about_drift(services, since, until, selector)
+    name, known = _references(services, release, variant)
     found = drifts.devices(services.telemetry, query, name, known, limit)
     return DriftingDevices(
         release=name,
@@ -190,12 +181,25 @@ def drifting_devices(
     )
 
 
-def _references(manifest: Manifest, variant: str) -> dict[str, tuple[Distribution, ...]]:
-    """Return what the variants of a package carry of their evaluation, those that carry some.
+def _about_drift(
+    services: Services, since: str, until: str, selector: str, unit: str = ""
+) -> telemetry_query.Query:
+    """Return which devices and what time are asked about."""
+    query = telemetry_query.parse(
+        drifts.METRIC, since=since, until=until, now_s=services.clock.now_s()
+    )
+    return over_devices(services.devices, selector, (unit,))(query)
+
+
+def _references(
+    services: Services, release: str, variant: str
+) -> tuple[str, dict[str, tuple[Distribution, ...]]]:
+    """Return the name of a release, and what its variants carry of their evaluation, if they do.
 
     Raises:
         InvalidRequestError: There is no such variant.
     """
+    manifest = services.preflight.find(release).manifest
     chosen = [each for each in manifest.variants if variant in {"", each.name}]
     if not chosen:
         names = ", ".join(each.name for each in manifest.variants)
@@ -203,7 +207,8 @@ def _references(manifest: Manifest, variant: str) -> dict[str, tuple[Distributio
             f"{manifest.name}:{manifest.version} has no variant {variant!r}",
             remedy=f"it has {names}",
         )
-    return {each.name: each.info.distributions for each in chosen if each.info.distributions}
+    known = {each.name: each.info.distributions for each in chosen if each.info.distributions}
+    return f"{manifest.name}:{manifest.version}", known
 
 
 @telemetry_routes.get("/events", name="events")

@@ -12,7 +12,7 @@ Rules:
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from typing import Final, NamedTuple
 
 from controller.cli.drawing.bars import Bar
@@ -33,8 +33,8 @@ UNITS_S: Final = {MINUTE: 60.0, START: 1.0}
 AMOUNTS: Final = frozenset({"count", "total", "rate"})
 """Statistics that are 0 where nothing was counted."""
 
-MAX_FILLED: Final = 10_000
-"""Of more steps nothing is filled in: a plot has no room to show it."""
+MAX_DRAWN: Final = 100_000
+"""Of more steps than an answer may have rows, only those with values are drawn."""
 
 REPORTED_S: Final = 15.0
 """After so long what devices counted in a step is there, as they report by default."""
@@ -127,8 +127,10 @@ def chart(
     else:
         points_of = {n: {t: v for t, v in points if v is not None} for n, points in shown.items()}
         if all(_is_amount(question.metric, table.columns[i]) for i in drawn):
-            _fill(points_of, step_s)
-            _leave_out_unfinished(points_of, range_s[1] - REPORTED_S - step_s)
+            steps = _counted((t for points in points_of.values() for t in points), step_s, range_s)
+            if len(steps) <= MAX_DRAWN:
+                times = [step * step_s for step in steps]
+                points_of = {n: {t: p.get(t, 0.0) for t in times} for n, p in points_of.items()}
         lines = [Line(name, sorted(points.items())) for name, points in points_of.items()]
     return Chart(
         title=title_of(question, [table.columns[i] for i in drawn]),
@@ -169,10 +171,7 @@ def trends(
     wanted = range(max(begin, end - most + 1), end + 1)
     if not _is_amount(question.metric, table.columns[-1]):
         return {group: [values.get(step) for step in wanted] for group, values in found.items()}
-    counted = range(min(steps), max(steps) + 1) if steps else range(0)
-    unfinished = int((range_s[1] - REPORTED_S) // step_s)
-    if counted and unfinished > counted.start:
-        counted = range(counted.start, min(counted.stop, unfinished))
+    counted = _counted((step * step_s for step in steps), step_s, range_s)
     return {
         group: [values.get(step, 0.0) if step in counted else None for step in wanted]
         for group, values in found.items()
@@ -185,22 +184,17 @@ def _is_amount(metric: str, statistic: str) -> bool:
     return statistic in AMOUNTS and found is not None and found.kind != "gauge"
 
 
-def _leave_out_unfinished(lines: Mapping[str, dict[float, float]], newest_s: float) -> None:
-    """Leave out steps that begin later, unless nothing would be left."""
-    if any(at_s <= newest_s for points in lines.values() for at_s in points):
-        for points in lines.values():
-            for at_s in [at_s for at_s in points if at_s > newest_s]:
-                del points[at_s]
+def _counted(times_s: Iterable[float], step_s: float, range_s: tuple[float, float]) -> range:
+    """Return the steps of which amounts are known: from the first to the last that has any.
 
-
-def _fill(lines: Mapping[str, dict[float, float]], step_s: float) -> None:
-    """Give each line a 0 at each step where it has nothing, from the first to the last of all."""
-    times = [at_s for points in lines.values() for at_s in points]
-    steps = round((max(times) - min(times)) / step_s) if times else 0
-    if steps <= MAX_FILLED:
-        for points in lines.values():
-            for step in range(steps + 1 if times else 0):
-                points.setdefault(min(times) + step * step_s, 0.0)
+    A step that has not been over for long is left out, unless nothing would be left.
+    """
+    steps = [round(at_s / step_s) for at_s in times_s]
+    if not steps:
+        return range(0)
+    begin, end = min(steps), max(steps) + 1
+    unfinished = int((range_s[1] - REPORTED_S) // step_s)
+    return range(begin, min(end, unfinished) if unfinished > begin else end)
 
 
 def _at_s(row: Sequence[object], column: int, columns: Sequence[str]) -> float:

@@ -13,7 +13,6 @@ from typing import Final, NamedTuple
 
 import numpy as np
 
-from telemetry.errors import UnknownMetricError
 from telemetry.server.drift import Drift, Floats, by_chance, drift, stability_indexes, told
 from telemetry.server.query import filled
 from telemetry.server.question import DEVICE, Query, check_query
@@ -175,10 +174,7 @@ def _counts(
         query, metric=METRIC, statistics=("total",), group_by=(DEVICE, BIN), where=where
     )
     check_query(asked)
-    try:
-        groups = filled(store, asked).groups
-    except UnknownMetricError:  # no device has counted anything yet
-        return [], np.zeros((0, bins))
+    groups = filled(store, asked).groups
     named = groups.named()
     places = {device: at for at, device in enumerate(sorted({str(k[DEVICE]) for k in named}))}
     counts = np.zeros((len(places), bins))

@@ -44,6 +44,7 @@ from telemetry.server.question import (
     check_attributes,
     check_query,
     check_statistics,
+    meant,
 )
 from telemetry.server.rows import Grain, MinuteColumns, Reported, Series
 
@@ -213,12 +214,12 @@ def filled(store: Readable, query: Query) -> Filled:
         TelemetryStoreError: The database failed.
     """
     series, kind = _series(store, query.metric)
-    meant = known(query.metric)
-    usual = (meant.statistics if meant else ()) or DEFAULT_STATISTICS[kind]
+    named = known(query.metric)
+    usual = (named.statistics if named else ()) or DEFAULT_STATISTICS[kind]
     statistics = query.statistics or usual
     check_statistics(query.metric, kind, statistics)
     attributes = {name for one in series for name in one.attributes}
-    check_attributes(query, attributes.union(meant.attributes if meant else ()))
+    check_attributes(query, attributes.union(named.attributes if named else ()))
     groups = Groups(query, _matching(query, series), statistics)
     first = max(0, math.floor(query.since_s / SECONDS_PER_MINUTE))
     end = min(math.ceil(min(query.until_s, 1e12) / SECONDS_PER_MINUTE), MAX_MINUTE)
@@ -263,14 +264,13 @@ def _series(store: Readable, metric: str) -> tuple[list[Series], Kind]:
     found = [one for name in names_of(metric) for one in store.series(name)]
     if found:
         return found, found[0].kind
-    if meant := known(metric):
-        return [], meant.kind
+    if named := known(metric):
+        return [], named.kind
     names = sorted({*METRICS, *(each.name for each in store.metrics())})
     near = get_close_matches(metric, names, n=2) or [each for each in names if metric in each][:2]
-    asked = f"did you mean {' or '.join(near)}? " if near else ""
     raise UnknownMetricError(
         f"no device has reported a metric {metric!r}",
-        remedy=f"{asked}`fleet telemetry metrics` lists those that there are",
+        remedy=f"{meant(*near)}`fleet telemetry metrics` lists those that there are",
     )
 
 

@@ -114,7 +114,7 @@ def check_statistics(metric: str, kind: Kind, statistics: tuple[str, ...]) -> No
         quantiles = ", and of quantiles any from p0 to p100, such as p50, p95 or p99.9"
         raise QueryError(
             f"{metric} is a {KINDS[kind]} and has no statistic {word!r}",
-            remedy=f"{_meant(_near_statistic(word, kind))}it has {', '.join(STATISTICS[kind])}"
+            remedy=f"{meant(_near_statistic(word, kind))}it has {', '.join(STATISTICS[kind])}"
             f"{quantiles if kind == 'histogram' else ''}",
         )
 
@@ -140,7 +140,7 @@ def check_attributes(query: Query, attributes: Iterable[str]) -> None:
             more = f"; devices have {', '.join(labels)}" if labels else ""
             raise QueryError(
                 f"{query.metric} has no attribute {name!r}, and no device has it as a label",
-                remedy=f"{_meant(_near(name, known | of_devices | {MINUTE}))}"
+                remedy=f"{meant(_near(name, known | of_devices | {MINUTE}))}"
                 f"it has {', '.join(sorted(known))}{more}",
             )
     known -= query.device_values.keys() - own
@@ -148,7 +148,7 @@ def check_attributes(query: Query, attributes: Iterable[str]) -> None:
         if name not in known:
             raise QueryError(
                 f"{query.metric} has no attribute {name!r}",
-                remedy=f"{_meant(_near(name, known))}it has {', '.join(sorted(known))}; labels of "
+                remedy=f"{meant(_near(name, known))}it has {', '.join(sorted(known))}; labels of "
                 "devices are for --selector",
             )
 
@@ -165,5 +165,7 @@ def _near(word: str, known: Iterable[str]) -> str:
     return next(iter(get_close_matches(word, sorted(known), n=1)), "")
 
 
-def _meant(word: str) -> str:
-    return f"did you mean {word}? " if word else ""
+def meant(*words: str) -> str:
+    """Return the question whether one of some words was meant; empty if there is none."""
+    named = " or ".join(filter(None, words))
+    return f"did you mean {named}? " if named else ""
