@@ -24,6 +24,7 @@ from wire.files import open_file
 
 if TYPE_CHECKING:
     import pyarrow as pa
+    import pyarrow.parquet as pq
 
 NAMED: Final = ("model", "release", "variant")
 US_PER_S: Final = 1_000_000
@@ -110,7 +111,6 @@ class EarlierFile:
 
     def __init__(self, path: Path, schema: pa.Schema, keys: Keys, window_us: int) -> None:
         import pyarrow as pa
-        import pyarrow.parquet as pq
 
         self._path = path
         self._schema = schema
@@ -118,15 +118,14 @@ class EarlierFile:
         self._window_us = window_us
         self._stream = open_file(path)
         try:
-            self._file = pq.ParquetFile(self._stream)
-            names = set(self._file.schema_arrow.names)
+            self._file = self._opened()
+            self._groups = list(self._windows_of_groups())
         except (OSError, pa.ArrowException) as exc:
             self.close()
             raise self._other() from exc
-        if not set(keys.columns) <= names <= set(schema.names):
+        except ArgumentError:
             self.close()
-            raise self._other()
-        self._groups = list(self._windows_of_groups())
+            raise
         self._waiting = sorted({window for _, windows in self._groups for window in windows})
         """The windows in which it may have rows, those that have not been reached."""
 
@@ -290,13 +289,35 @@ class EarlierFile:
         except pa.ArrowException as exc:
             raise self._other() from exc
 
+    def _opened(self) -> pq.ParquetFile:
+        """Return the file.
+
+        Raises:
+            ArgumentError: It has other columns.
+        """
+        import pyarrow.parquet as pq
+
+        file = pq.ParquetFile(self._stream)
+        names = set(file.schema_arrow.names)
+        if not set(self._keys.columns) <= names <= set(self._schema.names):
+            raise self._other()
+        return file
+
     def _windows_of_groups(self) -> Iterator[tuple[int, range]]:
-        """Yield each group of rows, and the windows in which it may have some."""
+        """Yield each group of rows, and the windows in which it may have some.
+
+        Raises:
+            ArgumentError: A row has no time.
+        """
         import pyarrow as pa
         import pyarrow.compute as pc
 
         for group in range(self._file.metadata.num_row_groups):
             times = self._file.read_row_group(group, columns=["time"]).column(0)
+            if times.null_count:
+                raise self._other()
+            if not len(times):  # as other programs write it that put files together
+                continue
             ends = pc.min_max(times.cast(pa.timestamp("us", tz="UTC")).cast(pa.int64())).as_py()
             first, last = (ends[name] // self._window_us for name in ("min", "max"))
             yield group, range(first, last + 1)

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from hypothesis import given, settings
@@ -145,3 +146,20 @@ def test_hours_that_come_in_another_order_are_refused(tmp_path: Path) -> None:
         for minute in (START + 60, START):
             file.write(measured({(1, minute, "cam-1"): 1}))
     assert sum(read(path).values()) == 1
+
+
+def test_files_that_other_programs_put_together_are_read_or_refused(tmp_path: Path) -> None:
+    path = tmp_path / "part-0.parquet"
+    write(path, measured({(1, START, "cam-1"): 6}))
+    table = pq.read_table(path)
+    with pq.ParquetWriter(path, table.schema) as writer:
+        writer.write_table(table.slice(0, 0))
+        writer.write_table(table)
+    assert write(path, measured({(1, START + 1, "cam-1"): 6})) == 1
+    assert len(read(path)) == 2
+    at = table.schema.get_field_index("time")
+    nameless = table.set_column(at, "time", pa.nulls(1, table.schema.field(at).type))
+    pq.write_table(nameless, path)
+    with pytest.raises(ArgumentError, match="is no whole copy"):
+        write(path, measured({(1, START, "cam-1"): 6}))
+    assert pq.read_table(path) == nameless
