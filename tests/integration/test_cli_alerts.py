@@ -154,6 +154,17 @@ def test_rules_that_can_find_nothing_are_doubted(fleet: Commands) -> None:
         assert "hot: no device matches its selector 'site=gate'" in told
 
 
+def test_a_rule_that_cannot_be_tested_keeps_no_other_back(fleet: Commands) -> None:
+    fleet.heated(90)
+    other = RULES.partition("\n[[alert]]")[2].partition("[[alert]]")[0]
+    broken = f"[[alert]]{other}".replace('"hot"', '"broken"').replace("temperature_c", "own_metric")
+    fleet.file.write_text(RULES + broken)
+    done = fleet.run("test", str(fleet.file), "--since", "1h")
+    assert done.code == 1
+    assert [row[0] for row in rows(done)[1:]] == ["hot"]
+    assert "broken could not be tested: no device has reported a metric 'own_metric'" in done.err
+
+
 def test_groups_with_too_few_values_are_told(fleet: Commands) -> None:
     fleet.file.write_text(
         '[[alert]]\nname = "slow"\nkind = "change"\nmetric = "inference_latency_ms"\n'
