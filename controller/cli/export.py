@@ -18,6 +18,7 @@ import typer
 from controller.cli.arguments import JsonOption, parse_duration
 from controller.cli.client import ApiClient, connect
 from controller.cli.errors import AnswerError, ArgumentError, UnreachableError
+from controller.cli.lists import write_list
 from controller.cli.output import write_json
 from controller.cli.parquet_files import PART, NewFile, check_library, new_file
 from controller.telemetry_schemas import ReportedMetric
@@ -32,7 +33,7 @@ from telemetry.server.export.lines import (
 )
 from wire.clock import SystemClock
 from wire.codec import from_json
-from wire.console.output import remark, write_table
+from wire.console.output import remark
 
 DAY_S: Final = 86_400
 MINUTE: Final = "minute"
@@ -98,7 +99,7 @@ def telemetry_export(
             "files": [{"path": path, "rows": rows} for path, rows in shown], "kept": kept,
         })  # fmt: skip
         return
-    write_table(("FILE", "ROWS"), shown)
+    write_list(("FILE", "ROWS"), shown, none="no telemetry of that time: no file was written")
     if kept:
         number = sum(done.kept for done in written)
         remark(f"kept {number} rows that the controller no longer has, in {', '.join(kept)}")

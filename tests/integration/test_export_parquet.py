@@ -125,6 +125,12 @@ def test_the_same_day_again_brings_it_up_to_date(site: Site) -> None:
     assert len(site.rows(LATENCY)) == 11
 
 
+def test_a_time_without_telemetry_has_no_file_and_that_is_said(site: Site) -> None:
+    done = site.export("--since", "9d", "--until", "8d")
+    assert (done.code, site.files()) == (0, [])
+    assert done.err == "no telemetry of that time: no file was written\n"
+
+
 def forget(site: Site, before_s: float) -> None:
     """Delete minutes, as a controller does that keeps them for a shorter time."""
     with site.fleet.controller._database.engine.begin() as connection:
