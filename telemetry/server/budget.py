@@ -15,6 +15,7 @@ Rules:
 from __future__ import annotations
 
 import threading
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -69,12 +70,14 @@ class Budgets:
     def has_room(self, device: str) -> bool:
         """Tell whether a batch of a device may be stored."""
         with self._lock:
-            return self._account(device).bucket.left(self._clock.monotonic_s()) > 0
+            account = self._accounts.get(device)
+            return account is None or account.bucket.left(self._clock.monotonic_s()) > 0
 
-    def spend(self, device: str, size_bytes: int) -> None:
-        """Take out what a stored batch made the database grow by."""
+    def spend(self, grown_bytes: Mapping[str, int]) -> None:
+        """Take out what stored batches made the database grow by, for each device."""
         with self._lock:
-            self._account(device).bucket.spend(size_bytes, self._clock.monotonic_s())
+            for device, size_bytes in grown_bytes.items():
+                self._account(device).bucket.spend(size_bytes, self._clock.monotonic_s())
 
     def tells(self, device: str) -> bool:
         """Tell whether a refusal is the first one since the device's bucket was full."""

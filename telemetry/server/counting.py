@@ -106,6 +106,8 @@ class Counting:
         self._series = series
         self._bounds = bounds
         self._clock = clock
+        self._present: set[str] = set()
+        """Devices that had a row when one was last looked for."""
 
     def count(
         self, arrived: Sequence[Arrived], ids: Mapping[SeriesKey, int], *, look: bool = False
@@ -123,7 +125,8 @@ class Counting:
         grown: Counter[str] = Counter()
         with self._engine.begin() as connection:
             names = [each.batch.device for each in arrived]
-            devices = _Devices(connection, names, self._bounds, self._clock.now_s(), look=look)
+            rows = _locked_rows(connection, sorted(set(names)), self._present)
+            devices = _Devices(rows, self._bounds, self._clock.now_s(), look=look)
             is_new = self._claim(connection, arrived, grown)
             new = [each for each, claimed in zip(arrived, is_new, strict=True) if claimed]
             for each in new:
@@ -184,13 +187,11 @@ class Counting:
         for batch, checked, *_ in stored:
             device = batch.device
             newest = devices.newest_minute(device)
-            for (key, minute), measures in checked.measures.items():
+            for key, minute, measure in checked.measures:
                 series = ids[key]
-                at = (series, minute, device)
                 parts = new if minute > newest else known
-                # Never changed in place: if a series is gone, the batches are counted anew.
-                parts[at] = parts[at] + measures if at in parts else measures
-                of_fleet[series, minute] += measures
+                parts.setdefault((series, minute, device), []).append(measure)
+                of_fleet[series, minute].append(measure)
         if not of_fleet:
             return
         self._write_new(connection, new, grown)
@@ -283,13 +284,36 @@ class _DeviceRow(NamedTuple):
     answered: str | None = None
 
 
+def _locked_rows(
+    connection: sa.Connection, names: Sequence[str], present: set[str]
+) -> dict[str, _DeviceRow]:
+    """Return the rows of devices, which no other transaction changes until this one ends.
+
+    Args:
+        connection: In a transaction.
+        names: The devices, in an order that all transactions keep.
+        present: Those that are known to have a row; the others get one, and join them.
+    """
+    found: list[tuple[Any, ...]] = []
+    missing = [name for name in names if name not in present]
+    # At least one is written before any is read: it is the first write that locks in SQLite.
+    # All are, a second time, if a row was deleted, or its transaction failed, since it was seen.
+    for written in (missing or names[:1], names):
+        bulk.insert_missing(connection, tables.device, [(name, *_DeviceRow()) for name in written])
+        keys = [(name,) for name in names]
+        found = list(bulk.matching(connection, tables.device, keys, lock=True))
+        if len(found) == len(names):
+            break
+    present.update(names)
+    return {device: _DeviceRow(*values) for device, *values in found}
+
+
 class _Devices:
     """The rows of devices, locked, and what is added to them."""
 
     def __init__(
         self,
-        connection: sa.Connection,
-        names: Sequence[str],
+        rows: dict[str, _DeviceRow],
         bounds: Bounds,
         now_s: float,
         *,
@@ -297,10 +321,7 @@ class _Devices:
     ) -> None:
         self._bounds = bounds
         self._now_s = now_s
-        keys = [(name,) for name in sorted(set(names))]
-        bulk.insert_missing(connection, tables.device, [(*key, *_DeviceRow()) for key in keys])
-        rows = bulk.matching(connection, tables.device, keys, lock=True)
-        self._rows = {device: _DeviceRow(*values) for device, *values in rows}
+        self._rows = rows
         self._newest = {
             device: MAX_MINUTE if look else row.newest_minute for device, row in self._rows.items()
         }
@@ -345,7 +366,7 @@ def _add(
     for series, minute, device, *measured in bulk.matching(connection, table, list(parts)):
         stored = Measure._make(measured)
         before[series, minute, device] = len(stored.sketch or b"")
-        parts[series, minute, device] = [*parts[series, minute, device], stored]
+        parts[series, minute, device].append(stored)
     after = folded(parts)
     bulk.upsert(connection, table, [(*at, *measure) for at, measure in sorted(after.items())])
     return before, after

@@ -90,8 +90,8 @@ class Refusal(NamedTuple):
     reason: str
 
 
-Measures = dict[tuple[SeriesKey, int], list[Measure]]
-"""What came for each series and minute: one measure, seldom more."""
+Measures = list[tuple[SeriesKey, int, Measure]]
+"""Series, minutes and what came for them: seldom twice for the same two."""
 
 
 class Taken(NamedTuple):
@@ -156,10 +156,10 @@ class Checked:
     """The newest minute of which there is anything; 0 for nothing."""
 
     def __post_init__(self) -> None:
-        self.keys = {key for key, _ in self.measures}
-        minutes = [minute for _, minute in self.measures]
-        minutes += [int(row["at_s"]) // 60 for row in self.events]
-        self.latest_minute = max(minutes, default=0)
+        self.keys = {key for key, _, _ in self.measures}
+        self.latest_minute = max((minute for _, minute, _ in self.measures), default=0)
+        for row in self.events:
+            self.latest_minute = max(self.latest_minute, int(row["at_s"]) // 60)
 
     def only(self, present: Container[SeriesKey], why: Mapping[SeriesKey, str]) -> Checked:
         """Return what is left if there are some series alone.
@@ -172,7 +172,7 @@ class Checked:
         if not missing:
             return self
         first = min(missing)
-        left = {at: found for at, found in self.measures.items() if at[0] not in missing}
+        left = [each for each in self.measures if each[0] not in missing]
         return replace(
             self,
             measures=left,
@@ -185,10 +185,10 @@ class Checked:
         used = [folds[key] for key in self.keys if key in folds] if folds else []
         if not used:
             return self
-        measures: Measures = {}
-        for (key, minute), found in self.measures.items():
-            at = (folds[key].key if key in folds else key, minute)
-            measures[at] = measures.get(at, []) + found
+        measures = [
+            (folds[key].key if key in folds else key, minute, measure)
+            for key, minute, measure in self.measures
+        ]
         return replace(self, measures=measures, folds=tuple(sorted(used)))
 
 
@@ -234,7 +234,7 @@ def measures_of(batch: TelemetryBatch, span: Span, shift_minutes: int = 0) -> Ta
     Returns:
         Those that are sound, and what was refused.
     """
-    found: Measures = {}
+    found: Measures = []
     refused = 0
     refusal: Refusal | None = None
     first, last = span.earliest_s // 60, min(span.latest_s // 60, MAX_MINUTE)
@@ -250,11 +250,7 @@ def measures_of(batch: TelemetryBatch, span: Span, shift_minutes: int = 0) -> Ta
             refused += 1
             refusal = refusal or Refusal(point.metric[:MAX_TEXT], str(exc))
             continue
-        at = (key, minute)
-        if at in found:
-            found[at].append(measure)
-        else:
-            found[at] = [measure]
+        found.append((key, minute, measure))
     return Taken(found, refused, refusal)
 
 

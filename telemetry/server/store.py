@@ -15,7 +15,7 @@ import math
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 import sqlalchemy as sa
 from sqlalchemy.exc import DataError, IntegrityError, SQLAlchemyError
@@ -29,7 +29,7 @@ from telemetry.server.clocks import Judged, judged
 from telemetry.server.counting import Arrived, Counting, SeriesGoneError
 from telemetry.server.dead_letters import DeadLetter
 from telemetry.server.event_log import EventQuery
-from telemetry.server.ingest import checked, span_at
+from telemetry.server.ingest import Span, checked, span_at
 from telemetry.server.kinds import kind_of, of_its_kind
 from telemetry.server.levels import LEVELS, MINUTES, Level, Part
 from telemetry.server.partitions import Partitions
@@ -76,6 +76,10 @@ class Outcome(NamedTuple):
 
     is_asked_again: bool = False
     """Whether it is not stored now, because its device is first to say how its clock is."""
+
+
+COUNTABLE: Final = Outcome(is_new=False)
+"""Of a batch that nothing speaks against."""
 
 
 class TelemetryStore:
@@ -161,13 +165,17 @@ class TelemetryStore:
         Raises:
             TelemetryStoreError: The database failed; nothing was counted.
         """
-        outcomes = [self._first_look(batch) for batch in batches]
-        sound = [
-            at
-            for at, outcome in enumerate(outcomes)
-            if outcome.fault is None and not outcome.is_asked_again
-        ]
-        arrived = [self._arrived(batches[at]) for at in sound]
+        now_s = self._clock.now_s()
+        span = span_at(now_s, self._retention.minutes_s)
+        outcomes: list[Outcome] = []
+        sound: list[int] = []
+        arrived: list[Arrived] = []
+        for at, batch in enumerate(batches):
+            by_clock = judged(batch.clock, now_s, self._bounds.clock_tolerance_s)
+            outcomes.append(_first_look(batch, by_clock))
+            if outcomes[at] is COUNTABLE:
+                sound.append(at)
+                arrived.append(self._arrived(batch, span, by_clock))
         with _own_errors():
             try:
                 counted = [Outcome(is_new) for is_new in self._count(arrived)]
@@ -404,17 +412,7 @@ class TelemetryStore:
         """Return what the store needs from people, one line for each; it names no device."""
         return self._series.needs
 
-    def _first_look(self, batch: TelemetryBatch) -> Outcome:
-        fault = _identity_fault(batch)
-        again = fault is None and self._judged(batch).is_asked_again
-        return Outcome(is_new=False, fault=fault, is_asked_again=again)
-
-    def _judged(self, batch: TelemetryBatch) -> Judged:
-        return judged(batch.clock, self._clock.now_s(), self._bounds.clock_tolerance_s)
-
-    def _arrived(self, batch: TelemetryBatch) -> Arrived:
-        by_clock = self._judged(batch)
-        span = span_at(self._clock.now_s(), self._retention.minutes_s)
+    def _arrived(self, batch: TelemetryBatch, span: Span, by_clock: Judged) -> Arrived:
         found = checked(batch, span, by_clock.shift_s)
         if self._budgets.has_room(batch.device):
             return Arrived(batch, found, ahead_s=by_clock.ahead_s)
@@ -435,7 +433,7 @@ class TelemetryStore:
             TelemetryStoreError: Series go as fast as they come.
         """
         stored = [each for each in arrived if not each.is_refused]
-        minutes = {minute for each in stored for _, minute in each.checked.measures}
+        minutes = {minute for each in stored for _, minute, _ in each.checked.measures}
         self._partitions.cover(tables.minute, minutes)
         for _ in range(ATTEMPTS):
             found = self._series.of((each.batch.device, each.checked.keys) for each in stored)
@@ -444,8 +442,7 @@ class TelemetryStore:
                 counted = self._counting.count(fitting, found.ids, look=look)
             except SeriesGoneError:
                 continue
-            for device, size_bytes in counted.grown_bytes.items():
-                self._budgets.spend(device, size_bytes)
+            self._budgets.spend(counted.grown_bytes)
             return counted.is_new
         raise TelemetryStoreError("series are being deleted while their points come")
 
@@ -458,6 +455,13 @@ class TelemetryStore:
                 fault=WireFormatError(f"the database cannot store it: {_cause(exc)}"),
             )
         return Outcome(is_new)
+
+
+def _first_look(batch: TelemetryBatch, by_clock: Judged) -> Outcome:
+    fault = _identity_fault(batch)
+    if fault is None and not by_clock.is_asked_again:
+        return COUNTABLE
+    return Outcome(is_new=False, fault=fault, is_asked_again=fault is None)
 
 
 def _fitting(arrived: Arrived, found: Found) -> Arrived:

@@ -17,8 +17,9 @@ from telemetry.server.budget import (
     event_bytes,
     minute_bytes,
 )
-from telemetry.server.ingest import checked, span_at
+from telemetry.server.ingest import SeriesKey, checked, span_at
 from telemetry.server.measures import folded
+from telemetry.server.rows import Measure
 from tests.simulators.clock import FakeClock
 from wire.codec import to_msgpack
 from wire.messages import Point, TelemetryBatch
@@ -83,8 +84,11 @@ def taken_out(*points: Point, clock: FakeClock) -> int:
     batch = TelemetryBatch(device="d" * 63, boot_id="b", sequence=0, points=points)
     found = checked(batch, span_at(clock.now_s(), math.inf))
     assert found.refused == 0
-    measures = folded(found.measures).values()
-    return sum(minute_bytes(None, len(measure.sketch or b"")) for measure in measures)
+    parts: dict[tuple[SeriesKey, int], list[Measure]] = {}
+    for key, minute, measure in found.measures:
+        parts.setdefault((key, minute), []).append(measure)
+    rows = folded(parts).values()
+    return sum(minute_bytes(None, len(measure.sketch or b"")) for measure in rows)
 
 
 def test_the_busiest_agent_refills_more_than_it_takes_out() -> None:
@@ -104,7 +108,7 @@ def test_a_full_spool_of_whatever_points_fits_into_a_full_bucket() -> None:
 def test_a_device_that_overdrew_may_store_again_when_its_bucket_has_refilled() -> None:
     clock = FakeClock()
     budgets = Budgets(clock)
-    budgets.spend("cam-1", BURST_BYTES + REFILL_BYTES_PER_HOUR)
+    budgets.spend({"cam-1": BURST_BYTES + REFILL_BYTES_PER_HOUR})
     assert budgets.tells("cam-1")
     assert not budgets.tells("cam-1")
     clock.sleep(HOUR_S - 1.0)
@@ -136,7 +140,7 @@ def test_an_event_costs_its_texts() -> None:
 def test_each_device_has_a_bucket_of_its_own() -> None:
     clock = FakeClock()
     budgets = Budgets(clock)
-    budgets.spend("a", BURST_BYTES + 1)
+    budgets.spend({"a": BURST_BYTES + 1})
     assert not budgets.has_room("a")
     assert budgets.has_room("b")
     budgets.forget_full()
@@ -148,10 +152,10 @@ def test_each_device_has_a_bucket_of_its_own() -> None:
 def test_a_refusal_is_told_once_until_the_bucket_is_full_again() -> None:
     clock = FakeClock()
     budgets = Budgets(clock)
-    budgets.spend("a", BURST_BYTES)
+    budgets.spend({"a": BURST_BYTES})
     assert [budgets.tells("a") for _ in range(3)] == [True, False, False]
     clock.advance(HOUR_S)
-    budgets.spend("a", REFILL_BYTES_PER_HOUR)
+    budgets.spend({"a": REFILL_BYTES_PER_HOUR})
     assert not budgets.tells("a")
     clock.advance(HOUR_S * BURST_BYTES / REFILL_BYTES_PER_HOUR)
     assert budgets.tells("a")

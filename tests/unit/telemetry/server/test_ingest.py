@@ -22,6 +22,7 @@ from telemetry.server.ingest import (
     span_at,
 )
 from telemetry.server.measures import folded
+from telemetry.server.rows import Measure
 from wire.codec import from_msgpack, to_msgpack
 from wire.messages import Event, GaugePoint, HistogramPoint, Point, SumPoint, TelemetryBatch
 
@@ -51,12 +52,16 @@ def batch(*points: Point, events: tuple[Event, ...] = ()) -> TelemetryBatch:
     return TelemetryBatch(device="pi", boot_id="b", sequence=0, points=points, events=events)
 
 
-def test_points_of_one_series_and_minute_are_one_measure() -> None:
+def test_points_of_one_series_and_minute_become_one_measure() -> None:
     measures, refused, _ = measures_of(
         batch(histogram(10.0), histogram(20.0), counter(), counter(value=2.5), gauge(), gauge()),
         SPAN,
     )
-    found = {key.metric: measure for (key, _), measure in folded(measures).items()}
+    parts: dict[str, list[Measure]] = {}
+    for key, minute, measure in measures:
+        assert minute == 5
+        parts.setdefault(key.metric, []).append(measure)
+    found = folded(parts)
     assert refused == 0
     assert (found["latency_ms"].value_count, found["latency_ms"].greatest) == (2, 20.0)
     assert (found["x_total"].value_count, found["x_total"].total) == (2, 3.5)
@@ -65,7 +70,7 @@ def test_points_of_one_series_and_minute_are_one_measure() -> None:
 
 def test_release_and_variant_are_columns() -> None:
     attributes = {"variant": "int8", "release": "digits:1.0", "b": "2", "a": "1"}
-    ((key, minute),) = measures_of(batch(counter(attributes=attributes)), SPAN).measures
+    ((key, minute, _),) = measures_of(batch(counter(attributes=attributes)), SPAN).measures
     assert (key.release, key.variant, key.attributes, minute) == (
         "digits:1.0",
         "int8",
@@ -185,7 +190,7 @@ def test_what_the_next_prune_would_delete_is_refused() -> None:
         events=tuple(Event(at_s=at_s, kind="k", reason="") for at_s in times),
     )
     found = checked(sent, span)
-    assert sorted(minute for _, minute in found.measures) == [first, first + 1]
+    assert sorted(minute for _, minute, _ in found.measures) == [first, first + 1]
     assert [row["at_s"] for row in found.events] == [first * 60, NOW_S]
     assert found.refused == 2 + 3
 
