@@ -18,7 +18,6 @@ from telemetry.server.comparison import (
     mean_of,
     quantile_group,
     quantile_of,
-    student_t,
 )
 
 EDGES = np.geomspace(0.01, 100.0, 450)
@@ -167,13 +166,6 @@ def test_a_quantile_is_that_of_all_values_together() -> None:
     found = quantile_of(0.5, table, values)(once)
     assert found[:2].tolist() == [2.0, 3.0]
     assert math.isnan(found[2])
-
-
-@pytest.mark.parametrize(
-    ("degrees", "expected"), [(4, 2.7764), (9, 2.2622), (29, 2.0452), (1000, 1.9623)]
-)
-def test_quantiles_of_students_t_are_those_of_the_tables(degrees: int, expected: float) -> None:
-    assert student_t(0.975, degrees) == pytest.approx(expected, rel=3e-3)
 
 
 def test_fewer_devices_leave_less_out() -> None:

@@ -1,0 +1,292 @@
+"""How often gates halt a rollout that is harmless, and how soon they find one that is not.
+
+Fleets are drawn whose devices differ as real ones do: four profiles, each device with a level of
+its own, sites whose load goes up and down with the day and with chance, devices that drift and that
+get hot for hours. A rollout of three stages goes over them. A tenth of each profile is its control
+group, to which those belong that have not begun. Its gates are looked at as the controller looks at
+them, by the same functions.
+
+- A/A: the new release is the old one. Counted are rollouts that a gate halts, and those in which
+  the interval of any gate ever leaves out the truth: at most the promised 5 %.
+- At the limit: the release does exactly what a gate allows. A gate that fails or passes is wrong;
+  each at most 5 %.
+- Harm: p95 10 % longer, accuracy 2 points less, 1 % of requests failing. Counted are the rollouts
+  that are halted, and after how many devices.
+
+Beside it stands a fixed threshold as alarms of a rollout have it (AWS IoT Jobs and CloudWatch, for
+one): halt when the devices of the release are, on the average, further from what they were before
+than the same limit. hawkBit and Mender look at failed installs alone: they see none of this.
+"""
+
+from __future__ import annotations
+
+import math
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Final, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from benchmarks.harness import Row, alone, main
+from controller.domain.gates.contrast import Observed, contrast
+from controller.domain.gates.language import parse_gate
+from controller.domain.gates.looks import ERROR, level, next_look_s
+from controller.domain.gates.verdicts import Coverage, GateState, verdict
+
+Floats = npt.NDArray[np.float64]
+
+SEED: Final = 20261127
+ROLLOUTS, QUICK_ROLLOUTS = 1000, 60
+STEP_S: Final = 600.0
+BEFORE: Final = 144
+"""A day of steps."""
+
+SOAK: Final = 12
+"""Two hours."""
+
+STAGES: Final = (0.1, 0.4, 0.9)
+"""Parts of the fleet, all of it but the control group at the end."""
+
+CONTROL: Final = 0.1
+PROFILES: Final = ((0.5, 0.0), (0.25, 0.7), (0.15, -0.6), (0.1, 1.4))
+"""The share of each, and how much slower it is, as a logarithm."""
+
+GATES: Final = tuple(
+    parse_gate(text)
+    for text in (
+        "p95(inference_latency_ms) <= +3%",
+        "mean(feedback_accuracy_ratio) >= -0.5pp",
+        "inference_failures_total/inference_requests_total <= +0.3pp",
+    )
+)
+
+
+class Harm(NamedTuple):
+    """What the new release does."""
+
+    name: str
+    p95: float = 0.0
+    """By what part it grows."""
+
+    accuracy: float = 0.0
+    failures: float = 0.0
+
+    @property
+    def truth(self) -> tuple[float, float, float]:
+        """The difference that each gate should find."""
+        return (math.log1p(self.p95), self.accuracy, self.failures)
+
+
+NONE: Final = Harm("A/A")
+LIMITS: Final = (
+    Harm("p95 at its limit", p95=0.03),
+    Harm("accuracy at its limit", accuracy=-0.005),
+    Harm("failures at their limit", failures=0.003),
+)
+HARMS: Final = (
+    Harm("p95 10 % longer", p95=0.1),
+    Harm("accuracy 2 points less", accuracy=-0.02),
+    Harm("1 % of requests fail", failures=0.01),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Fleet:
+    """What the devices of a fleet would measure with the old release."""
+
+    profile: npt.NDArray[np.int64]
+    order: npt.NDArray[np.int64]
+    """The order in which devices start; those of the control group come last."""
+
+    control: int
+    steps: tuple[Floats, Floats, Floats]
+    """Shape (steps, devices): of each gate, what a device measures in each step."""
+
+
+def drawn(devices: int, chance: np.random.Generator) -> Fleet:
+    """Draw a fleet, and all that happens to it."""
+    steps = BEFORE + SOAK * len(STAGES) + 1
+    shares = np.array([share for share, _ in PROFILES])
+    profile = chance.choice(len(PROFILES), devices, p=shares / shares.sum())
+    site = chance.integers(0, max(devices // 15, 2), devices)
+    load = _wandering(steps, int(site.max()) + 1, 0.97, 0.12, chance)
+    hour = np.arange(steps)[:, None] * STEP_S / 3600.0
+    load += 0.15 * np.sin(2 * math.pi * (hour + chance.uniform(0, 24)) / 24.0)
+    drift = _wandering(steps, devices, 0.92, 0.08, chance)
+    hot = (chance.random((steps, devices)) < 0.002).astype(float)  # noqa: PLR2004
+    for at in range(1, steps):
+        hot[at] = np.maximum(hot[at], 0.9 * hot[at - 1])
+    base = np.array([slower for _, slower in PROFILES])[profile] + chance.normal(0, 0.3, devices)
+    strain = load[:, site] + drift + 0.4 * hot
+    p95 = math.log(30.0) + base + strain + chance.normal(0, 0.06, strain.shape)
+    hard = chance.normal(0.9, 0.03, devices).clip(0.5, 0.99)
+    answers = chance.poisson(25, strain.shape) + 1
+    accuracy = chance.binomial(answers, (hard - 0.02 * strain).clip(0.3, 1.0)) / answers
+    often = chance.lognormal(math.log(0.001), 1.0, devices)
+    requests = chance.poisson(300 * np.exp(0.5 * load[:, site])) + 1
+    failures = chance.binomial(requests, (often * np.exp(strain)).clip(0, 0.5)) / requests
+    order, control = _ordered(profile, chance)
+    return Fleet(profile, order, control, (p95, accuracy, failures))
+
+
+def _wandering(
+    steps: int, members: int, kept: float, spread: float, chance: np.random.Generator
+) -> Floats:
+    """Return values that go up and down: shape (steps, members)."""
+    pushes = chance.normal(0.0, spread * math.sqrt(1 - kept**2), (steps, members))
+    pushes[0] = chance.normal(0.0, spread, members)
+    for at in range(1, steps):
+        pushes[at] += kept * pushes[at - 1]
+    return pushes
+
+
+def _ordered(
+    profile: npt.NDArray[np.int64], chance: np.random.Generator
+) -> tuple[npt.NDArray[np.int64], int]:
+    """Return the order of starting and the size of the control group, a part of each profile."""
+    shuffled = chance.permutation(len(profile))
+    held: list[int] = []
+    for number in np.unique(profile):
+        members = shuffled[profile[shuffled] == number]
+        held += members[len(members) - math.ceil(CONTROL * len(members)) :].tolist()
+    rest = shuffled[~np.isin(shuffled, held)]
+    return np.concatenate([rest, np.array(held, np.int64)]), len(held)
+
+
+class Look(NamedTuple):
+    """A look at all gates."""
+
+    treated: int
+    states: tuple[GateState, ...]
+    includes_truth: bool
+    alarm: bool
+    """Whether the fixed threshold would halt."""
+
+    is_last: bool
+    """Whether it is the last of its stage."""
+
+
+def looks(fleet: Fleet, harm: Harm) -> Iterator[Look]:
+    """Roll a release out, and look at its gates."""
+    devices = len(fleet.order)
+    soak_s = SOAK * STEP_S
+    number, begin = 0, BEFORE
+    for part in STAGES:
+        treated = fleet.order[: min(math.ceil(part * devices), devices - fleet.control)]
+        control = fleet.order[len(treated) :]
+        last_s: float | None = None
+        while (last_s or 0.0) < soak_s:
+            last_s = next_look_s(0.0, last_s, soak_s)
+            number += 1
+            end = begin + max(round(last_s / STEP_S), 1)
+            yield _look(fleet, harm, treated, control, slice(begin, end), number, last_s >= soak_s)
+        begin += SOAK
+
+
+def _look(
+    fleet: Fleet,
+    harm: Harm,
+    treated: npt.NDArray[np.int64],
+    control: npt.NDArray[np.int64],
+    span: slice,
+    number: int,
+    is_last: bool,
+) -> Look:
+    states, includes, alarm = [], True, False
+    for gate, steps, truth in zip(GATES, fleet.steps, harm.truth, strict=True):
+        before, after = steps[:BEFORE].mean(axis=0), steps[span].mean(axis=0)
+        sides = [
+            [
+                Observed(float(after[at]) + by, float(before[at]), str(fleet.profile[at]))
+                for at in members
+            ]
+            for members, by in ((treated, truth), (control, 0.0))
+        ]
+        found = contrast(*sides)
+        at_level = level(number, len(GATES))
+        told = verdict(gate, found, at_level, Coverage(treated=len(treated), control=len(control)))
+        states.append(told.state)
+        low, high = found.interval(at_level)
+        includes &= low <= truth <= high
+        moved = float(after[treated].mean() + truth - before[treated].mean())
+        alarm |= moved / gate.bound > 1.0
+    return Look(len(treated), tuple(states), includes, alarm, is_last)
+
+
+class Course(NamedTuple):
+    """What became of a rollout."""
+
+    halted_at: int
+    """Devices with the release when a gate halted it; 0 for never."""
+
+    passed: bool
+    """Whether all gates passed in its last stage."""
+
+    always_true: bool
+    """Whether no interval ever left out the truth."""
+
+    alarmed_at: int
+    """Devices when the fixed threshold would have halted it; 0 for never."""
+
+
+def course(fleet: Fleet, harm: Harm) -> Course:
+    """Roll a release out to the end, as if no gate held it."""
+    halted = alarmed = 0
+    always, passed = True, False
+    for look in looks(fleet, harm):
+        always &= look.includes_truth
+        if GateState.FAIL in look.states and not halted:
+            halted = look.treated
+        if look.alarm and not alarmed:
+            alarmed = look.treated
+        passed = look.is_last and set(look.states) == {GateState.PASS}
+    return Course(halted, passed and not halted, always, alarmed)
+
+
+def measure(quick: bool) -> list[Row]:
+    """Roll out harmless and harmful releases."""
+    rollouts = QUICK_ROLLOUTS if quick else ROLLOUTS
+    bound = ERROR + 3 * math.sqrt(ERROR * (1 - ERROR) / rollouts)
+    rows = []
+    for devices in (100, 300) if quick else (60, 100, 300, 1000):
+        chance = np.random.Generator(np.random.PCG64(SEED))
+        some = rollouts if devices <= 300 else rollouts // 4  # noqa: PLR2004
+        fleets = [drawn(devices, chance) for _ in range(min(some, 100))]
+        for harm in (NONE, *LIMITS, *HARMS):
+            # Fleets are drawn anew, but for those that harms have in common to save time.
+            found = [
+                course(fleets[at] if at < len(fleets) else drawn(devices, chance), harm)
+                for at in range(some if harm is NONE else max(some // 5, 20))
+            ]
+            rows += _rows(devices, harm, found, bound)
+    return rows
+
+
+def _rows(devices: int, harm: Harm, found: list[Course], bound: float) -> list[Row]:
+    def share(name: str, values: list[bool], at_most: float | None = None) -> Row:
+        mean = sum(values) / len(values)
+        return alone(f"{devices} devices, {harm.name}: {name}", [mean], unit="1", at_most=at_most)
+
+    halted = [one.halted_at > 0 for one in found]
+    rows = [share("halted by a gate", halted)]
+    if harm is NONE:
+        rows = [
+            share("halted by a gate", halted, bound),
+            share("an interval ever left out the truth", [not o.always_true for o in found], bound),
+            share("passed in the last stage", [one.passed for one in found]),
+        ]
+    elif harm in LIMITS:
+        rows = [
+            share("halted by a gate", halted, bound),
+            share("passed in the last stage", [one.passed for one in found], bound),
+        ]
+    elif reached := [float(one.halted_at) for one in found if one.halted_at]:
+        rows.append(alone(f"{devices} devices, {harm.name}: devices when halted", reached, unit=""))
+    rows.append(share("halted by a fixed threshold", [one.alarmed_at > 0 for one in found]))
+    return rows
+
+
+if __name__ == "__main__":
+    sys.exit(main("Gates: false and missed halts", measure))

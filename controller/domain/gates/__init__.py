@@ -1,0 +1,1 @@
+"""Gates of a rollout: what a release may do to what devices measure, and whether it does."""

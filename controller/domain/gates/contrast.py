@@ -1,0 +1,207 @@
+"""How devices with a new release differ from those that keep the old one, and how sure that is.
+
+The device is the unit of chance: it was drawn into the control group or not, and its requests
+resemble each other. So each device is one observation, however many requests it answered.
+
+Rules:
+- Devices are compared within their stratum, such as their profile: a group that has more of the
+  slow devices is not slower for that.
+- What a device measured before the rollout explains most of how it differs from others of its
+  stratum. That part is taken out, as far as it explains anything in these data (CUPED).
+- A stratum that has fewer than two devices on either side joins the others of that kind, and is
+  left out if they are too few even so.
+- Without a control group, each device is compared with itself before; then what else has changed
+  since counts as the release's doing.
+- Fewer than `LEAST_DEVICES` devices on a side tell nothing.
+
+Source:
+    Deng, Xu, Kohavi and Walker, Improving the Sensitivity of Online Controlled Experiments by
+    Utilizing Pre-Experiment Data (WSDM 2013), section 3 (CUPED). Strata and their weights: Imbens
+    and Rubin, Causal Inference (2015), chapter 9; the variance is Neyman's, whose degrees of
+    freedom are those of Satterthwaite (Biometrics Bulletin 2, 1946). Pure.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Final, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from telemetry.server.student import student_t
+
+Floats = npt.NDArray[np.float64]
+
+LEAST_DEVICES: Final = 5
+LEAST_OF_STRATUM: Final = 2
+"""Devices on each side of a stratum: fewer have no variance."""
+
+
+class Observed(NamedTuple):
+    """What one device measured."""
+
+    value: float
+    before: float
+    """The same before the rollout; NaN if it is not known."""
+
+    stratum: str
+    """Devices of one stratum are compared with each other."""
+
+
+class Contrast(NamedTuple):
+    """By how much devices with the new release differ."""
+
+    difference: float
+    """That of the new release less that of the old one; NaN if nothing can be told."""
+
+    error: float
+    """The standard error of the difference."""
+
+    degrees: float
+    """Degrees of freedom of the error."""
+
+    treated: int
+    """Devices with the new release that count."""
+
+    control: int
+    """Devices with the old one; 0 where devices are compared with themselves before."""
+
+    lacks: str = ""
+    """Why nothing can be told; empty if something can."""
+
+    def interval(self, level: float) -> tuple[float, float]:
+        """Return within what the true difference lies.
+
+        Args:
+            level: The chance that it does not, above 0: half of it on each side.
+
+        Returns:
+            Its ends; infinite ones if nothing can be told.
+        """
+        if self.lacks:
+            return -math.inf, math.inf
+        reach = student_t(1.0 - level / 2.0, self.degrees) * self.error
+        return self.difference - reach, self.difference + reach
+
+
+def contrast(treated: Sequence[Observed], control: Sequence[Observed]) -> Contrast:
+    """Compare devices that have the new release with those that keep the old one.
+
+    Args:
+        treated: Those with the new one.
+        control: The control group.
+
+    Returns:
+        The difference, weighted by how much each stratum tells of it.
+    """
+    both = [*treated, *control]
+    is_treated = np.arange(len(both)) < len(treated)
+    values = np.array([each.value for each in both])
+    before = np.array([each.before for each in both])
+    strata = _merged([_stratum(each) for each in both], is_treated)
+    kept = strata >= 0
+    sides = int((kept & is_treated).sum()), int((kept & ~is_treated).sum())
+    if lacks := _lacks(*sides):
+        return Contrast(math.nan, math.nan, math.nan, *sides, lacks)
+    every = range(int(strata.max()) + 1)
+    cells = [(strata == number) & is_treated for number in every]
+    others = [(strata == number) & ~is_treated for number in every]
+    values = _without_before(values, before, [*cells, *others])
+    return _weighted(values, cells, others, sides)
+
+
+def against_before(treated: Sequence[Observed]) -> Contrast:
+    """Compare devices that have the new release with themselves before the rollout.
+
+    Args:
+        treated: Those devices; the ones of which nothing is known from before do not count.
+
+    Returns:
+        The mean of their differences.
+    """
+    changes = np.array([one.value - one.before for one in treated if math.isfinite(one.before)])
+    if len(changes) < LEAST_DEVICES:
+        why = f"{_devices(len(changes))} measured enough before and after; {LEAST_DEVICES} must"
+        return Contrast(math.nan, math.nan, math.nan, len(changes), 0, why)
+    error = float(changes.std(ddof=1)) / math.sqrt(len(changes))
+    return Contrast(float(changes.mean()), error, len(changes) - 1.0, len(changes), 0)
+
+
+def _stratum(one: Observed) -> str:
+    """Return with whom a device is compared: not with one of which more is known."""
+    return one.stratum if math.isfinite(one.before) else f"{one.stratum} (new)"
+
+
+def _merged(names: Sequence[str], is_treated: npt.NDArray[np.bool_]) -> npt.NDArray[np.intp]:
+    """Number the strata; -1 for devices that nobody can be compared with."""
+    _, numbers = np.unique(np.array(names), return_inverse=True)
+    rest = len(names)
+    numbers = np.where(_is_small(numbers, is_treated)[numbers], rest, numbers)
+    if rest in numbers and _is_small(numbers, is_treated)[rest]:
+        numbers = np.where(numbers == rest, -1, numbers)
+    found = np.unique(numbers[numbers >= 0])
+    return np.where(numbers >= 0, np.searchsorted(found, numbers), -1)
+
+
+def _is_small(
+    numbers: npt.NDArray[np.intp], is_treated: npt.NDArray[np.bool_]
+) -> npt.NDArray[np.bool_]:
+    """Tell for each stratum whether a side of it has too few devices for a variance."""
+    size = len(numbers) + 1
+    mine = np.bincount(numbers[is_treated], minlength=size)
+    theirs = np.bincount(numbers[~is_treated], minlength=size)
+    return np.minimum(mine, theirs) < LEAST_OF_STRATUM
+
+
+def _lacks(treated: int, control: int) -> str:
+    for number, what in ((treated, "the new release"), (control, "the old one")):
+        if number < LEAST_DEVICES:
+            return f"{_devices(number)} with {what} can be compared; {LEAST_DEVICES} must"
+    return ""
+
+
+def _devices(number: int) -> str:
+    return "1 device" if number == 1 else f"{number} devices"
+
+
+def _without_before(
+    values: Floats, before: Floats, cells: Sequence[npt.NDArray[np.bool_]]
+) -> Floats:
+    """Take out what was there before, as far as it explains how devices of one cell differ."""
+    known = np.isfinite(before)
+    x, y = np.zeros_like(values), np.zeros_like(values)
+    for cell in cells:
+        at = np.flatnonzero(cell & known)
+        if len(at):
+            x[at] = before[at] - before[at].mean()
+            y[at] = values[at] - values[at].mean()
+    spread = float(x @ x)
+    if spread <= 0.0:
+        return values
+    share = float(x @ y) / spread
+    return np.where(known, values - share * np.where(known, before, 0.0), values)
+
+
+def _weighted(
+    values: Floats,
+    cells: Sequence[npt.NDArray[np.bool_]],
+    others: Sequence[npt.NDArray[np.bool_]],
+    sides: tuple[int, int],
+) -> Contrast:
+    """Return the mean of the strata's differences; each counts by how well it is known."""
+    differences, weights, parts, degrees = [], [], [], []
+    for cell, other in zip(cells, others, strict=True):
+        mine, theirs = values[cell], values[other]
+        differences.append(float(mine.mean() - theirs.mean()))
+        weights.append(len(mine) * len(theirs) / (len(mine) + len(theirs)))
+        parts.append((float(mine.var(ddof=1)) / len(mine), float(theirs.var(ddof=1)) / len(theirs)))
+        degrees.append((len(mine) - 1, len(theirs) - 1))
+    shares = np.array(weights) / sum(weights)
+    variances = (np.array(parts) * shares[:, None] ** 2).ravel()
+    variance = float(variances.sum())
+    freedom = float(np.array(degrees).sum())
+    if variance > 0.0:
+        freedom = variance**2 / float((variances**2 / np.array(degrees).ravel()).sum())
+    return Contrast(float(shares @ np.array(differences)), math.sqrt(variance), freedom, *sides)

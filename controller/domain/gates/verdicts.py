@@ -1,0 +1,140 @@
+"""What a gate says: pass, fail or hold.
+
+Rules:
+- A gate fails when the whole interval is beyond its limit, and passes when the whole interval is
+  within: then it is as sure that the release does not do more as it would be that it does.
+- Else it holds: more devices or more time will tell. A figure that nobody reports tells nothing,
+  so it never passes.
+- If devices with the new release tell less often of themselves than the control group does, the
+  gate holds: those that are silent may be the ones that it harmed.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Final
+
+from controller.domain.gates.contrast import Contrast
+from controller.domain.gates.language import Gate
+
+MOST_SILENT: Final = 0.1
+"""By how much the share of devices that tell may be less with the new release."""
+
+_SHOWN_DIGITS: Final = 3
+
+
+class GateState(StrEnum):
+    """What a gate says."""
+
+    PASS = "pass"  # noqa: S105 - no password
+    FAIL = "fail"
+    HOLD = "hold"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Verdict:
+    """What a look at a gate has shown."""
+
+    state: GateState
+    reason: str
+    estimate: float | None = None
+    """By how much the new release differs: a part for `%`, a share for `pp`, else in the unit; None
+    if nothing can be told."""
+
+    low: float | None = None
+    high: float | None = None
+    treated: int = 0
+    """Devices with the new release that count."""
+
+    control: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Coverage:
+    """How many devices there are on each side, whether or not they tell anything."""
+
+    treated: int
+    control: int
+
+
+def verdict(gate: Gate, found: Contrast, level: float, coverage: Coverage) -> Verdict:
+    """Return what a gate says.
+
+    Args:
+        gate: The gate.
+        found: How devices differ.
+        level: The chance that the interval errs.
+        coverage: How many devices there are.
+
+    Returns:
+        The verdict with its reason.
+    """
+    if found.lacks:
+        return Verdict(
+            state=GateState.HOLD,
+            reason=found.lacks,
+            treated=found.treated,
+            control=found.control,
+        )
+    low, high = found.interval(level)
+    state = _state(gate, low, high)
+    reason = f"{_text(gate, found.difference)}, {_text(gate, low)} to {_text(gate, high)}"
+    if state is not GateState.FAIL and (silent := _silent(found, coverage)):
+        state, reason = GateState.HOLD, f"{silent}; the others: {reason}"
+    elif state is GateState.HOLD:
+        reason += f": cannot tell yet{_needs(gate, found, low, high)}"
+    return Verdict(
+        state=state,
+        reason=reason,
+        estimate=_shown(gate, found.difference),
+        low=_shown(gate, low),
+        high=_shown(gate, high),
+        treated=found.treated,
+        control=found.control,
+    )
+
+
+def _state(gate: Gate, low: float, high: float) -> GateState:
+    # What may fall is turned round, so that more is worse.
+    worst, best = (high, low) if gate.limit > 0 else (-low, -high)
+    if best > abs(gate.bound):
+        return GateState.FAIL
+    return GateState.PASS if worst < abs(gate.bound) else GateState.HOLD
+
+
+def _silent(found: Contrast, coverage: Coverage) -> str:
+    told = found.treated / max(coverage.treated, 1)
+    usual = found.control / coverage.control if coverage.control else 1.0
+    if told >= usual - MOST_SILENT:
+        return ""
+    return (
+        f"{coverage.treated - found.treated} of {coverage.treated} devices with the new release "
+        "do not tell enough"
+    )
+
+
+def _needs(gate: Gate, found: Contrast, low: float, high: float) -> str:
+    """Say how many devices would do, if the estimate stays: the error falls with their root."""
+    reach = (high - low) / 2.0
+    distance = abs(gate.bound - found.difference)
+    if distance <= 0.0 or not math.isfinite(reach) or not found.control:
+        return ""
+    times = (reach / distance) ** 2
+    if times > 1000.0:  # noqa: PLR2004 - nobody has so many
+        return ""
+    smaller = min(found.treated, found.control)
+    return f"; about {math.ceil(smaller * times)} devices on each side would"
+
+
+def _shown(gate: Gate, value: float) -> float:
+    return math.expm1(value) if gate.is_relative else value
+
+
+def _text(gate: Gate, value: float) -> str:
+    """Return a difference for people: `+3.1 %`, `-0.42 pp`, `+1.5`."""
+    shown = _shown(gate, value)
+    if not gate.unit:
+        return f"{shown:+.{_SHOWN_DIGITS}g}"
+    return f"{100.0 * shown:+.{_SHOWN_DIGITS}g} {gate.unit}"
