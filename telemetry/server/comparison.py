@@ -48,6 +48,11 @@ LEAST_DEVICES: Final = 5
 LEAST_BEYOND: Final = 10
 CONFIDENCE: Final = 0.95
 
+_SLACK: Final = 1e-9
+"""Keeps the fifth of ten values the median although sums of shares are not exact."""
+
+_TINY: Final = 1e-300
+
 Statistic = Callable[[Floats], Floats]
 """Returns the value of a group for each draw, NaN where it has none; takes how often each device is
 drawn, shape (draws, devices)."""
@@ -207,7 +212,9 @@ def mean_of(totals: Floats, counts: Floats) -> Statistic:
 
 
 def quantile_of(q: float, counts: Floats, values: Floats) -> Statistic:
-    """Return a quantile by nearest rank as a statistic.
+    """Return a quantile as a statistic: the value up to which that share of the weight lies.
+
+    Where all values weigh 1, that is the quantile by nearest rank.
 
     Args:
         q: Within 0 to 1.
@@ -218,8 +225,9 @@ def quantile_of(q: float, counts: Floats, values: Floats) -> Statistic:
     def quantile(weights: Floats) -> Floats:
         running = np.cumsum(weights @ counts, axis=1)
         every = running[:, -1]
-        rank = np.maximum(1.0, np.ceil(q * every - 1e-9))
-        at = (running < rank[:, None]).sum(axis=1)
+        # Values of devices in both groups weigh less than 1, so a rank is no whole number.
+        reached = running >= np.maximum(q * every * (1 - _SLACK), _TINY)[:, None]
+        at = (~reached).sum(axis=1)
         return np.where(every > 0, values[np.minimum(at, len(values) - 1)], np.nan)
 
     return quantile

@@ -168,6 +168,17 @@ def test_a_quantile_is_that_of_all_values_together() -> None:
     assert math.isnan(found[2])
 
 
+def test_a_device_with_few_values_in_one_group_moves_no_quantile_of_its_own() -> None:
+    """It alone is in the second group, so by how much its values count changes nothing."""
+    table = np.array([[50.0, 40.0, 5.0, 4.0, 1.0]])
+    values = np.array([1.0, 2.0, 3.0, 4.0, 5.0])
+    for share in (1.0, 0.06, 1e-9):
+        found = [
+            quantile_of(q, table * share, values)(np.ones((1, 1)))[0] for q in (0.0, 0.5, 0.95)
+        ]
+        assert found == [1.0, 1.0, 3.0]
+
+
 def test_fewer_devices_leave_less_out() -> None:
     levels = [expanded_level(devices) for devices in (5, 10, 30, 1000)]
     assert levels == sorted(levels)
