@@ -33,7 +33,8 @@ from benchmarks.harness import Row, alone, main
 from controller.domain.gates.contrast import Observed, contrast
 from controller.domain.gates.language import parse_gate
 from controller.domain.gates.looks import ERROR, level, next_look_s
-from controller.domain.gates.verdicts import Coverage, GateState, verdict
+from controller.domain.gates.states import GateState
+from controller.domain.gates.verdicts import Coverage, verdict
 
 Floats = npt.NDArray[np.float64]
 

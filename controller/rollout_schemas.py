@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Annotated, Literal
 
+from controller.domain.gates.states import GateState
 from controller.domain.rollout_policy import StageState
 from controller.domain.states import DeploymentState, RolloutState
 from controller.domain.transfers import TransferSum
@@ -54,6 +55,14 @@ class RolloutRequest(Request):
     min_finished: Annotated[int, Bounds(ge=1, le=MAX_DEVICES)] = 10
     approval: bool = False
     """Wait for `approve` between stages."""
+
+    gates: list[str] = field(default_factory=list)
+    """What the release may do to what devices measure, such as
+    `p95(inference_latency_ms) <= +10%`; a stage ends when all of them have passed."""
+
+    control_percent: Annotated[float, Bounds(ge=0, le=50)] = 10
+    """With gates: what part of each kind of device keeps the old release to the end, to compare the
+    others with. 0 for none: then devices are compared with themselves before."""
 
     unfit: UnfitRule | None = None
     """What becomes of devices that cannot take the release: `refuse` the rollout, `exclude` them
@@ -166,6 +175,57 @@ class RolloutEvent:
 
 
 @dataclass(kw_only=True)
+class GateLook:
+    """What a look at a gate has shown."""
+
+    at_s: float
+    stage: int
+    state: GateState
+    reason: str
+    estimate: float | None = None
+    """By how much devices with the new release differ: a part of the old value for a gate with `%`,
+    a share for `pp`, else in the metric's unit; None if nothing can be told."""
+
+    low: float | None = None
+    """The ends of its interval. All intervals of all looks at all gates of the rollout hold the
+    true differences together, with a chance of 95 %."""
+
+    high: float | None = None
+    treated: int = 0
+    """Devices with the new release that count."""
+
+    control: int = 0
+    """Devices with the old one; 0 where devices are compared with themselves before."""
+
+
+@dataclass(kw_only=True)
+class ShownGate:
+    """A gate of a rollout."""
+
+    text: str
+    limit: float
+    unit: str
+    """`%`, `pp`, or empty for the metric's own unit."""
+
+    waived: bool = False
+    """Whether the operator went on although it had failed."""
+
+    looks: list[GateLook] = field(default_factory=list)
+    """The oldest first; in lists and of one rollout only the last."""
+
+
+@dataclass(kw_only=True)
+class RolloutGates:
+    """The gates of a rollout, with every look at them."""
+
+    rollout: str
+    control: int
+    """Devices held out."""
+
+    gates: list[ShownGate]
+
+
+@dataclass(kw_only=True)
 class Rollout:
     """A rollout and how far it is."""
 
@@ -195,6 +255,10 @@ class Rollout:
     finished_at_s: float | None
     stages: list[StageProgress]
     counts: dict[DeploymentState, int]
+    control: int = 0
+    """Devices that keep the old release until the gates have passed in the last stage."""
+
+    gates: list[ShownGate] = field(default_factory=list)
     acknowledged: int = 0
     """How many of the failed devices the operator acknowledged by going on after a halt."""
 

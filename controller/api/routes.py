@@ -36,6 +36,7 @@ from controller.rollout_schemas import (
     RetryRequest,
     RollbackRequest,
     Rollout,
+    RolloutGates,
     RolloutRequest,
 )
 from controller.schemas import (
@@ -276,6 +277,12 @@ def get_rollout(
     return services.rollouts.get(rollout, limit=limit)
 
 
+@_rollouts.get("/{rollout}/gates")
+def get_gates(services: Services, rollout: str) -> RolloutGates:
+    """Return the gates of a rollout, with what each look at them has shown."""
+    return services.rollouts.gates(rollout)
+
+
 def _order(name: str, act: Callable[[Rollouts, str], None], description: str) -> None:
     def give(services: Services, rollout: str) -> Rollout:
         act(services.rollouts, rollout)
@@ -288,7 +295,7 @@ def _order(name: str, act: Callable[[Rollouts, str], None], description: str) ->
 
 _order("pause", Rollouts.pause, "Start nothing until resumed.")
 _order("resume", Rollouts.resume, "Go on; after a halt, without the devices that failed.")
-_order("approve", Rollouts.approve, "Let the next stage begin.")
+_order("approve", Rollouts.approve, "Let the next stage begin, or one end despite gates that hold.")
 _order("abort", Rollouts.abort, "End it; devices that failed or have not finished go back.")
 
 

@@ -63,6 +63,7 @@ from controller.services.captures import Captures
 from controller.services.devices import Devices
 from controller.services.director import Director
 from controller.services.enrolment import Enrolment
+from controller.services.gates import GateLooks
 from controller.services.ingest import Ingest, may_wait
 from controller.services.measurements import Measurements
 from controller.services.metadata import FleetMetadata, Lives
@@ -157,7 +158,9 @@ class Controller:
         self._encryption = EncryptionWatch(config.broker, clock)
         self._others = OtherControllers(key, self._transport, clock)
         preflight = Preflight(database, blobs, trust)
-        self._engine = RolloutEngine(database, director, reception, preflight, clock)
+        self._engine = RolloutEngine(
+            database, director, reception, preflight, GateLooks(database, telemetry, clock), clock
+        )
         self._policies = Policies(database, director, clock)
         certificates = certificates_of(config, database, self._transport, key, clock)
         self._enrolment = Enrolment(
@@ -208,6 +211,7 @@ class Controller:
                     director,
                     preflight,
                     transfers,
+                    telemetry,
                     clock,
                     is_listed=metadata.lists if metadata is not None else lambda *_: True,
                 ),

@@ -128,6 +128,28 @@ def parse_stage(text: str) -> StageArgument:
     )
 
 
+def parse_percent(text: str, *, option: str) -> float:
+    """Read a share of the devices that may be 0.
+
+    Args:
+        text: Such as `10%` or `10`.
+        option: For the text of a fault.
+
+    Returns:
+        The percentage.
+
+    Raises:
+        ArgumentError: Not a number, or out of range.
+    """
+    number = text.strip().removesuffix("%").strip()
+    is_number = number.isascii() and _NUMBER.fullmatch(number) is not None
+    if is_number and float(number) <= WHOLE_PERCENT:
+        return float(number)
+    raise ArgumentError(
+        f"{option}: {text!r} is not a percentage", remedy=f"write {option} 10% or so"
+    )
+
+
 def parse_labels(pairs: Sequence[str]) -> dict[str, str]:
     """Read labels.
 

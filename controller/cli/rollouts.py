@@ -6,15 +6,23 @@ from typing import Annotated
 
 import typer
 
-from controller.cli.arguments import JsonOption, parse_duration, parse_stage, selected
+from controller.cli.arguments import (
+    JsonOption,
+    parse_duration,
+    parse_percent,
+    parse_stage,
+    selected,
+)
 from controller.cli.client import ApiClient, connect, segment, tell_cut_off
 from controller.cli.commands import Commands, add_group
 from controller.cli.errors import ArgumentError
+from controller.cli.gates import rollout_gates, write_gates
 from controller.cli.output import write_json
 from controller.cli.preflight import SelectorOption, rollout_check
 from controller.cli.releases import ReleaseArgument
 from controller.cli.transfers import share_text
 from controller.cli.watch import counts_text, event_text, state_text, transfer_lines, watch
+from controller.domain.rollout_policy import counted
 from controller.rollout_schemas import (
     RetryRequest,
     RollbackRequest,
@@ -41,6 +49,7 @@ def register(app: typer.Typer) -> None:
         "list": rollout_list,
         "show": rollout_show,
         "watch": rollout_watch,
+        "gates": rollout_gates,
         "pause": rollout_pause,
         "resume": rollout_resume,
         "abort": rollout_abort,
@@ -99,6 +108,23 @@ def rollout_create(  # noqa: PLR0913, PLR0917 - one parameter for each option
         int,
         typer.Option(help="How many devices must finish before that share counts.", metavar="N"),
     ] = 10,
+    gate: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="What the release may do to what devices measure, such as "
+            "'p95(inference_latency_ms) <= +10%'. Each stage waits until all gates have passed; "
+            "one that fails halts the rollout.",
+            metavar="GATE",
+        ),
+    ] = None,
+    control: Annotated[
+        str,
+        typer.Option(
+            help="With gates: the share of devices that keep the old release to the end, to "
+            "compare the others with. 0 compares devices with themselves before.",
+            metavar="PERCENT",
+        ),
+    ] = "10%",
     approval: Annotated[
         bool, typer.Option("--approval", help="Wait for `fleet rollout approve` between stages.")
     ] = False,
@@ -131,6 +157,7 @@ def rollout_create(  # noqa: PLR0913, PLR0917 - one parameter for each option
         fleet rollout create detector:1.0.0 --selector site=berlin --soak 10m
         fleet rollout create detector:1.0.0 --offline-limit 2d
         fleet rollout create detector:1.0.0 --exclude-unfit
+        fleet rollout create detector:1.1.0 --gate 'p95(inference_latency_ms) <= +10%'
     """
     unfit = _unfit_rule(exclude=exclude_unfit, allow=allow_unfit)
     stages = [parse_stage(text) for text in stage or ["100%"]]
@@ -148,6 +175,8 @@ def rollout_create(  # noqa: PLR0913, PLR0917 - one parameter for each option
         max_failures=max_failures,
         max_failure_percent=max_failure_percent,
         min_finished=min_finished,
+        gates=gate or [],
+        control_percent=parse_percent(control, option="--control"),
         approval=approval,
         unfit=unfit,
     )
@@ -246,7 +275,7 @@ def rollout_abort(context: typer.Context, rollout: RolloutArgument) -> None:
 
 
 def rollout_approve(context: typer.Context, rollout: RolloutArgument) -> None:
-    """Let the next stage of a rollout begin.
+    """Let the next stage of a rollout begin, or a stage end despite gates that hold it.
 
     Examples:
         fleet rollout approve r-7f3a
@@ -354,6 +383,10 @@ def _model(rollout: Rollout) -> str:
     return rollout.model or rollout.release.partition(":")[0]
 
 
+def _control_text(rollout: Rollout) -> str:
+    return f"{counted(rollout.control)} with the old release" if rollout.control else ""
+
+
 def _show(rollout: Rollout) -> None:
     previous = [f"{count} x {release or 'none'}" for release, count in rollout.previous.items()]
     write_fields(
@@ -369,6 +402,7 @@ def _show(rollout: Rollout) -> None:
             ("tries again", rollout.retry_of),
             ("devices", counts_text(rollout)),
             *(("transfers", line) for line in transfer_lines(rollout)),
+            ("control group", _control_text(rollout)),
             ("acknowledged", f"{rollout.acknowledged} of the failed"),
             ("created", local_time(rollout.created_at_s)),
             ("finished", local_time(rollout.finished_at_s)),
@@ -379,6 +413,9 @@ def _show(rollout: Rollout) -> None:
         ("STAGE", "TO DEVICES", "STATE"),
         [(s.number, s.target, s.state.replace("_", " ")) for s in rollout.stages],
     )
+    if rollout.gates:
+        write()
+        write_gates(rollout.gates)
     if rollout.deployments:
         write()
         write_table(

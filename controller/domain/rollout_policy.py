@@ -19,6 +19,11 @@ Rules:
   but never before one device has finished; until then it tries one more device after each limit.
   A rollout that ends without devices leaves them its order.
 - Failures that the operator acknowledged do not count.
+- A gate that fails halts the rollout at once. A stage ends only when all gates have passed since it
+  was complete, but for one that reaches too few devices to tell; the operator may go on despite
+  gates that hold.
+- The control group keeps the old release until the gates have passed in the last stage. Then it
+  gets the new one, as part of that stage.
 - Stages are cumulative; the last one includes devices that joined late.
 """
 
@@ -28,12 +33,19 @@ import math
 from dataclasses import dataclass, replace
 from typing import Literal
 
+from controller.domain.gates.states import LEAST_DEVICES, GateState
 from controller.domain.states import ACTIVE_ROLLOUTS, RolloutState
 from wire.durations import format_duration
 
 Action = Literal["hold", "advance", "halt", "finish"]
 StageState = Literal[
-    "waiting", "running", "soaking", "waiting_for_devices", "awaiting_approval", "done"
+    "waiting",
+    "running",
+    "soaking",
+    "waiting_for_gates",
+    "waiting_for_devices",
+    "awaiting_approval",
+    "done",
 ]
 _ROUNDING = 1e-9
 """Keeps 10 % of 30 at 3 although 0.1 has no exact binary form."""
@@ -86,6 +98,20 @@ class InFlight:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class GateView:
+    """A gate, and what the last look at it has shown."""
+
+    text: str
+    state: GateState = GateState.HOLD
+    reason: str = "not looked at yet"
+    looked_at_s: float = -math.inf
+    """By the rollout's own clock."""
+
+    is_waived: bool = False
+    """Whether the operator went on although it had failed."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class RolloutView:
     """Everything that a decision needs."""
 
@@ -125,6 +151,15 @@ class RolloutView:
     offline: int = 0
     """Those of them that are offline."""
 
+    control: int = 0
+    """Devices of the control group that keep the old release for now; `pending` is without them."""
+
+    gates: tuple[GateView, ...] = ()
+    """Empty when the control group has got the release: nothing is left to compare with."""
+
+    gates_passed_by_hand: int = 0
+    """The last stage that the operator let end despite gates that held."""
+
     candidates: tuple[str, ...]
     """The first of those that are online, in the order in which they will start."""
 
@@ -141,7 +176,7 @@ class RolloutView:
     @property
     def devices(self) -> int:
         """Devices that take part, without those that were skipped."""
-        return self.started + self.pending
+        return self.started + self.pending + self.control
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -166,6 +201,9 @@ class Decision:
     leave: int = 0
     """How many devices that were not started get the release when they return, after the end."""
 
+    releases_control: bool = False
+    """Whether the control group gets the release from now on."""
+
     stage_complete_at_s: float | None = None
     """The time since which the current stage is complete; the caller saves it."""
 
@@ -189,7 +227,7 @@ def decide(view: RolloutView) -> Decision:
         return replace(
             seen, reason="paused by the operator", stage_complete_at_s=view.stage_complete_at_s
         )
-    target = stage_targets(view)[view.stage - 1]
+    target = _target(view)
     gone = len(seen.silent) + len(seen.lost) + len(seen.parted)
     busy = len(view.in_flight) - gone + len(seen.returned)
     if busy or (view.started < target and view.pending > view.offline):
@@ -221,6 +259,9 @@ def broken_rule(view: RolloutView, *, silent: int, lost: int = 0) -> str | None:
         what += f", not counting {view.acknowledged} that the operator acknowledged"
     if failed > limits.max_failures:
         return f"{counted(failed)} failed{what}; allowed: {limits.max_failures}"
+    for gate in view.gates:
+        if gate.state is GateState.FAIL and not gate.is_waived:
+            return f"gate {gate.text} failed: {gate.reason}"
     if limits.max_failure_percent is None or finished < limits.min_finished:
         return None
     percent = 100.0 * failed / finished
@@ -235,6 +276,23 @@ def broken_rule(view: RolloutView, *, silent: int, lost: int = 0) -> str | None:
 def counted(devices: int) -> str:
     """Return a number of devices as text: `1 device`, `2 devices`."""
     return "1 device" if devices == 1 else f"{devices} devices"
+
+
+def _target(view: RolloutView) -> int:
+    """Return how many devices the current stage brings to the release, without those held back."""
+    return min(stage_targets(view)[view.stage - 1], view.devices - view.control)
+
+
+def holding(view: RolloutView) -> tuple[GateView, ...]:
+    """Return the gates for which the current stage waits when all else is done."""
+    if view.gates_passed_by_hand >= view.stage or _target(view) < LEAST_DEVICES:
+        return ()
+    since_s = view.stage_complete_at_s if view.stage_complete_at_s is not None else math.inf
+    return tuple(
+        gate
+        for gate in view.gates
+        if not gate.is_waived and (gate.state is not GateState.PASS or gate.looked_at_s < since_s)
+    )
 
 
 def stage_targets(view: RolloutView) -> tuple[int, ...]:
@@ -257,9 +315,9 @@ def stage_size(stage: StageSpec, devices: int) -> int:
 
 def stage_states(view: RolloutView) -> tuple[StageState, ...]:
     """Return the state of each stage, to be shown to people."""
-    targets = stage_targets(view)
+    targets, most = stage_targets(view), view.devices - view.control
     return tuple(
-        _stage_state(view, number, is_short=view.started - view.waiting < target)
+        _stage_state(view, number, is_short=view.started - view.waiting < min(target, most))
         for number, target in enumerate(targets, start=1)
     )
 
@@ -271,11 +329,14 @@ def _stage_state(view: RolloutView, number: int, *, is_short: bool) -> StageStat
         return "done"
     if view.stage_complete_at_s is None or (is_short and not view.finished):
         return "running"
+    state: StageState = "waiting_for_devices" if is_short else "soaking"
     if view.now_s - view.stage_complete_at_s < view.limits.soak_s:
-        return "soaking"
-    if number < len(view.stages) and _needs_approval(view):
-        return "awaiting_approval"
-    return "waiting_for_devices" if is_short else "soaking"
+        state = "soaking"
+    elif holding(view):
+        state = "waiting_for_gates"
+    elif number < len(view.stages) and _needs_approval(view):
+        state = "awaiting_approval"
+    return state
 
 
 def _changes(view: RolloutView) -> Decision:
@@ -316,18 +377,12 @@ def _after_stage(view: RolloutView, seen: Decision, target: int) -> Decision:
     passed_s, is_last = view.now_s - since_s, view.stage == len(view.stages)
     if short and not view.finished + len(seen.silent) + len(seen.lost):
         return _without_proof(view, held, passed_s)
-    if passed_s < view.limits.soak_s:
-        soak = f"soaks for {view.limits.soak_s:g} s"
-        return replace(held, reason=f"stage {view.stage} is complete and {soak}")
-    if not is_last and _needs_approval(view):
-        return replace(held, reason=f"stage {view.stage + 1} waits for approval")
-    # Where stages need approval, the operator decides whether to go on without devices.
-    by_hand = view.limits.approval and not is_last
-    if short and not by_hand and passed_s < view.limits.offline_limit_s:
-        limit = format_duration(view.limits.offline_limit_s)
-        missing = f"{counted(short)} that {'is' if short == 1 else 'are'} offline"
-        reason = f"stage {view.stage} waits for {missing}, for {limit} at most"
+    if reason := _waits(view, short, passed_s):
         return replace(held, reason=reason)
+    if is_last and view.control:
+        reason = f"stage {view.stage} is complete: the control group of {counted(view.control)}"
+        reason += f" {'gets' if view.control == 1 else 'get'} the release"
+        return replace(seen, releases_control=True, reason=reason)
     if is_last:
         return replace(
             held,
@@ -340,6 +395,31 @@ def _after_stage(view: RolloutView, seen: Decision, target: int) -> Decision:
         action="advance",
         reason=f"stage {view.stage} is complete: stage {view.stage + 1} begins",
     )
+
+
+def _waits(view: RolloutView, short: int, passed_s: float) -> str:
+    """Return for what a stage waits whose devices have finished; empty for nothing.
+
+    Args:
+        view: What is known.
+        short: How many of its devices are offline.
+        passed_s: How long it has been complete.
+    """
+    is_last = view.stage == len(view.stages)
+    if passed_s < view.limits.soak_s:
+        return f"stage {view.stage} is complete and soaks for {view.limits.soak_s:g} s"
+    if gates := holding(view):
+        what = "; ".join(f"{gate.text}: {gate.reason}" for gate in gates)
+        return f"stage {view.stage} waits for gates: {what}"
+    if not is_last and _needs_approval(view):
+        return f"stage {view.stage + 1} waits for approval"
+    # Where stages need approval, the operator decides whether to go on without devices.
+    by_hand = view.limits.approval and not is_last
+    if short and not by_hand and passed_s < view.limits.offline_limit_s:
+        limit = format_duration(view.limits.offline_limit_s)
+        missing = f"{counted(short)} that {'is' if short == 1 else 'are'} offline"
+        return f"stage {view.stage} waits for {missing}, for {limit} at most"
+    return ""
 
 
 def _without_proof(view: RolloutView, held: Decision, passed_s: float) -> Decision:

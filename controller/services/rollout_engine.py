@@ -4,6 +4,7 @@ Rules:
 - A tick reads, decides, saves and then publishes. A message may be lost;
   `controller.services.director` repeats it. A controller that is killed at any point continues
   from the database.
+- Before a rollout is decided about, its gates are looked at if it is time to.
 - If the tick of a rollout fails, the next tick tries it again; the others go on.
 - The clock of a rollout goes on only from one tick to the next of the same controller, and only
   while that controller hears its devices. While no controller runs, the broker is away or the
@@ -19,6 +20,7 @@ from functools import partial
 from controller.domain.rollout_policy import decide
 from controller.domain.states import ACTIVE_ROLLOUTS, RolloutState
 from controller.services.director import Director
+from controller.services.gates import GateLooks
 from controller.services.preflight import Preflight
 from controller.services.reception import Reception
 from controller.store import releases, rollout_steps, rollouts
@@ -38,6 +40,7 @@ class RolloutEngine:
         director: Sends desired states to devices.
         reception: How long the controller has heard its devices.
         preflight: Knows which devices cannot take a release.
+        gates: Asks what devices measure.
         clock: Wall time and durations.
     """
 
@@ -47,9 +50,11 @@ class RolloutEngine:
         director: Director,
         reception: Reception,
         preflight: Preflight,
+        gates: GateLooks,
         clock: Clock,
     ) -> None:
         self._database = database
+        self._gates = gates
         self._preflight = preflight
         self._director = director
         self._reception = reception
@@ -68,6 +73,7 @@ class RolloutEngine:
             active = rollouts.active_ids(transaction)
         for rollout in active:
             try:
+                self._gates.look(rollout)
                 told = self._step(rollout, elapsed_s=elapsed_s)
             except FleetError as exc:
                 _log.warning("rollout %s is tried again: %s", rollout, exc)

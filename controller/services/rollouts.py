@@ -12,7 +12,10 @@ import shlex
 from collections.abc import Callable, Mapping, Sequence
 from itertools import pairwise
 
-from controller.domain.rollout_policy import Limits, StageSpec, counted, stage_size
+from controller.domain.gates.control import LEAST_OF_ROLLOUT
+from controller.domain.gates.language import MAX_GATES
+from controller.domain.gates.states import LEAST_DEVICES
+from controller.domain.rollout_policy import Limits, StageSpec, counted, holding, stage_size
 from controller.domain.selectors import parse_selector
 from controller.domain.states import (
     ACTIVE_ROLLOUTS,
@@ -25,16 +28,19 @@ from controller.rollout_schemas import (
     RetryRequest,
     RollbackRequest,
     Rollout,
+    RolloutGates,
     RolloutRequest,
     Stage,
 )
-from controller.services import follow_ups, shown_rollouts
+from controller.services import follow_ups, shown_gates, shown_rollouts
 from controller.services.director import Director
+from controller.services.gates import checked_gates
 from controller.services.preflight import Preflight
 from controller.services.transfers import Transfers
 from controller.store import deployments, releases, rollout_steps, rollouts
 from controller.store.database import Database
 from controller.store.rollouts import NewRollout
+from telemetry.server.store import TelemetryStore
 from wire.clock import Clock
 
 MAX_DEVICES = 1_000_000
@@ -49,6 +55,7 @@ class Rollouts:
         director: Sends desired states to devices that go back.
         preflight: Knows which devices cannot take a release.
         transfers: The transfers that run.
+        telemetry: What devices measured.
         clock: Wall time.
         is_listed: Tells whether devices take a release, by its name, version and digest.
     """
@@ -59,6 +66,7 @@ class Rollouts:
         director: Director,
         preflight: Preflight,
         transfers: Transfers,
+        telemetry: TelemetryStore,
         clock: Clock,
         *,
         is_listed: Callable[[str, str, str], bool],
@@ -68,6 +76,7 @@ class Rollouts:
         self._director = director
         self._preflight = preflight
         self._transfers = transfers
+        self._telemetry = telemetry
         self._clock = clock
 
     def create(self, request: RolloutRequest) -> str:
@@ -90,6 +99,7 @@ class Rollouts:
         """
         selector = parse_selector(request.selector)
         specs = _specs(request.stages)
+        asked = self._gates(request)
         now_s = self._clock.now_s()
         with self._database.transaction() as transaction:
             release = releases.get_published(transaction, request.release)
@@ -110,6 +120,7 @@ class Rollouts:
             if request.unfit == "exclude":
                 devices = [device for device in devices if device not in unfit]
             _check_growing(specs, len(devices))
+            _check_gates(request, len(devices))
             new = NewRollout(
                 id=follow_ups.new_id(),
                 release=release.digest,
@@ -117,6 +128,8 @@ class Rollouts:
                 selector=request.selector,
                 limits=_limits(request),
                 stages=specs,
+                gates=asked,
+                control_percent=request.control_percent if asked else 0.0,
                 created_at_s=now_s,
             )
             rollouts.begin(transaction, new, devices)
@@ -126,6 +139,31 @@ class Rollouts:
                 reason = rollouts.named(list(unfit), "tried although they cannot take it")
                 rollouts.log(transaction, new.id, action="unfit", reason=reason, now_s=now_s)
         return new.id
+
+    def _gates(self, request: RolloutRequest) -> tuple[str, ...]:
+        """Return the gates of a new rollout as they are shown.
+
+        Raises:
+            InvalidRequestError: They cannot be read, or ask for what no metric has.
+        """
+        if len(request.gates) > MAX_GATES:
+            raise InvalidRequestError(
+                f"{len(request.gates)} gates are more than the limit of {MAX_GATES}",
+                remedy="leave some out: each makes the others less sharp",
+            )
+        return tuple(gate.text for gate in checked_gates(self._telemetry, request.gates))
+
+    def gates(self, rollout: str) -> RolloutGates:
+        """Return the gates of a rollout with what each look at them has shown.
+
+        Args:
+            rollout: Its identifier.
+
+        Raises:
+            UnknownRolloutError: No such rollout.
+        """
+        with self._database.reading() as transaction:
+            return shown_gates.whole(transaction, rollouts.get(transaction, rollout))
 
     def roll_back(self, rollout: str, request: RollbackRequest) -> str:
         """Bring the devices that a rollout touched to another release.
@@ -262,14 +300,14 @@ class Rollouts:
         self._director.publish(back)
 
     def approve(self, rollout: str) -> None:
-        """Let the next stage begin.
+        """Let a stage end despite gates that hold it, or let the next stage begin.
 
         Args:
             rollout: Its identifier.
 
         Raises:
             UnknownRolloutError: No such rollout.
-            ConflictError: Nothing waits for approval.
+            ConflictError: Nothing waits for approval, or for gates.
         """
         now_s = self._clock.now_s()
         with self._database.transaction() as transaction:
@@ -277,6 +315,9 @@ class Rollouts:
             last = row.stage == len(rollouts.stages(transaction, rollout))
             view = rollouts.view(transaction, row)
             complete = view.stage_complete_at_s is not None and view.finished > 0
+            if complete and row.state in ACTIVE_ROLLOUTS and (held := holding(view)):
+                rollouts.pass_by_hand(transaction, row, held, now_s=now_s)
+                return
             if not row.approval or last or not complete or row.state not in ACTIVE_ROLLOUTS:
                 raise ConflictError(
                     f"rollout {row.id} has no stage that waits for approval",
@@ -319,6 +360,22 @@ def _check_unfit(request: RolloutRequest, unfit: Mapping[str, str], devices: int
         remedy=f"{check} names them; --exclude-unfit leaves them out, and --allow-unfit tries them "
         "all the same",
     )
+
+
+def _check_gates(request: RolloutRequest, devices: int) -> None:
+    """Refuse gates that can never pass.
+
+    Raises:
+        InvalidRequestError: The rollout has too few devices.
+    """
+    least = LEAST_OF_ROLLOUT if request.control_percent else LEAST_DEVICES
+    if request.gates and devices < least:
+        raise InvalidRequestError(
+            f"{counted(devices)} cannot show what a gate asks: it takes {least}, as each device is "
+            "one observation",
+            remedy="leave the gates out, or choose more devices"
+            + ("; --control 0 compares devices with themselves" if least > LEAST_DEVICES else ""),
+        )
 
 
 def _specs(stages: Sequence[Stage]) -> tuple[StageSpec, ...]:

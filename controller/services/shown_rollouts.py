@@ -10,6 +10,7 @@ from controller.domain.rollout_policy import stage_states, stage_targets
 from controller.domain.states import DeploymentState, shown_state
 from controller.domain.transfers import FETCHING, together
 from controller.rollout_schemas import Deployment, Rollout, RolloutEvent
+from controller.services import shown_gates
 from controller.services.transfers import Transfers, shown_transfer
 from controller.store import deployments, releases, rollouts, way_back
 from controller.store.database import Transaction
@@ -53,6 +54,7 @@ def outline(transaction: Transaction, row: RolloutRow) -> Rollout:
                 for number, (target, state) in numbered
             ],
             "counts": dict(sorted(counts.items())),
+            "control": view.control,
             "acknowledged": view.acknowledged,
             "left_out": deployments.count_left_out(transaction, row.id),
         },
@@ -75,6 +77,7 @@ def whole(
         All that is known of it.
     """
     shown = outline(transaction, row)
+    shown.gates = shown_gates.last(transaction, row)
     shown.previous = way_back.previous_counts(transaction, row.id)
     parts = deployments.of_rollout(transaction, row.id, limit=limit)
     shown.deployments = [_deployment(*part, transfers) for part in parts]

@@ -93,6 +93,16 @@ def add(
     session.flush()
 
 
+def hold_out(session: Session, rollout: str, devices: Sequence[str]) -> None:
+    """Let devices of a new rollout keep the old release, to compare the others with."""
+    for batch in in_batches(devices):
+        session.execute(
+            update(DeploymentRow)
+            .where(DeploymentRow.rollout == rollout, DeploymentRow.device.in_(batch))
+            .values(is_control=True)
+        )
+
+
 def leave_out(
     session: Session, rollout: str, model: str, unfit: Mapping[str, str], *, now_s: float
 ) -> None:

@@ -55,6 +55,21 @@ def tally(session: Session, rollout: str) -> dict[tuple[DeploymentState, bool], 
     return {(DeploymentState(state), bool(online)): count for state, online, count in rows}
 
 
+def count_control(session: Session, rollout: str) -> dict[bool, int]:
+    """Return how many devices of a rollout's control group keep the old one, online and offline."""
+    rows = session.execute(
+        select(DeviceRow.online, func.count())
+        .join(DeploymentRow, DeviceRow.id == DeploymentRow.device)
+        .where(
+            DeploymentRow.rollout == rollout,
+            DeploymentRow.state == DeploymentState.PENDING,
+            DeploymentRow.is_control.is_(True),
+        )
+        .group_by(DeviceRow.online)
+    )
+    return {bool(online): count for online, count in rows}
+
+
 def count_acknowledged(session: Session, rollout: str) -> int:
     """Return how many failed devices of a rollout the operator acknowledged."""
     statement = select(func.count()).where(
@@ -130,9 +145,21 @@ def fetching(session: Session, rollout: str) -> list[tuple[str, int]]:
     return [(device, stage) for device, stage in rows]
 
 
-def candidates(session: Session, rollout: str, *, limit: int) -> tuple[str, ...]:
-    """Return the devices of a rollout that are online and start next."""
-    return tuple(_of_devices(session, rollout, DeploymentState.PENDING, online=True, limit=limit))
+def candidates(
+    session: Session, rollout: str, *, limit: int, with_control: bool = True
+) -> tuple[str, ...]:
+    """Return the devices of a rollout that are online and start next.
+
+    Args:
+        session: The transaction.
+        rollout: The rollout.
+        limit: The greatest number.
+        with_control: Whether those of the control group start, too.
+    """
+    pending = DeploymentState.PENDING
+    return tuple(
+        _of_devices(session, rollout, pending, online=True, limit=limit, with_control=with_control)
+    )
 
 
 def returned(session: Session, rollout: str, *, limit: int) -> tuple[str, ...]:
@@ -146,10 +173,18 @@ def not_started(session: Session, rollout: str, *, limit: int) -> list[str]:
 
 
 def _of_devices(
-    session: Session, rollout: str, state: DeploymentState, *, online: bool | None, limit: int
+    session: Session,
+    rollout: str,
+    state: DeploymentState,
+    *,
+    online: bool | None,
+    limit: int,
+    with_control: bool = True,
 ) -> list[str]:
     """Return the devices of a rollout in one state, in the order in which they start."""
-    presence = () if online is None else (DeviceRow.online.is_(online),)
+    presence = [] if online is None else [DeviceRow.online.is_(online)]
+    if not with_control:
+        presence.append(DeploymentRow.is_control.is_(False))
     return list(
         session.scalars(
             select(DeploymentRow.device)

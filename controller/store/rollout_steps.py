@@ -26,7 +26,7 @@ from controller.domain.states import (
     RolloutOrder,
 )
 from controller.store import deployment_changes as changes
-from controller.store import deployments, desired, way_back
+from controller.store import deployments, desired, gates, way_back
 from controller.store.deployment_changes import Before, Moment, Verdict
 from controller.store.releases import published
 from controller.store.rollouts import leave_out, log, move, named, take_in
@@ -113,9 +113,12 @@ def save_decision(
             row.stage += 1
         case "hold":
             pass
-    if row.reason != decision.reason:
-        row.reason = decision.reason
-        log(session, row.id, action=decision.action, reason=decision.reason, now_s=now_s)
+    if decision.releases_control:
+        row.control_released = True
+    reason = decision.reason[:MAX_DETAIL_CHARS]
+    if row.reason != reason:
+        row.reason = reason
+        log(session, row.id, action=decision.action, reason=reason, now_s=now_s)
     return start(session, row, decision.start, now_s=now_s)
 
 
@@ -261,13 +264,16 @@ def resume(session: Session, row: RolloutRow, *, now_s: float) -> None:
         row.finished_at_s = None
         row.stage_complete_at_s = None
         failed = changes.acknowledge_failures(session, row.id)
+        waived = gates.waive_failed(session, row.id)
         again, revoked = to_reopen(session, row.id)
         changes.reopen(session, row.id, again)
         reason += f": {failed} failed are acknowledged, {len(again)} go on"
+        if waived:
+            reason += f"; without {', '.join(waived)}"
         if revoked:
             why = named(revoked, "left out: the release was revoked")
             log(session, row.id, action="skip", reason=why, now_s=now_s)
-    row.reason = reason
+    row.reason = reason = reason[:MAX_DETAIL_CHARS]
     log(session, row.id, action=RolloutOrder.RESUME, reason=reason, now_s=now_s)
 
 

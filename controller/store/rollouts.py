@@ -12,7 +12,8 @@ from dataclasses import dataclass, field
 from sqlalchemy import func, or_, select, update
 from sqlalchemy.orm import Session
 
-from controller.domain.rollout_policy import Limits, RolloutView, StageSpec, counted
+from controller.domain.gates.control import control_group
+from controller.domain.rollout_policy import GateView, Limits, RolloutView, StageSpec, counted
 from controller.domain.states import (
     ACTIVE_ROLLOUTS,
     ROLLOUT_TRANSITIONS,
@@ -23,7 +24,7 @@ from controller.domain.states import (
     sources,
 )
 from controller.errors import IllegalTransitionError, UnknownRolloutError
-from controller.store import deployment_changes, deployments
+from controller.store import deployment_changes, deployments, gates
 from controller.store.database import changed_rows
 from controller.store.deployment_changes import Verdict
 from controller.store.tables import (
@@ -72,6 +73,10 @@ class NewRollout:
     created_at_s: float
     releases: Mapping[str, str] = field(default_factory=dict)
     """Device to the release that it is brought to, where that is another one."""
+
+    gates: tuple[str, ...] = ()
+    control_percent: float = 0.0
+    """What part of the devices is held out to compare the others with."""
 
 
 def get(session: Session, rollout: str, *, lock: bool = False) -> RolloutRow:
@@ -189,13 +194,26 @@ def begin(session: Session, new: NewRollout, devices: Sequence[str]) -> None:
         RolloutStageRow(rollout=new.id, number=number, count=spec.count, percent=spec.percent)
         for number, spec in enumerate(new.stages, start=1)
     )
+    gates.add(session, new.id, new.gates)
     take_in(session, new.id, new.model, devices, releases=new.releases, now_s=new.created_at_s)
+    control = _hold_out(session, new)
     what = "made"
     if new.origin is not None:
         what = f"made to {'try again' if new.is_retry else 'roll back'} {new.origin}"
     stages = "1 stage" if len(new.stages) == 1 else f"{len(new.stages)} stages"
     reason = f"{what} for {counted(len(devices))} in {stages}"
+    if control:
+        reason += f"; {counted(control)} of them keep the old release until the gates have passed"
     log(session, new.id, action="create", reason=reason, now_s=new.created_at_s)
+
+
+def _hold_out(session: Session, new: NewRollout) -> int:
+    """Choose the control group of a new rollout; return its size."""
+    members = gates.without_release(session, new.id)
+    places = {member.device: _position(new.id, member.device) for member in members}
+    chosen = control_group(places, dict(members), new.control_percent)
+    deployment_changes.hold_out(session, new.id, sorted(chosen))
+    return len(chosen)
 
 
 def limits(row: RolloutRow) -> Limits:
@@ -220,6 +238,10 @@ def view(session: Session, row: RolloutRow) -> RolloutView:
         return tally.get((state, True), 0) + tally.get((state, False), 0)
 
     room = min(row.max_in_flight, MAX_CANDIDATES)
+    # Without a gate there is no control group, and afterwards nothing to compare with.
+    gate_views = () if row.control_released else gates.views(session, row)
+    held = deployments.count_control(session, row.id) if gate_views else {}
+    control = sum(held.values())
     return RolloutView(
         now_s=row.ran_s,
         state=RolloutState(row.state),
@@ -235,9 +257,12 @@ def view(session: Session, row: RolloutRow) -> RolloutView:
         in_flight=deployments.in_flight(session, row.id, clock_s=row.ran_s),
         waiting=count(DeploymentState.WAITING),
         returned=deployments.returned(session, row.id, limit=MAX_CANDIDATES),
-        pending=count(DeploymentState.PENDING),
-        offline=tally.get((DeploymentState.PENDING, False), 0),
-        candidates=deployments.candidates(session, row.id, limit=room),
+        pending=count(DeploymentState.PENDING) - control,
+        offline=tally.get((DeploymentState.PENDING, False), 0) - held.get(False, 0),
+        control=control,
+        gates=gate_views,
+        gates_passed_by_hand=row.gates_passed_by_hand,
+        candidates=deployments.candidates(session, row.id, limit=room, with_control=not control),
     )
 
 
@@ -274,6 +299,16 @@ def approve(session: Session, row: RolloutRow, *, now_s: float) -> None:
     """Let the stage after the current one begin."""
     row.approved_stage = row.stage + 1
     reason = f"stage {row.approved_stage} was approved by the operator"
+    log(session, row.id, action="approve", reason=reason, now_s=now_s)
+
+
+def pass_by_hand(
+    session: Session, row: RolloutRow, held: Sequence[GateView], *, now_s: float
+) -> None:
+    """Let the current stage end despite gates that hold it."""
+    row.gates_passed_by_hand = row.stage
+    names = ", ".join(gate.text for gate in held)
+    reason = f"stage {row.stage} may end without {names}: approved by the operator"
     log(session, row.id, action="approve", reason=reason, now_s=now_s)
 
 

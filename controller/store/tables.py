@@ -270,6 +270,12 @@ class RolloutRow(Base):
     stage_complete_at_s: Mapped[float | None]
     """By the rollout's own clock."""
 
+    control_released: Mapped[bool] = mapped_column(Boolean, server_default=false())
+    """Whether the control group gets the release, too, from now on."""
+
+    gates_passed_by_hand: Mapped[int] = mapped_column(Integer, server_default="0")
+    """The last stage that the operator let end despite gates that held."""
+
     created_at_s: Mapped[float]
     finished_at_s: Mapped[float | None]
 
@@ -322,6 +328,9 @@ class DeploymentRow(Base):
 
     stage: Mapped[int] = mapped_column(Integer)
     """The stage in which it was started; 0 before."""
+
+    is_control: Mapped[bool] = mapped_column(Boolean, server_default=false())
+    """Whether it keeps the old release until the rollout's gates have passed in the last stage."""
 
     revision: Mapped[int | None] = mapped_column(BigInteger)
     """The revision of the desired state that started it."""

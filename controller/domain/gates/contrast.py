@@ -30,11 +30,11 @@ from typing import Final, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from controller.domain.gates.states import LEAST_DEVICES
 from telemetry.server.student import student_t
 
 Floats = npt.NDArray[np.float64]
 
-LEAST_DEVICES: Final = 5
 LEAST_OF_STRATUM: Final = 2
 """Devices on each side of a stratum: fewer have no variance."""
 

@@ -13,24 +13,16 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from enum import StrEnum
 from typing import Final
 
 from controller.domain.gates.contrast import Contrast
 from controller.domain.gates.language import Gate
+from controller.domain.gates.states import GateState
 
 MOST_SILENT: Final = 0.1
 """By how much the share of devices that tell may be less with the new release."""
 
 _SHOWN_DIGITS: Final = 3
-
-
-class GateState(StrEnum):
-    """What a gate says."""
-
-    PASS = "pass"  # noqa: S105 - no password
-    FAIL = "fail"
-    HOLD = "hold"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

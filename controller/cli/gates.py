@@ -1,0 +1,130 @@
+"""`fleet rollout gates`: what gates of a rollout say, as a table and as drawn intervals."""
+
+from __future__ import annotations
+
+from typing import Annotated, Final
+
+import typer
+
+from controller.cli.arguments import JsonOption
+from controller.cli.client import connect, segment, tell_cut_off
+from controller.cli.output import write_json
+from controller.rollout_schemas import GateLook, RolloutGates, ShownGate
+from wire.console.output import remark, write, write_lines, write_table
+from wire.console.text import local_time
+
+WIDTH: Final = 41
+"""Of a drawn interval; an odd number, so that 0 can stand in the middle."""
+
+
+def rollout_gates(
+    context: typer.Context,
+    rollout: Annotated[str, typer.Argument(metavar="ROLLOUT", help="Identifier of the rollout.")],
+    looks: Annotated[
+        bool, typer.Option("--looks", help="Show every look, not only the last one.")
+    ] = False,
+    as_json: JsonOption = False,
+) -> None:
+    """Show what the gates of a rollout say.
+
+    Each gate compares the devices that have the release with those that keep the old one. It passes
+    when its whole interval is within what is allowed, and fails when it is beyond.
+
+    Examples:
+        fleet rollout gates r-7f3a
+        fleet rollout gates r-7f3a --looks
+    """
+    with connect(context) as api:
+        found = api.get(f"/v1/rollouts/{segment(rollout)}/gates", RolloutGates)
+        tell_cut_off(api)
+    if as_json:
+        write_json(found)
+        return
+    if not found.gates:
+        remark(f"rollout {found.rollout} has no gates: fleet rollout create --gate sets them")
+        return
+    write_gates(found.gates)
+    for gate in found.gates:
+        if looks and gate.looks:
+            write()
+            _write_looks(gate)
+    drawn = [line for gate in found.gates for line in _drawn(gate)]
+    if drawn:
+        write()
+        write_lines(drawn)
+
+
+def write_gates(gates: list[ShownGate]) -> None:
+    """Write a line for each gate, with what the last look has shown."""
+    write_table(
+        ("GATE", "STATE", "DIFFERENCE", "INTERVAL", "NEW", "OLD", "LOOKED AT"),
+        [_row(gate) for gate in gates],
+        minor=("LOOKED AT", "OLD", "NEW"),
+    )
+    for gate in gates:
+        if gate.looks and gate.looks[-1].state == "hold":
+            write(f"{gate.text}: {gate.looks[-1].reason}")
+
+
+def _row(gate: ShownGate) -> tuple[object, ...]:
+    if not gate.looks:
+        return gate.text, "waived" if gate.waived else "not looked at yet", "", "", "", "", ""
+    last = gate.looks[-1]
+    state = f"{last.state}, waived" if gate.waived else str(last.state)
+    return (gate.text, state, *_cells(gate, last), local_time(last.at_s))
+
+
+def _cells(gate: ShownGate, look: GateLook) -> tuple[object, ...]:
+    interval = f"{_text(gate, look.low)} to {_text(gate, look.high)}" if _is_told(look) else ""
+    old = look.control or ("before" if _is_told(look) else 0)
+    return _text(gate, look.estimate), interval, look.treated, old
+
+
+def _write_looks(gate: ShownGate) -> None:
+    write(gate.text)
+    write_table(
+        ("STAGE", "STATE", "DIFFERENCE", "INTERVAL", "NEW", "OLD", "LOOKED AT"),
+        [
+            (look.stage, look.state, *_cells(gate, look), local_time(look.at_s))
+            for look in gate.looks
+        ],
+        minor=("OLD", "NEW"),
+    )
+
+
+def _drawn(gate: ShownGate) -> list[str]:
+    """Return the last interval of a gate as a line of text, with 0 and what is allowed."""
+    if not gate.looks or not _is_told(gate.looks[-1]):
+        return []
+    last = gate.looks[-1]
+    assert last.low is not None  # noqa: S101 - it is told
+    assert last.high is not None  # noqa: S101 - it is told
+    assert last.estimate is not None  # noqa: S101 - it is told
+    reach = max(abs(last.low), abs(last.high), abs(gate.limit) * 1.25)
+    line = [" "] * WIDTH
+
+    def place(value: float) -> int:
+        return round((value / reach + 1.0) / 2.0 * (WIDTH - 1))
+
+    for at in range(place(last.low), place(last.high) + 1):
+        line[at] = "-"
+    line[place(0.0)] = "|"
+    line[place(gate.limit)] = "!"
+    line[place(last.estimate)] = "o"
+    ends = f"{_text(gate, -reach):>9} [", f"] {_text(gate, reach)}"
+    return [
+        f"{gate.text}: | no difference, ! the limit, o the difference",
+        "".join(line).join(ends),
+    ]
+
+
+def _is_told(look: GateLook) -> bool:
+    return look.low is not None and look.high is not None and look.estimate is not None
+
+
+def _text(gate: ShownGate, value: float | None) -> str:
+    if value is None:
+        return ""
+    if not gate.unit:
+        return f"{value:+.3g}"
+    return f"{100.0 * value:+.3g} {gate.unit}"

@@ -1,0 +1,57 @@
+"""The tables of gates: what a rollout's release may do, and what each look at that has shown."""
+
+from __future__ import annotations
+
+from sqlalchemy import Boolean, CheckConstraint, ForeignKey, Integer, String
+from sqlalchemy.orm import Mapped, mapped_column
+from sqlalchemy.sql import false
+
+from controller.domain.gates.states import GateState
+from controller.store.tables import MAX_DETAIL_CHARS, NAME_CHARS, Base
+
+MAX_GATE_CHARS = 512
+_STATES = ", ".join(f"'{state}'" for state in GateState)
+
+
+class GateRow(Base):
+    """A gate of a rollout."""
+
+    __tablename__ = "rollout_gate"
+
+    rollout: Mapped[str] = mapped_column(ForeignKey("rollout.id"), primary_key=True)
+    number: Mapped[int] = mapped_column(Integer, primary_key=True, autoincrement=False)
+    text: Mapped[str] = mapped_column(String(MAX_GATE_CHARS))
+    is_waived: Mapped[bool] = mapped_column(Boolean, server_default=false())
+    """Whether the operator went on although it had failed."""
+
+
+class GateLookRow(Base):
+    """What a look at a gate has shown."""
+
+    __tablename__ = "rollout_gate_look"
+    __table_args__ = (
+        CheckConstraint(f"state IN ({_STATES})", name="state"),
+        CheckConstraint("look >= 1 AND treated >= 0 AND control >= 0", name="counts"),
+    )
+
+    rollout: Mapped[str] = mapped_column(
+        String(NAME_CHARS), ForeignKey("rollout.id"), primary_key=True
+    )
+    look: Mapped[int] = mapped_column(Integer, primary_key=True, autoincrement=False)
+    """From 1; one look is at all gates."""
+
+    number: Mapped[int] = mapped_column(Integer, primary_key=True, autoincrement=False)
+    """Of the gate."""
+
+    stage: Mapped[int] = mapped_column(Integer)
+    at_s: Mapped[float]
+    clock_s: Mapped[float]
+    """By the rollout's own clock."""
+
+    state: Mapped[str] = mapped_column(String(8))
+    reason: Mapped[str] = mapped_column(String(MAX_DETAIL_CHARS))
+    estimate: Mapped[float | None]
+    low: Mapped[float | None]
+    high: Mapped[float | None]
+    treated: Mapped[int] = mapped_column(Integer)
+    control: Mapped[int] = mapped_column(Integer)

@@ -1,0 +1,171 @@
+"""Gates of rollouts: what they are, which devices they compare, and what looks have shown."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from sqlalchemy import func, select, update
+from sqlalchemy.orm import Session
+
+from controller.domain.gates.states import GateState
+from controller.domain.gates.verdicts import Verdict
+from controller.domain.rollout_policy import GateView
+from controller.domain.states import DeploymentState, DeviceState
+from controller.store.gate_tables import GateLookRow, GateRow
+from controller.store.tables import MAX_DETAIL_CHARS, DeploymentRow, DeviceRow, RolloutRow
+
+
+class Member(NamedTuple):
+    """A device that gates compare."""
+
+    device: str
+    profile: str
+
+
+def add(session: Session, rollout: str, texts: Sequence[str]) -> None:
+    """Save the gates of a new rollout."""
+    session.add_all(
+        GateRow(rollout=rollout, number=number, text=text)
+        for number, text in enumerate(texts, start=1)
+    )
+
+
+def texts(session: Session, rollout: str) -> list[str]:
+    """Return the gates of a rollout in order."""
+    statement = select(GateRow.text).where(GateRow.rollout == rollout).order_by(GateRow.number)
+    return list(session.scalars(statement))
+
+
+def views(session: Session, row: RolloutRow) -> tuple[GateView, ...]:
+    """Return the gates of a rollout with what the last look has shown; none of one without any.
+
+    Args:
+        session: The transaction.
+        row: The rollout.
+    """
+    last = {
+        look.number: look
+        for look in session.scalars(
+            select(GateLookRow).where(
+                GateLookRow.rollout == row.id, GateLookRow.look == last_look(session, row.id)
+            )
+        )
+    }
+    rows = session.scalars(
+        select(GateRow).where(GateRow.rollout == row.id).order_by(GateRow.number)
+    )
+    return tuple(_view(gate, last.get(gate.number)) for gate in rows)
+
+
+def _view(gate: GateRow, look: GateLookRow | None) -> GateView:
+    if look is None:
+        return GateView(text=gate.text, is_waived=gate.is_waived)
+    return GateView(
+        text=gate.text,
+        state=GateState(look.state),
+        reason=look.reason,
+        looked_at_s=look.clock_s,
+        is_waived=gate.is_waived,
+    )
+
+
+def last_look(session: Session, rollout: str) -> int:
+    """Return how often the gates of a rollout were looked at."""
+    statement = select(func.max(GateLookRow.look)).where(GateLookRow.rollout == rollout)
+    return session.scalar(statement) or 0
+
+
+def last_look_s(session: Session, rollout: str) -> float | None:
+    """Return when the gates of a rollout were last looked at, by its own clock."""
+    statement = select(func.max(GateLookRow.clock_s)).where(GateLookRow.rollout == rollout)
+    return session.scalar(statement)
+
+
+def save_look(
+    session: Session, row: RolloutRow, look: int, verdicts: Sequence[Verdict], *, now_s: float
+) -> None:
+    """Save what a look at all gates has shown.
+
+    Args:
+        session: The transaction.
+        row: The rollout.
+        look: Its number; saving one twice fails.
+        verdicts: One for each gate, in their order.
+        now_s: Wall time.
+    """
+    session.add_all(
+        GateLookRow(
+            rollout=row.id,
+            look=look,
+            number=number,
+            stage=row.stage,
+            at_s=now_s,
+            clock_s=row.ran_s,
+            state=told.state,
+            reason=told.reason[:MAX_DETAIL_CHARS],
+            estimate=told.estimate,
+            low=told.low,
+            high=told.high,
+            treated=told.treated,
+            control=told.control,
+        )
+        for number, told in enumerate(verdicts, start=1)
+    )
+
+
+def looks(session: Session, rollout: str, *, limit: int) -> list[GateLookRow]:
+    """Return what looks have shown: the newest, the oldest of them first."""
+    rows = session.scalars(
+        select(GateLookRow)
+        .where(GateLookRow.rollout == rollout)
+        .order_by(GateLookRow.look.desc(), GateLookRow.number.desc())
+        .limit(limit)
+    )
+    return list(rows)[::-1]
+
+
+def waive_failed(session: Session, rollout: str) -> list[str]:
+    """Ask no more for the gates that failed in the last look; return them."""
+    failed = (
+        select(GateLookRow.number)
+        .where(
+            GateLookRow.rollout == rollout,
+            GateLookRow.look == last_look(session, rollout),
+            GateLookRow.state == GateState.FAIL,
+        )
+        .scalar_subquery()
+    )
+    mine = (GateRow.rollout == rollout) & GateRow.number.in_(failed) & GateRow.is_waived.is_(False)
+    waived = list(session.scalars(select(GateRow.text).where(mine).order_by(GateRow.number)))
+    session.execute(update(GateRow).where(mine).values(is_waived=True))
+    return waived
+
+
+def with_release(session: Session, rollout: str, *, until_s: float) -> list[Member]:
+    """Return the devices that a rollout has brought to its release by some wall time."""
+    return _members(
+        session,
+        rollout,
+        DeploymentRow.state == DeploymentState.SUCCEEDED,
+        DeploymentRow.finished_at_s <= until_s,
+    )
+
+
+def without_release(session: Session, rollout: str) -> list[Member]:
+    """Return the devices of a rollout that keep the old release, held out or not yet started."""
+    return _members(session, rollout, DeploymentRow.state == DeploymentState.PENDING)
+
+
+def _members(session: Session, rollout: str, *conditions: object) -> list[Member]:
+    rows = session.execute(
+        select(DeploymentRow.device, DeviceRow.profile_name)
+        .join(DeviceRow, DeviceRow.id == DeploymentRow.device)
+        .where(
+            DeploymentRow.rollout == rollout,
+            DeviceRow.state == DeviceState.ENROLLED,
+            *conditions,  # type: ignore[arg-type]  # columns' conditions
+        )
+        .order_by(DeploymentRow.device)
+    )
+    return [Member(*row) for row in rows]

@@ -1,0 +1,239 @@
+"""Gates: a release that devices install without a fault is stopped by what they measure of it."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from telemetry.histogram import ExponentialHistogram
+from tests.simulators.controller_fleet import Fleet, names
+from tests.simulators.packages import two_variants
+from wire import topics
+from wire.codec import to_msgpack
+from wire.messages import HistogramPoint, Point, SumPoint, TelemetryBatch
+from wire.transport import Received
+
+pytestmark = pytest.mark.flow
+
+ONE = two_variants("1", best="one")
+TWO = two_variants("2", best="two")
+DEVICES = 20
+LATENCY = "p95(inference_latency_ms) <= +30%"
+FAILURES = "inference_failures_total/inference_requests_total <= +2pp"
+MINUTE_S = 60.0
+
+
+class MeasuredFleet(Fleet):
+    """A fleet whose devices report every minute how fast they answered."""
+
+    slower = 1.0
+    """By what factor the second release is."""
+
+    failing = 0.0
+    """What share of its requests fails."""
+
+    reports = True
+
+    def measure(self) -> None:
+        """Let each device report the minute that ends."""
+        for device in self.devices.values() if self.reports else ():
+            minute = int(self.clock.now_s() // MINUTE_S)
+            chance = random.Random(f"{device.name} {minute}")
+            level = 20.0 + 5.0 * (int(device.name[-3:]) % 4)
+            is_new = device.active == TWO.digest
+            level *= self.slower if is_new else 1.0
+            histogram = ExponentialHistogram()
+            for _ in range(120):
+                histogram.add(level * chance.lognormvariate(0.0, 0.1))
+            attributes = {"release": f"digits:{2 if is_new else 1}", "variant": "best"}
+            points: tuple[Point, ...] = (
+                HistogramPoint(
+                    metric="inference_latency_ms",
+                    minute=minute,
+                    attributes=attributes,
+                    blob=histogram.to_bytes(),
+                ),
+                SumPoint(
+                    metric="inference_requests_total",
+                    minute=minute,
+                    attributes=attributes,
+                    value=120.0,
+                ),
+            )
+            if is_new and self.failing:
+                points += (
+                    SumPoint(
+                        metric="inference_failures_total",
+                        minute=minute,
+                        attributes=attributes | {"code": "serve.worker"},
+                        value=120.0 * self.failing,
+                    ),
+                )
+            batch = TelemetryBatch(
+                device=device.name, boot_id="boot-1", sequence=minute, points=points
+            )
+            topic = topics.up(device.name, "telemetry")
+            self.hub.deliver(Received(topic, to_msgpack(batch)))
+
+    def step(self, seconds: float = MINUTE_S) -> None:
+        self.measure()
+        super().step(seconds)
+
+    def until(self, rollout: str, *states: str, steps: int = 120) -> dict[str, Any]:
+        """Step until a rollout is in one of some states."""
+        shown = self.show(rollout)
+        for _ in range(steps):
+            self.step()
+            shown = self.show(rollout)
+            if shown["state"] in states:
+                return shown
+        raise AssertionError(f"{shown['state']}: {shown['reason']}")
+
+    def looks(self, rollout: str) -> list[dict[str, Any]]:
+        path = f"/v1/rollouts/{rollout}/gates"
+        gates: list[dict[str, Any]] = self.api.get(path).raise_for_status().json()["gates"]
+        return gates
+
+
+@pytest.fixture
+def fleet(database_url: str, tmp_path: Path) -> Iterator[MeasuredFleet]:
+    made = MeasuredFleet(database_url, tmp_path)
+    made.publish(ONE)
+    made.publish(TWO)
+    made.enrol(*names("cam", DEVICES))
+    first = made.roll_out("digits:1")
+    for _ in range(5):
+        Fleet.step(made, 1.0)
+    assert made.state(first) == "succeeded"
+    for _ in range(2):
+        made.step()
+    yield made
+    made.close()
+
+
+def roll_out(fleet: MeasuredFleet, *gates: str, **settings: object) -> str:
+    usual: dict[str, object] = {
+        "stages": [{"count": 8}, {"percent": 100}],
+        "soak_s": 120.0,
+        "control_percent": 25,
+    }
+    return fleet.roll_out("digits:2", gates=list(gates), **(usual | settings))
+
+
+def test_a_slower_release_is_halted_while_most_devices_keep_the_old_one(
+    fleet: MeasuredFleet,
+) -> None:
+    fleet.slower = 2.0
+    rollout = roll_out(fleet, LATENCY)
+    shown = fleet.until(rollout, "halted", "succeeded")
+    assert shown["state"] == "halted"
+    assert shown["reason"].startswith(f"gate {LATENCY} failed: +")
+    assert len(fleet.running(TWO.digest)) == 8
+    (gate,) = fleet.looks(rollout)
+    last = gate["looks"][-1]
+    assert (gate["text"], gate["limit"], gate["unit"]) == (LATENCY, 0.3, "%")
+    assert (last["state"], last["treated"], last["control"]) == ("fail", 8, 12)
+    assert 0.3 < last["low"] < last["estimate"] < last["high"]
+    assert last["low"] < 1.0 < last["high"]
+
+
+def test_a_harmless_release_reaches_all_and_the_control_group_last(fleet: MeasuredFleet) -> None:
+    rollout = roll_out(fleet, LATENCY, FAILURES)
+    control = fleet.show(rollout)["control"]
+    assert control == 5
+    most = 0
+    while fleet.show(rollout)["control"]:
+        fleet.step()
+        most = max(most, len(fleet.running(TWO.digest)))
+        assert fleet.state(rollout) == "running", fleet.show(rollout)["reason"]
+    assert most == DEVICES - control
+    assert fleet.until(rollout, "succeeded", "halted")["state"] == "succeeded"
+    assert len(fleet.running(TWO.digest)) == DEVICES
+    assert {gate["looks"][-1]["state"] for gate in fleet.looks(rollout)} == {"pass"}
+    assert {look["stage"] for gate in fleet.looks(rollout) for look in gate["looks"]} == {1, 2}
+
+
+def test_a_controller_that_is_killed_all_the_time_decides_the_same(fleet: MeasuredFleet) -> None:
+    fleet.failing, fleet.kill_every_step = 0.2, True
+    rollout = roll_out(fleet, FAILURES)
+    assert fleet.until(rollout, "halted", "succeeded")["state"] == "halted"
+    assert len(fleet.running(TWO.digest)) == 8
+    numbers = [look["at_s"] for look in fleet.looks(rollout)[0]["looks"]]
+    assert numbers == sorted(set(numbers))
+
+
+def test_after_a_halt_the_operator_may_go_on_without_the_gate(fleet: MeasuredFleet) -> None:
+    fleet.slower = 2.0
+    rollout = roll_out(fleet, LATENCY, FAILURES)
+    fleet.until(rollout, "halted")
+    fleet.api.post(f"/v1/rollouts/{rollout}/resume").raise_for_status()
+    assert [gate["waived"] for gate in fleet.looks(rollout)] == [True, False]
+    assert fleet.until(rollout, "succeeded", "halted")["state"] == "succeeded"
+    assert len(fleet.running(TWO.digest)) == DEVICES
+
+
+def test_a_gate_holds_while_nobody_tells_and_the_operator_may_go_on(fleet: MeasuredFleet) -> None:
+    fleet.reports = False
+    rollout = roll_out(fleet, LATENCY, stages=[{"percent": 100}])
+    for _ in range(6):
+        fleet.step()
+    shown = fleet.show(rollout)
+    assert shown["state"] == "running"
+    assert shown["stages"][0]["state"] == "waiting_for_gates"
+    assert f"waits for gates: {LATENCY}: 0 devices" in shown["reason"]
+    fleet.api.post(f"/v1/rollouts/{rollout}/approve").raise_for_status()
+    Fleet.step(fleet)
+    assert fleet.show(rollout)["control"] == 0
+    fleet.reports = True
+    assert fleet.until(rollout, "succeeded", "halted")["state"] == "succeeded"
+
+
+def test_without_a_control_group_devices_are_compared_with_themselves(
+    fleet: MeasuredFleet,
+) -> None:
+    fleet.slower = 2.0
+    stages = [{"percent": 100}]
+    rollout = roll_out(fleet, LATENCY, stages=stages, control_percent=0)
+    assert fleet.until(rollout, "halted", "succeeded")["state"] == "halted"
+    assert fleet.looks(rollout)[0]["looks"][-1]["control"] == 0
+
+
+def test_a_stage_of_too_few_devices_to_tell_does_not_wait(fleet: MeasuredFleet) -> None:
+    rollout = roll_out(fleet, LATENCY, stages=[{"count": 1}, {"percent": 100}])
+    while fleet.show(rollout)["stages"][0]["state"] != "done":
+        fleet.step()
+        assert fleet.state(rollout) == "running"
+        assert fleet.show(rollout)["stages"][0]["state"] != "waiting_for_gates"
+
+
+REFUSED = [
+    (["p95(inference_latency_ms) <= 10%"], "how far the value may grow"),
+    (["p95(inference_latency_ms) <= +0%"], "0 can never be shown"),
+    (["p95(inference_latency_ms) >= +10%"], "how far the value may fall"),
+    (["p95(inference_latency_ms)"], "cannot read the gate"),
+    (["p95(inference_latenci_ms) <= +10%"], "did you mean inference_latency_ms"),
+    (["p95(temperature_c) <= +10%"], "has no statistic 'p95'"),
+    (["total(inference_requests_total) <= +10%"], "cannot compare the total of devices"),
+    ([FAILURES.replace("+2pp", "+10%")], "give points, such as +0.5pp"),
+    (["p95(inference_latency_ms{colour=red}) <= +10%"], "has no attribute 'colour'"),
+    (["p95(inference_latency_ms{variant}) <= +10%"], "cannot read {variant}"),
+    ([LATENCY, LATENCY.replace(" ", "")], "a gate is given twice"),
+]
+
+
+def test_gates_that_make_no_sense_are_refused_and_nothing_begins(fleet: MeasuredFleet) -> None:
+    before = fleet.api.get("/v1/rollouts").json()
+    for gates, said in REFUSED:
+        answer = fleet.api.post("/v1/rollouts", json={"release": "digits:2", "gates": gates})
+        assert answer.status_code == 422
+        told = answer.json()
+        assert said in f"{told['message']}; {told['remedy']}"
+    few = {"release": "digits:2", "gates": [LATENCY], "selector": "id in (cam-001,cam-002)"}
+    answer = fleet.api.post("/v1/rollouts", json=few)
+    assert answer.status_code == 422
+    assert "2 devices cannot show what a gate asks: it takes 10" in answer.json()["message"]
+    assert fleet.api.get("/v1/rollouts").json() == before

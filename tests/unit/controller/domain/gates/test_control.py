@@ -1,0 +1,32 @@
+"""Who keeps the old release follows from the order of starting alone."""
+
+from __future__ import annotations
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from controller.domain.gates.control import control_group
+from controller.domain.gates.states import LEAST_DEVICES
+
+
+@given(st.integers(min_value=10, max_value=200), st.floats(min_value=1.0, max_value=50.0))
+def test_each_profile_has_its_part_and_at_most_half_are_held_out(
+    devices: int, percent: float
+) -> None:
+    places = {f"d{number}": number * 7919 % 1009 for number in range(devices)}
+    profiles = {name: f"p{int(name[1:]) % 3}" for name in places}
+    control = control_group(places, profiles, percent)
+    assert LEAST_DEVICES <= len(control) <= devices // 2
+    shares = {
+        each: sum(profiles[name] == each for name in control) for each in set(profiles.values())
+    }
+    assert max(shares.values()) - min(shares.values()) <= LEAST_DEVICES
+    for profile in shares:
+        members = [name for name in places if profiles[name] == profile]
+        held = [name for name in members if name in control]
+        last = sorted(members, key=lambda name: (places[name], name))[len(members) - len(held) :]
+        assert sorted(held) == sorted(last)
+
+
+def test_without_a_share_nobody_is_held_out() -> None:
+    assert control_group({"a": 1}, {}, 0.0) == frozenset()
