@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from controller.domain.gates.language import parse_gate
 from wire.policy import Sharing
 from wire.policy_file import checked_policy
 
@@ -27,6 +28,14 @@ def test_links_lead_somewhere(document: Path) -> None:
     for link in re.findall(r"\]\(([^)#\s]+)(?:#[^)]*)?\)", document.read_text()):
         if "://" not in link:
             assert (document.parent / link).exists(), link
+
+
+def test_gates_that_documents_show_can_be_read() -> None:
+    text = (ROOT / "docs/gates.md").read_text() + (ROOT / "README.md").read_text()
+    shown = re.findall(r"(?:\| `|--gate ')([^`'|]+(?:<=|>=)[^`']+)[`']", text)
+    assert len(shown) > 8
+    for gate in shown:
+        assert parse_gate(gate).text == gate
 
 
 @pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: path.name)
