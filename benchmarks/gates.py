@@ -209,7 +209,7 @@ def _look(
         at_level = level(number, len(GATES))
         told = verdict(gate, found, at_level, Coverage(treated=len(treated), control=len(control)))
         states.append(told.state)
-        low, high = found.interval(at_level)
+        low, high = found.widened(gate.bound).interval(at_level)
         includes &= low <= truth <= high
         moved = float(after[treated].mean() + truth - before[treated].mean())
         alarm |= moved / gate.bound > 1.0

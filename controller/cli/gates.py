@@ -57,9 +57,9 @@ def rollout_gates(
 def write_gates(gates: list[ShownGate]) -> None:
     """Write a line for each gate, with what the last look has shown."""
     write_table(
-        ("GATE", "STATE", "DIFFERENCE", "INTERVAL", "NEW", "OLD", "LOOKED AT"),
+        ("GATE", "STATE", "DIFFERENCE", "INTERVAL", "DEVICES", "LOOKED AT"),
         [_row(gate) for gate in gates],
-        minor=("LOOKED AT", "OLD", "NEW"),
+        minor=("LOOKED AT", "DEVICES"),
     )
     for gate in gates:
         if gate.looks and gate.looks[-1].state == "hold":
@@ -68,7 +68,7 @@ def write_gates(gates: list[ShownGate]) -> None:
 
 def _row(gate: ShownGate) -> tuple[object, ...]:
     if not gate.looks:
-        return gate.text, "waived" if gate.waived else "not looked at yet", "", "", "", "", ""
+        return gate.text, "waived" if gate.waived else "not looked at yet", "", "", "", ""
     last = gate.looks[-1]
     state = f"{last.state}, waived" if gate.waived else str(last.state)
     return (gate.text, state, *_cells(gate, last), local_time(last.at_s))
@@ -76,19 +76,19 @@ def _row(gate: ShownGate) -> tuple[object, ...]:
 
 def _cells(gate: ShownGate, look: GateLook) -> tuple[object, ...]:
     interval = f"{_text(gate, look.low)} to {_text(gate, look.high)}" if _is_told(look) else ""
-    old = look.control or ("before" if _is_told(look) else 0)
-    return _text(gate, look.estimate), interval, look.treated, old
+    old = f"{look.control} old" if look.control or not _is_told(look) else "as before"
+    return _text(gate, look.estimate), interval, f"{look.treated} new, {old}"
 
 
 def _write_looks(gate: ShownGate) -> None:
     write(gate.text)
     write_table(
-        ("STAGE", "STATE", "DIFFERENCE", "INTERVAL", "NEW", "OLD", "LOOKED AT"),
+        ("STAGE", "STATE", "DIFFERENCE", "INTERVAL", "DEVICES", "LOOKED AT"),
         [
             (look.stage, look.state, *_cells(gate, look), local_time(look.at_s))
             for look in gate.looks
         ],
-        minor=("OLD", "NEW"),
+        minor=("DEVICES",),
     )
 
 

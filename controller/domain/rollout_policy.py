@@ -103,7 +103,7 @@ class GateView:
 
     text: str
     state: GateState = GateState.HOLD
-    reason: str = "not looked at yet"
+    reason: str = ""
     looked_at_s: float = -math.inf
     """By the rollout's own clock."""
 
@@ -409,7 +409,7 @@ def _waits(view: RolloutView, short: int, passed_s: float) -> str:
     if passed_s < view.limits.soak_s:
         return f"stage {view.stage} is complete and soaks for {view.limits.soak_s:g} s"
     if gates := holding(view):
-        what = "; ".join(f"{gate.text}: {gate.reason}" for gate in gates)
+        what = "; ".join(f"{gate.text}: {_held_by(view, gate)}" for gate in gates)
         return f"stage {view.stage} waits for gates: {what}"
     if not is_last and _needs_approval(view):
         return f"stage {view.stage + 1} waits for approval"
@@ -420,6 +420,12 @@ def _waits(view: RolloutView, short: int, passed_s: float) -> str:
         missing = f"{counted(short)} that {'is' if short == 1 else 'are'} offline"
         return f"stage {view.stage} waits for {missing}, for {limit} at most"
     return ""
+
+
+def _held_by(view: RolloutView, gate: GateView) -> str:
+    if gate.looked_at_s < (view.stage_complete_at_s or 0.0):
+        return "not looked at yet in this stage"
+    return gate.reason
 
 
 def _without_proof(view: RolloutView, held: Decision, passed_s: float) -> Decision:

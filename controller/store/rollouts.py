@@ -203,7 +203,7 @@ def begin(session: Session, new: NewRollout, devices: Sequence[str]) -> None:
     stages = "1 stage" if len(new.stages) == 1 else f"{len(new.stages)} stages"
     reason = f"{what} for {counted(len(devices))} in {stages}"
     if control:
-        reason += f"; {counted(control)} of them keep the old release until the gates have passed"
+        reason += f"; {control} of them keep the old release until the gates have passed"
     log(session, new.id, action="create", reason=reason, now_s=new.created_at_s)
 
 

@@ -71,6 +71,22 @@ class Contrast(NamedTuple):
     lacks: str = ""
     """Why nothing can be told; empty if something can."""
 
+    def widened(self, distance: float) -> Contrast:
+        """Return the same as if one more device on each side were off by some distance.
+
+        Devices that all measured the same, such as no failure at all, seem to show that none ever
+        measures anything else; that is not known of the next one.
+
+        Args:
+            distance: How far off it may be.
+
+        Source:
+            Laplace's rule of succession, with the distance in the place of 1.
+        """
+        sides = [number for number in (self.treated, self.control) if number]
+        unseen = sum((distance / (number + 1)) ** 2 for number in sides)
+        return self._replace(error=math.sqrt(self.error**2 + unseen))
+
     def interval(self, level: float) -> tuple[float, float]:
         """Return within what the true difference lies.
 

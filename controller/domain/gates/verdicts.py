@@ -5,6 +5,8 @@ Rules:
   within: then it is as sure that the release does not do more as it would be that it does.
 - Else it holds: more devices or more time will tell. A figure that nobody reports tells nothing,
   so it never passes.
+- The next device may be off by the limit although none was so far: with few devices the interval is
+  wide even if all measured the same.
 - If devices with the new release tell less often of themselves than the control group does, the
   gate holds: those that are silent may be the ones that it harmed.
 """
@@ -70,6 +72,7 @@ def verdict(gate: Gate, found: Contrast, level: float, coverage: Coverage) -> Ve
             treated=found.treated,
             control=found.control,
         )
+    found = found.widened(gate.bound)
     low, high = found.interval(level)
     state = _state(gate, low, high)
     reason = f"{_text(gate, found.difference)}, {_text(gate, low)} to {_text(gate, high)}"

@@ -6,7 +6,7 @@ import math
 
 import pytest
 
-from controller.domain.gates.contrast import Contrast
+from controller.domain.gates.contrast import Contrast, Observed, contrast
 from controller.domain.gates.language import parse_gate
 from controller.domain.gates.states import GateState
 from controller.domain.gates.verdicts import Coverage, verdict
@@ -64,8 +64,15 @@ def test_a_release_that_makes_devices_silent_does_not_pass() -> None:
     assert verdict(GROWS, found(0.3, 0.01, treated=20), 0.05, ALL).state is GateState.FAIL
 
 
+def test_devices_that_all_measured_the_same_may_be_followed_by_one_that_does_not() -> None:
+    gate = parse_gate("a_total/b_total <= +1pp")
+    few, many = ([Observed(0.0, 0.0, "a")] * devices for devices in (5, 30))
+    assert verdict(gate, contrast(few, few), 0.001, ALL).state is GateState.HOLD
+    assert verdict(gate, contrast(many, many), 0.001, ALL).state is GateState.PASS
+
+
 def test_a_gate_that_holds_says_how_many_devices_would_do() -> None:
     told = verdict(GROWS, found(0.0, 0.1), 0.05, ALL)
     assert told.reason == (
-        "+0 %, -18.2 % to +22.2 %: cannot tell yet; about 134 devices on each side would"
+        "+0 %, -18.2 % to +22.3 %: cannot tell yet; about 134 devices on each side would"
     )
