@@ -3,22 +3,26 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Callable
 from dataclasses import replace
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from controller.domain.gates.states import GateState
 from controller.domain.rollout_policy import (
+    GateView,
     InFlight,
     Limits,
     RolloutView,
     StageSpec,
     decide,
+    holding,
     stage_states,
     stage_targets,
 )
-from controller.domain.states import RolloutState
+from controller.domain.states import ACTIVE_ROLLOUTS, RolloutState
 
 LIMITS = Limits(
     max_in_flight=100,
@@ -304,6 +308,69 @@ def test_acknowledged_failures_do_not_count() -> None:
     )
 
 
+GATED = replace(
+    VIEW,
+    stages=(StageSpec(count=10), StageSpec(percent=100.0)),
+    succeeded=10,
+    pending=5,
+    control=5,
+    stage_complete_at_s=900.0,
+    candidates=tuple(f"d{n:02}" for n in range(5)),
+)
+"""A rollout whose first stage is complete, with five devices in its control group."""
+
+
+def gate(state: GateState, *, at_s: float = 950.0, waived: bool = False) -> GateView:
+    return GateView(
+        text="p95(x) <= +1%", state=state, reason="+2 %", looked_at_s=at_s, is_waived=waived
+    )
+
+
+@pytest.mark.parametrize(
+    ("gates", "action", "reason"),
+    [
+        ((gate(GateState.PASS),), "advance", "stage 1 is complete: stage 2 begins"),
+        ((gate(GateState.FAIL),), "halt", "gate p95(x) <= +1% failed: +2 %"),
+        ((gate(GateState.PASS), gate(GateState.FAIL)), "halt", "gate p95(x) <= +1% failed: +2 %"),
+        ((gate(GateState.FAIL, waived=True),), "advance", "stage 1 is complete: stage 2 begins"),
+        ((gate(GateState.HOLD),), "hold", "stage 1 waits for gates: p95(x) <= +1%: +2 %"),
+        (
+            (gate(GateState.PASS, at_s=899.0),),
+            "hold",
+            "stage 1 waits for gates: p95(x) <= +1%: not looked at yet in this stage",
+        ),
+    ],
+)
+def test_a_stage_ends_when_its_gates_have_passed(
+    gates: tuple[GateView, ...], action: str, reason: str
+) -> None:
+    decision = decide(replace(GATED, gates=gates))
+    assert (decision.action, decision.reason) == (action, reason)
+
+
+def test_the_operator_may_let_a_stage_end_whose_gates_hold() -> None:
+    view = replace(GATED, gates=(gate(GateState.HOLD),))
+    assert stage_states(view)[0] == "waiting_for_gates"
+    assert decide(replace(view, gates_passed_by_hand=1)).action == "advance"
+    assert decide(replace(view, gates_passed_by_hand=1, gates=(gate(GateState.FAIL),))).action == (
+        "halt"
+    )
+
+
+def test_the_control_group_gets_the_release_at_the_end_of_the_last_stage() -> None:
+    last = replace(GATED, stage=2, succeeded=15, pending=0, candidates=())
+    held = decide(replace(last, gates=(gate(GateState.HOLD),)))
+    assert (held.action, held.releases_control, held.start) == ("hold", False, ())
+    passed = decide(replace(last, gates=(gate(GateState.PASS),)))
+    assert (passed.action, passed.releases_control) == ("hold", True)
+    assert passed.reason == "stage 2 is complete: the control group of 5 devices get the release"
+
+
+def test_a_stage_of_too_few_devices_does_not_wait_for_gates() -> None:
+    few = replace(GATED, stages=(StageSpec(count=4), StageSpec(percent=100)), succeeded=4)
+    assert decide(replace(few, gates=(gate(GateState.HOLD),))).action == "advance"
+
+
 limits_strategy = st.builds(
     Limits,
     max_in_flight=st.integers(1, 12),
@@ -318,6 +385,12 @@ limits_strategy = st.builds(
 stage_strategy = st.one_of(
     st.builds(StageSpec, count=st.integers(1, 40), percent=st.none()),
     st.builds(StageSpec, count=st.none(), percent=st.floats(0.1, 100)),
+)
+gate_strategy = st.builds(
+    gate,
+    st.sampled_from(GateState),
+    at_s=st.floats(850, 1000),
+    waived=st.booleans(),
 )
 phases = st.sampled_from(("", "fetching", "probing", "confirming"))
 
@@ -355,6 +428,9 @@ def views(draw: st.DrawFn) -> RolloutView:
         returned=tuple(f"r{n}" for n in range(draw(st.integers(0, waiting)))),
         pending=offline + ready,
         offline=offline,
+        control=draw(st.integers(0, 8)),
+        gates=tuple(draw(st.lists(gate_strategy, max_size=3))),
+        gates_passed_by_hand=draw(st.integers(0, 4)),
         candidates=tuple(f"w{n}" for n in range(ready)),
     )
 
@@ -388,11 +464,27 @@ def test_a_device_in_flight_has_one_fate_and_a_reason_for_it(view: RolloutView) 
 
 
 @given(views())
-def test_nothing_halts_but_failures_that_nobody_acknowledged(view: RolloutView) -> None:
+def test_nothing_halts_but_failures_and_gates_that_nobody_acknowledged(view: RolloutView) -> None:
     decision = decide(view)
     new = view.failed - view.acknowledged + len(decision.silent) + len(decision.lost)
+    fails = any(each.state is GateState.FAIL and not each.is_waived for each in view.gates)
     if decision.action == "halt":
-        assert new > 0
+        assert new > 0 or fails
+    if fails and view.state in ACTIVE_ROLLOUTS:
+        assert decision.action == "halt"
+
+
+@given(views())
+def test_no_stage_ends_while_a_gate_holds_it(view: RolloutView) -> None:
+    decision = decide(view)
+    if holding(view):
+        assert decision.action in {"hold", "halt"}
+        assert not decision.releases_control
+    if decision.releases_control:
+        assert view.stage == len(view.stages)
+        assert not decision.start
+    if decision.action == "finish":
+        assert not view.control
 
 
 @given(views())
@@ -404,7 +496,8 @@ def test_nothing_goes_on_or_ends_while_a_device_could_start_or_is_at_work(
         gone = len(decision.silent) + len(decision.lost) + len(decision.parted)
         assert len(view.in_flight) == gone
         assert not decision.returned
-        assert view.started >= stage_targets(view)[view.stage - 1] or not view.candidates
+        target = min(stage_targets(view)[view.stage - 1], view.devices - view.control)
+        assert view.started >= target or not view.candidates
         assert decision.leave <= view.offline
 
 
@@ -423,7 +516,7 @@ def test_more_failures_never_make_it_bolder(view: RolloutView, more: int) -> Non
 @given(views())
 def test_a_decision_is_repeatable(view: RolloutView) -> None:
     assert decide(view) == decide(view)
-    assert len(decide(view).reason) < 300
+    assert len(decide(view).reason) < 500
 
 
 @dataclasses.dataclass
@@ -466,9 +559,19 @@ class Member:
 class Fleet:
     """A fleet under one rollout."""
 
-    def __init__(self, view: RolloutView, members: dict[str, Member]) -> None:
+    def __init__(
+        self,
+        view: RolloutView,
+        members: dict[str, Member],
+        control: frozenset[str] = frozenset(),
+        gates: Callable[[], GateState] | None = None,
+    ) -> None:
         self.view = view
         self.members = members
+        self.control = control
+        """The devices that are held out, until they are released."""
+
+        self.gates = gates
         self.late: dict[str, Member] = {}
         self.most_started_in_flight = 0
 
@@ -491,6 +594,9 @@ class Fleet:
         if decision.start:
             flying = len(self.among("flying"))
             self.most_started_in_flight = max(self.most_started_in_flight, flying)
+        assert not self.control.intersection(decision.start)
+        if decision.releases_control:
+            self.control = frozenset()
         if decision.action == "advance" and self.late:
             name, member = self.late.popitem()
             self.members[name] = member
@@ -508,6 +614,9 @@ class Fleet:
     def _seen(self) -> RolloutView:
         members = self.members
         pending, waiting = self.among("pending"), self.among("waiting")
+        held = self.control.intersection(pending)
+        pending = [name for name in pending if name not in held]
+        looked_at = () if self.gates is None or not held else (self._look(self.gates()),)
         ready = tuple(name for name in pending if members[name].online)
         return replace(
             self.view,
@@ -528,7 +637,12 @@ class Fleet:
             pending=len(pending),
             offline=len(pending) - len(ready),
             candidates=ready,
+            control=len(held),
+            gates=looked_at,
         )
+
+    def _look(self, state: GateState) -> GateView:
+        return gate(state, at_s=self.view.now_s)
 
 
 members_strategy = st.builds(
@@ -548,6 +662,11 @@ def test_every_rollout_ends_once_a_device_has_finished(data: st.DataObject) -> N
     fleet = Fleet(
         replace(VIEW, now_s=0.0, limits=limits, stages=stages, initial_devices=count), members
     )
+    if data.draw(st.booleans()):
+        fleet.control = frozenset(data.draw(st.sets(st.sampled_from(sorted(members)))))
+        states = st.sampled_from((*[GateState.PASS] * 6, GateState.HOLD, GateState.FAIL))
+        drawn = iter(data.draw(st.lists(states, max_size=60)))
+        fleet.gates = lambda: next(drawn, GateState.PASS)
     fleet.late = {f"late{n}": data.draw(members_strategy) for n in range(2)}
     last = ""
     for _ in range(3000):
@@ -559,7 +678,7 @@ def test_every_rollout_ends_once_a_device_has_finished(data: st.DataObject) -> N
     blameless = [name for name in failed if fleet.members[name].kind in {"good", "parts"}]
     assert not blameless, "a device that was only offline never counts as failed"
     if last == "halt":
-        assert failed
+        assert failed or fleet.view.gates
     elif last == "finish":
         assert len(failed) <= limits.max_failures
     else:
