@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import random
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from controller.api.server import HttpServer
 from telemetry.histogram import ExponentialHistogram
 from tests.simulators.controller_fleet import Fleet, names
 from tests.simulators.packages import two_variants
+from tests.simulators.stack import fleet_here
 from wire import topics
 from wire.codec import to_msgpack
 from wire.messages import HistogramPoint, Point, SumPoint, TelemetryBatch
@@ -237,3 +240,26 @@ def test_gates_that_make_no_sense_are_refused_and_nothing_begins(fleet: Measured
     assert answer.status_code == 422
     assert "2 devices cannot show what a gate asks: it takes 10" in answer.json()["message"]
     assert fleet.api.get("/v1/rollouts").json() == before
+
+
+def test_people_see_what_gates_say(fleet: MeasuredFleet, tmp_path: Path) -> None:
+    fleet.slower = 2.0
+    server = HttpServer("127.0.0.1", 0)
+    server.start(fleet.controller.app)
+    where = ("--url", f"http://{server.host}:{server.port}")
+    where += ("--token-file", str(tmp_path / "api.token"))
+    try:
+        words = ("--stage", "8", "--stage", "100%", "--soak", "2m", "--control", "25%")
+        made = fleet_here("rollout", "create", "digits:2", *words, "--gate", LATENCY, *where)
+        assert made.code == 0, made.err
+        rollout = made.out.strip()
+        assert "not looked at yet" in fleet_here("rollout", "gates", rollout, *where).out
+        fleet.until(rollout, "halted")
+        shown = fleet_here("rollout", "gates", rollout, "--looks", *where).out
+        assert re.search(r"fail +\+[\d.]+ % +\+[\d.]+ % to \+[\d.]+ % +8 new, 12 old", shown)
+        assert re.search(r"\[ +\| +! +-+o-+ *\] ", shown), shown
+        assert LATENCY in fleet_here("rollout", "show", rollout, *where).out
+        refused = fleet_here("rollout", "create", "digits:2", "--gate", "p95(x) <= 1%", *where)
+        assert (refused.code, refused.err.count("\n")) == (2, 1)
+    finally:
+        server.stop()
