@@ -16,7 +16,7 @@ stats = pytest.importorskip("scipy.stats", reason="SciPy is not installed")
 )
 def test_a_quantile_is_that_of_scipy(level: float, degrees: float) -> None:
     assert student_t(level, degrees) == pytest.approx(
-        stats.t.ppf(level, degrees), rel=1e-6, abs=1e-7
+        stats.t.ppf(level, degrees), rel=1e-6, abs=1e-6
     )
 
 
