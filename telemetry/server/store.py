@@ -34,7 +34,7 @@ from telemetry.server.kinds import kind_of, of_its_kind
 from telemetry.server.levels import LEVELS, MINUTES, Level, Part
 from telemetry.server.partitions import Partitions
 from telemetry.server.presence import Gap, Measured
-from telemetry.server.pruning import Pruning, Retention
+from telemetry.server.pruning import Pruning, Retention, pruned_minute
 from telemetry.server.rollups import RollUps
 from telemetry.server.rows import (
     DeviceLosses,
@@ -113,7 +113,7 @@ class TelemetryStore:
         self._budgets = Budgets(self._clock)
         self._partitions = Partitions(engine)
         self._roll_ups = RollUps(engine, self._reading, self._partitions, self._clock)
-        self._pruning = Pruning(engine, self._reading, self._series, retention)
+        self._pruning = Pruning(engine, self._reading, self._series, retention, self._clock)
 
     @property
     def retained(self) -> dict[Level, float]:
@@ -128,7 +128,7 @@ class TelemetryStore:
         """
         with _own_errors(), self._engine.begin() as connection:
             metadata.create_all(connection)
-            rows = [(name, 0, 0) for name in tables.LEVEL_ROWS]
+            rows = [(name, 0, 0, 0) for name in tables.LEVEL_ROWS]
             bulk.insert_missing(connection, tables.level, rows)
 
     def ingest(self, batch: TelemetryBatch) -> bool:
@@ -166,7 +166,9 @@ class TelemetryStore:
             TelemetryStoreError: The database failed; nothing was counted.
         """
         now_s = self._clock.now_s()
-        span = span_at(now_s, self._retention.minutes_s)
+        with _own_errors(), self._reading.connect() as connection:
+            pruned = pruned_minute(connection, MINUTES)
+        span = span_at(now_s, self._retention.minutes_s, pruned)
         outcomes: list[Outcome] = []
         sound: list[int] = []
         arrived: list[Arrived] = []
@@ -404,7 +406,7 @@ class TelemetryStore:
             TelemetryStoreError: The database failed; the next call goes on.
         """
         with _own_errors():
-            gone = self._pruning.prune(self._clock.now_s())
+            gone = self._pruning.prune()
         self._budgets.forget_full()
         return gone
 
