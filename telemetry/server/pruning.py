@@ -7,6 +7,7 @@ Rules:
 - How far rows were deleted is noted in the transaction before, and never falls. What is before it
   is taken for deleted, also by a clock or a setting that would keep it: its hours are not made
   anew, nothing is counted for it, and no answer comes from what is left of it.
+- While wall time is not believed (`SteadyTime`), nothing is deleted.
 - A series of which no row is left goes as well.
 """
 
@@ -31,6 +32,13 @@ ROWS_AT_ONCE: Final = 100_000
 
 ROWS_OF_SERIES: Final = 60
 """Of each device, in a transaction: an hour of minutes."""
+
+STEP_S: Final = 600.0
+"""By so much wall time and steady time may differ between two prunes: none drifts as fast."""
+
+STEADY_S: Final = 3600.0
+"""So long wall time must have gone on without a step before it is believed. A machine that starts
+with a wrong clock gets the time within minutes, if it gets it at all."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -96,6 +104,31 @@ def pruned_minute(connection: sa.Connection, level: Level) -> int:
     return connection.scalar(sa.select(row.pruned_minute).where(row.name == level.name)) or 0
 
 
+class SteadyTime:
+    """Tells whether wall time is believed: it has gone on as steady time did, for long enough.
+
+    A step deletes nothing that way if it is taken back within `STEADY_S`, and a fleet that is
+    silent is pruned all the same.
+
+    Args:
+        clock: Wall time and durations.
+    """
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._since_s = clock.monotonic_s()
+        self._apart_s = clock.now_s() - self._since_s
+
+    def is_believed(self) -> bool:
+        """Look at both times; tell whether there was no step for long enough."""
+        steady_s = self._clock.monotonic_s()
+        apart_s = self._clock.now_s() - steady_s
+        if abs(apart_s - self._apart_s) > STEP_S:
+            self._since_s = steady_s
+        self._apart_s = apart_s
+        return steady_s - self._since_s >= STEADY_S
+
+
 class Pruning:
     """Deletes old rows.
 
@@ -104,7 +137,7 @@ class Pruning:
         reading_engine: The same for transactions that only read.
         series: Forgets series that are gone.
         retention: How long things are kept.
-        clock: Wall time.
+        clock: Wall time, and whether it is believed.
     """
 
     def __init__(
@@ -120,6 +153,7 @@ class Pruning:
         self._series = series
         self._retention = retention
         self._clock = clock
+        self._steady = SteadyTime(clock)
 
     def prune(self) -> int:
         """Delete what is too old.
@@ -128,6 +162,8 @@ class Pruning:
             How many rows of measurements and events were deleted; on PostgreSQL, where partitions
             are dropped, those of events and of the fleet.
         """
+        if not self._steady.is_believed():
+            return 0
         now_s = self._clock.now_s()
         gone = sum(self._prune_level(level, now_s) for level in LEVELS)
         with self._engine.begin() as connection:

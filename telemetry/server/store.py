@@ -399,6 +399,8 @@ class TelemetryStore:
     def prune(self) -> int:
         """Delete everything that is older than it is kept, and the series of which nothing is left.
 
+        Nothing is deleted while wall time is not believed (`telemetry.server.pruning`).
+
         Returns:
             How many rows of measurements and events were deleted.
 

@@ -142,6 +142,21 @@ def test_a_longer_retention_does_not_bring_minutes_back(
     assert [each.refused for each in longer.devices()] == [1, 0]
 
 
+def test_a_clock_that_is_ahead_at_a_prune_deletes_nothing(
+    store: TelemetryStore, clock: FakeClock
+) -> None:
+    hour_of_minutes(store)
+    clock.advance(3 * 3600)
+    clock.correct(20 * DAY_S)
+    store.roll_up(math.inf)
+    assert store.prune() == 0
+    clock.correct(-20 * DAY_S)
+    assert store.prune() == 0
+    part = {"since_s": (START + 10) * 60.0, "until_s": (START + 40) * 60.0}
+    assert total(store, **part) == 60
+    assert not store.ingest(batch(0, *range(START, START + 60)))
+
+
 def test_a_clock_that_stays_ahead_destroys_no_hour_and_keeps_out_no_later_one(
     store: TelemetryStore, clock: FakeClock
 ) -> None:
