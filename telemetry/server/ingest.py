@@ -80,7 +80,10 @@ class Fold(NamedTuple):
     """Those that became `folding.OTHER`."""
 
     device: str = ""
-    """Who brings too many series; empty where a label has too many values."""
+    """Who brings too many values or series; empty where a label has too many in the fleet."""
+
+    brings_values: bool = False
+    """Whether the device brings too many values of a label, or series."""
 
 
 class Refusal(NamedTuple):

@@ -44,7 +44,7 @@ from telemetry.server.rows import (
     StoredEvent,
     attributes_of,
 )
-from telemetry.server.series import Found, SeriesIds
+from telemetry.server.series import Found, Published, SeriesIds, nothing_published
 from telemetry.server.snapshot import Snapshot
 from telemetry.server.statements import IngestStatements
 from telemetry.server.tables import metadata
@@ -91,6 +91,7 @@ class TelemetryStore:
         retention: How long telemetry is kept: what is older than minutes are kept is refused.
         bounds: What is taken of devices.
         reading_engine: The same for transactions that only read; None for `engine`.
+        published: Which values of labels are always taken, such as the names of releases.
     """
 
     def __init__(
@@ -101,6 +102,7 @@ class TelemetryStore:
         retention: Retention = FOREVER,
         bounds: Bounds = USUAL,
         reading_engine: sa.Engine | None = None,
+        published: Published = nothing_published,
     ) -> None:
         self._engine = engine
         self._reading = engine if reading_engine is None else reading_engine
@@ -108,7 +110,7 @@ class TelemetryStore:
         self._retention = retention
         self._bounds = bounds
         statements = IngestStatements(engine.dialect.name)
-        self._series = SeriesIds(engine, statements, bounds, self._clock)
+        self._series = SeriesIds(engine, statements, bounds, self._clock, published)
         self._counting = Counting(engine, statements, self._series, bounds, self._clock)
         self._budgets = Budgets(self._clock)
         self._partitions = Partitions(engine)
