@@ -333,4 +333,7 @@ def _measure(point: Point) -> Measure:
         or not 1 <= count <= COUNT_MAX
     ):
         raise WireFormatError("the values of a gauge are impossible")
-    return Measure(count, float(total), float(least), float(greatest))
+    measure = Measure(count, float(total), float(least), float(greatest))
+    if not measure.has_possible_mean():
+        raise WireFormatError(f"the total {total} of a gauge is impossible")
+    return measure

@@ -13,7 +13,7 @@ import pytest
 import sqlalchemy as sa
 
 from controller.store.database import Database
-from telemetry.histogram import HEADER, TOTAL_MAX, ExponentialHistogram
+from telemetry.histogram import COUNT_MAX, HEADER, TOTAL_MAX, VALUE_MAX, ExponentialHistogram
 from telemetry.server import sketches, tables
 from telemetry.server.levels import MINUTES, Part
 from telemetry.server.pruning import Retention
@@ -178,7 +178,7 @@ def test_histograms_with_the_greatest_totals_can_be_read_when_they_are_merged(
     store: TelemetryStore, database: Database
 ) -> None:
     histogram = ExponentialHistogram()
-    histogram.add(1.0)
+    histogram.add(VALUE_MAX, COUNT_MAX)
     blob = bytearray(histogram.to_bytes())
     fields = list(HEADER.unpack_from(blob))
     fields[6] = TOTAL_MAX * 0.9
@@ -189,7 +189,7 @@ def test_histograms_with_the_greatest_totals_can_be_read_when_they_are_merged(
         assert store.ingest(sent)
     with database.reading_engine.connect() as connection:
         (stored,) = connection.scalars(sa.select(tables.minute.c.sketch))
-    assert sketches.decode(stored).count == 3
+    assert sketches.decode(stored).count == COUNT_MAX
 
 
 def test_conditions_count_for_more_devices_than_a_statement_names(store: TelemetryStore) -> None:
