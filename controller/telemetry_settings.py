@@ -37,6 +37,10 @@ class TelemetryConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
     label_values: int = USUAL.label_values
     """Values of one label of one metric in the fleet; further ones become `other`."""
 
+    device_label_values: int = USUAL.device_label_values
+    """Those that one device may bring; further ones of it become `other`, but for what is
+    published."""
+
     device_series: int = USUAL.device_series
     """Series that one device may bring; of further ones all labels become `other`."""
 
@@ -46,6 +50,7 @@ class TelemetryConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
         return Bounds(
             clock_tolerance_s=self.clock_tolerance_s,
             label_values=self.label_values,
+            device_label_values=self.device_label_values,
             device_series=self.device_series,
         )
 
@@ -66,6 +71,6 @@ def faults(config: TelemetryConfig) -> Iterator[str]:
         yield "telemetry.keep_minutes, keep_hours and keep_days do not rise"
     if not MIN_TOLERANCE_S <= config.clock_tolerance_s < math.inf:
         yield f"telemetry.clock_tolerance_s is not a number from {MIN_TOLERANCE_S:.0f} on"
-    for name in ("label_values", "device_series"):
+    for name in ("label_values", "device_label_values", "device_series"):
         if getattr(config, name) < 1:
             yield f"telemetry.{name} is below 1"

@@ -11,6 +11,7 @@ from controller.errors import StorageError
 from controller.services.blobs import BlobStore
 from controller.services.device_certificates import DeviceCertificates
 from controller.services.director import Publisher
+from controller.store import releases
 from controller.store.database import Database, migrate
 from controller.telemetry_settings import SECONDS_PER_DAY
 from telemetry.server.pruning import Retention
@@ -74,6 +75,7 @@ def telemetry_store(config: ControllerConfig, database: Database, clock: Clock) 
         retention=retention,
         bounds=kept.bounds,
         reading_engine=database.reading_engine,
+        published=releases.label_values,
     )
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable
 
-from sqlalchemy import CompoundSelect, exists, select, union_all, update
+from sqlalchemy import CompoundSelect, Connection, exists, select, union_all, update
 from sqlalchemy.orm import Session
 
 from controller.domain.measuring import MeasurementState
@@ -110,6 +110,24 @@ def all_releases(session: Session, *, limit: int) -> list[ReleaseRow]:
     """Return releases, the newest first."""
     statement = select(ReleaseRow).order_by(ReleaseRow.published_at_s.desc(), ReleaseRow.digest)
     return list(session.scalars(statement.limit(limit)))
+
+
+def label_values(connection: Connection) -> dict[str, set[str]]:
+    """Return what devices call the newest releases and their variants, by label of telemetry.
+
+    Args:
+        connection: In any transaction.
+    """
+    rows = connection.execute(
+        select(ReleaseRow.name, ReleaseRow.version, ReleaseRow.variants)
+        .order_by(ReleaseRow.published_at_s.desc(), ReleaseRow.digest)
+        .limit(MAX_NAMES)
+    )
+    found: dict[str, set[str]] = {"release": set(), "variant": set()}
+    for name, version, variants in rows:
+        found["release"].add(f"{name}:{version}")
+        found["variant"].update(str(variant["name"]) for variant in variants)
+    return found
 
 
 def published(session: Session, digests: Collection[str]) -> set[str]:

@@ -213,11 +213,7 @@ class Counting:
             for one in checked.folds:
                 if one.device in {"", batch.device}:
                     found.setdefault(batch.device, one)
-        bounds = self._bounds
-        told = {
-            device: news(one, bounds.label_values, bounds.device_series)
-            for device, one in found.items()
-        }
+        told = {device: news(one, self._bounds) for device, one in found.items()}
         return self._new_this_hour(connection, SERIES_KIND, told)
 
     def _told_of_refusals(

@@ -9,10 +9,10 @@ Rules:
   overflow.
 - Nothing lies further ahead than a day, by the controller's clock: no prune would ever reach it,
   and it would come first in every list. Nothing lies further back than what is kept: the next prune
-  would delete it. Times of a clock that is known to be wrong are corrected first
-  (`telemetry.server.clocks`). If it is wrong by years and nobody knows, its points are refused, and
-  so are its events while it is behind; while it is ahead, they are kept with the latest time that
-  is allowed.
+  would delete it. Nothing lies where rows were deleted: its hour could not be made anew. Times of a
+  clock that is known to be wrong are corrected first (`telemetry.server.clocks`). If it is wrong by
+  years and nobody knows, its points are refused, and so are its events while it is behind; while it
+  is ahead, they are kept with the latest time that is allowed.
 """
 
 from __future__ import annotations
@@ -80,7 +80,10 @@ class Fold(NamedTuple):
     """Those that became `folding.OTHER`."""
 
     device: str = ""
-    """Who brings too many series; empty where a label has too many values."""
+    """Who brings too many values or series; empty where a label has too many in the fleet."""
+
+    brings_values: bool = False
+    """Whether the device brings too many values of a label, or series."""
 
 
 class Refusal(NamedTuple):
@@ -192,17 +195,19 @@ class Checked:
         return replace(self, measures=measures, folds=tuple(sorted(used)))
 
 
-def span_at(now_s: float, retention_s: float) -> Span:
+def span_at(now_s: float, retention_s: float, pruned_minute: int = 0) -> Span:
     """Return the wall times that are stored at some time.
 
     Args:
         now_s: That time.
         retention_s: How long what is stored is kept.
+        pruned_minute: What is before it was deleted, also if it would be kept today.
 
     Returns:
         From the first whole minute that is kept, until as far ahead as a clock may be.
     """
-    return Span(max(now_s - retention_s, 0.0) // 60 * 60, now_s + AHEAD_S)
+    first = max(now_s - retention_s, 0.0) // 60
+    return Span(max(first, pruned_minute) * 60.0, now_s + AHEAD_S)
 
 
 def checked(batch: TelemetryBatch, span: Span, shift_s: float = 0.0) -> Checked:
@@ -328,4 +333,7 @@ def _measure(point: Point) -> Measure:
         or not 1 <= count <= COUNT_MAX
     ):
         raise WireFormatError("the values of a gauge are impossible")
-    return Measure(count, float(total), float(least), float(greatest))
+    measure = Measure(count, float(total), float(least), float(greatest))
+    if not measure.has_possible_mean():
+        raise WireFormatError(f"the total {total} of a gauge is impossible")
+    return measure

@@ -7,6 +7,7 @@ hour whose late notes are done holds all its minutes, whenever they came.
 Rules:
 - A row is always made of all the finer rows; never is something added to it. So everything here may
   be repeated, and a controller that was killed goes on where it was.
+- No row is made of a time of which finer rows were deleted: it would lack them.
 - Rows are read and merged outside the write lock, and written a bounded number at once.
 - One controller of a fleet does this at a time.
 - The cost follows the rows that are new or late, not those that are kept.
@@ -29,6 +30,7 @@ from telemetry.server.aggregate import Aggregate
 from telemetry.server.counting import MARK_BITS, NO_DEVICE
 from telemetry.server.levels import DAYS, HOURS, MINUTES, Level, Part
 from telemetry.server.partitions import Partitions
+from telemetry.server.pruning import pruned_minute
 from wire.clock import Clock
 
 GRACE_MINUTES: Final = 10
@@ -194,6 +196,8 @@ class RollUps:
         """Make the rows of one hour or day: of some devices or of all, and of the fleet."""
         part = Part(_FINER[level.name], minute, minute + level.minutes)
         with self._reading.connect() as connection:
+            if minute < pruned_minute(connection, part.level):
+                return
             series = list(connection.scalars(sa.select(tables.series.c.id).order_by("id")))
             number = connection.scalar(sa.select(sa.func.count()).select_from(tables.device)) or 1
         if devices is None or devices:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Collection
 from itertools import compress
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from telemetry.metrics import Kind
 from wire.codec import convert
@@ -33,6 +33,11 @@ class Reported(NamedTuple):
     """How many series it has."""
 
 
+ROUNDING: Final = 1e-6
+"""By how much a sum may be off, as a part of the greatest that it could be. That of `n` values,
+added one by one, is off by a part of `n * 2**-53` at most: enough for 9e9 values in a minute."""
+
+
 class Measure(NamedTuple):
     """The values of one series in one minute, hour or day."""
 
@@ -42,6 +47,12 @@ class Measure(NamedTuple):
     greatest: float
     sketch: bytes | None = None
     """Their histogram, as `telemetry.server.sketches` writes it; None for other kinds."""
+
+    def has_possible_mean(self) -> bool:
+        """Tell whether the mean is between the least and the greatest value, but for rounding."""
+        count, total, least, greatest, _ = self
+        slack = ROUNDING * count * max(abs(least), abs(greatest))
+        return count * least - slack <= total <= count * greatest + slack
 
 
 class Grain(NamedTuple):

@@ -8,6 +8,8 @@ Rules:
   (`telemetry.server.kinds`): no series of another kind is made or found.
 - Series are the fleet's: devices that measure the same share one. The device that brings a new one
   is noted, and brings a bounded number, which is smaller when many series are there.
+- What one device may not bring, another one that has it as well may.
+- Releases and variants that are published are never too many values of a label.
 - A series without rows is deleted (`TelemetryStore.prune`), by any controller of the fleet, and
   SQLite gives its identifier to another. So whoever writes rows first asks `are_current`, in the
   same transaction.
@@ -18,15 +20,16 @@ from __future__ import annotations
 import logging
 import math
 import threading
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from itertools import groupby
+from operator import itemgetter
 from typing import NamedTuple
 
 import sqlalchemy as sa
 
 from telemetry.metrics import known
 from telemetry.server.bounds import Bounds
-from telemetry.server.folding import LabelValues, fold, labels_of
+from telemetry.server.folding import Full, LabelValues, fold, fold_values, labels_of
 from telemetry.server.ingest import Fold, SeriesKey
 from telemetry.server.kinds import other_kind
 from telemetry.server.statements import IngestStatements
@@ -59,6 +62,17 @@ MAX_REMEMBERED = 20_000
 MOST_NAMED = 3
 _log = logging.getLogger(__name__)
 
+Named = Mapping[str, Collection[str]]
+"""Values of labels that are always taken, by label."""
+
+Published = Callable[[sa.Connection], Named]
+"""Reads them, in any transaction."""
+
+
+def nothing_published(_connection: sa.Connection) -> Named:
+    """Return no values: nobody knows which ones are genuine."""
+    return {}
+
 
 class Found(NamedTuple):
     """What there is for some series."""
@@ -81,10 +95,16 @@ class SeriesIds:
         statements: For its dialect.
         bounds: How many there may be.
         clock: Durations.
+        published: Which values of labels are always taken.
     """
 
     def __init__(
-        self, engine: sa.Engine, statements: IngestStatements, bounds: Bounds, clock: Clock
+        self,
+        engine: sa.Engine,
+        statements: IngestStatements,
+        bounds: Bounds,
+        clock: Clock,
+        published: Published = nothing_published,
     ) -> None:
         self._engine = engine
         self._sql = statements
@@ -92,6 +112,10 @@ class SeriesIds:
         self._clock = clock
         self._values: dict[str, tuple[float, LabelValues]] = {}
         """The values of the labels of metrics, and when they were looked up."""
+
+        self._published = published
+        self._named: tuple[float, Named] = (-math.inf, {})
+        """What is published, and when that was looked up."""
 
         self._lock = threading.Lock()
         self._known: dict[SeriesKey, int] = {}
@@ -143,21 +167,21 @@ class SeriesIds:
         found: dict[SeriesKey, int] = {}
         folds: dict[SeriesKey, Fold] = {}
         refused: dict[SeriesKey, str] = {}
-        missing: dict[SeriesKey, str] = {}
+        missing: set[tuple[str, SeriesKey]] = set()
         with self._lock:
             for device, keys in brought:
                 for key in keys:
                     number = self._known.get(key)
                     if number is None:
-                        missing.setdefault(key, device)
+                        missing.add((device, key))
                     else:
                         found[key] = number
         if not missing:
             return Found(found, folds, refused)
-        by_device = sorted(missing, key=lambda key: (missing[key], key))
         with self._engine.begin() as connection:
-            for device, group in groupby(by_device, missing.__getitem__):
-                made = self._made(connection, device, group)
+            for device, group in groupby(sorted(missing), itemgetter(0)):
+                left = [key for _, key in group if key not in found]
+                made = self._made(connection, device, left)
                 found |= made.ids
                 folds |= made.folds
                 refused |= made.refused
@@ -165,6 +189,7 @@ class SeriesIds:
             if len(self._known) + len(found) > MAX_REMEMBERED:
                 self._known.clear()
             self._known.update(found)
+        folds = {key: one for key, one in folds.items() if key not in found}
         return Found(found, folds, refused)
 
     def _made(self, connection: sa.Connection, device: str, keys: Iterable[SeriesKey]) -> Found:
@@ -178,8 +203,8 @@ class SeriesIds:
                 continue
             target = key
             number = self._find(connection, key)
-            if number is None and (full := self._full(connection, key)):
-                found.folds[key] = fold(key, full)
+            if number is None and (full := self._full(connection, key, device)):
+                found.folds[key] = fold_values(key, full, device)
                 target = found.folds[key].key
                 number = self._find(connection, target)
             room = room_for(every, own, self._bounds.device_series)
@@ -202,7 +227,7 @@ class SeriesIds:
 
     def _make(self, connection: sa.Connection, key: SeriesKey, device: str) -> int | None:
         connection.execute(self._sql.make_series, {**key._asdict(), "brought_by": device})
-        self._label_values(connection, key.metric).add(key)
+        self._label_values(connection, key.metric).add(key, device)
         return self._find(connection, key)
 
     def _other_kind(self, connection: sa.Connection, key: SeriesKey) -> str:
@@ -212,17 +237,28 @@ class SeriesIds:
         oldest = self._label_values(connection, key.metric).kind or key.kind
         return "" if oldest == key.kind else other_kind(key.metric, oldest, key.kind)
 
-    def _full(self, connection: sa.Connection, key: SeriesKey) -> tuple[str, ...]:
+    def _full(self, connection: sa.Connection, key: SeriesKey, device: str) -> Full:
         """Return the labels of a new series of which there are too many values."""
-        values = self._label_values(connection, key.metric)
-        return values.full(key, self._bounds.label_values)
+        full = self._label_values(connection, key.metric).full(key, device, self._bounds)
+        if not full:
+            return full
+        named = self._named_values(connection)
+        return full.without(
+            [name for name, value in labels_of(key).items() if value in named.get(name, ())]
+        )
+
+    def _named_values(self, connection: sa.Connection) -> Named:
+        now_s = self._clock.monotonic_s()
+        if now_s - self._named[0] >= LOOK_EVERY_S:
+            self._named = (now_s, self._published(connection))
+        return self._named[1]
 
     def _label_values(self, connection: sa.Connection, metric: str) -> LabelValues:
         now_s = self._clock.monotonic_s()
         looked_s, values = self._values.get(metric, (-math.inf, None))
         if values is None or now_s - looked_s >= LOOK_EVERY_S:
             rows = connection.execute(self._sql.names_of_metric, {"of_metric": metric})
-            values = LabelValues(SeriesKey._make(row) for row in rows)
+            values = LabelValues((SeriesKey._make(row[1:]), row.brought_by) for row in rows)
             if len(self._values) >= MAX_METRICS:
                 self._values.clear()
             self._values[metric] = (now_s, values)

@@ -62,9 +62,19 @@ def taken(data: bytes) -> Measure:
     Raises:
         WireFormatError: Not such bytes, values that no histogram has, or none at all.
     """
-    found = _at_once(data)
-    if found is not None:
-        return found
+    found = _at_once(data) or _one_by_one(data)
+    # A count that stopped growing says less than the total.
+    if found.value_count < COUNT_MAX and not found.has_possible_mean():
+        raise WireFormatError(f"histogram: the total {found.total} is impossible")
+    return found
+
+
+def _one_by_one(data: bytes) -> Measure:
+    """Return a histogram in whatever form it came.
+
+    Raises:
+        WireFormatError: See `taken`.
+    """
     histogram = ExponentialHistogram.from_bytes(data)
     least, greatest = histogram.least, histogram.greatest
     if least is None or greatest is None:

@@ -56,7 +56,7 @@ class IngestStatements:
             *(series[name] == sa.bindparam(name) for name in names)
         )
         self.names_of_metric = (
-            sa.select(*(series[name] for name in names))
+            sa.select(series.brought_by, *(series[name] for name in names))
             .where(series.metric == sa.bindparam("of_metric"))
             .order_by(series.id)
         )

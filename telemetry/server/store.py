@@ -34,7 +34,7 @@ from telemetry.server.kinds import kind_of, of_its_kind
 from telemetry.server.levels import LEVELS, MINUTES, Level, Part
 from telemetry.server.partitions import Partitions
 from telemetry.server.presence import Gap, Measured
-from telemetry.server.pruning import Pruning, Retention
+from telemetry.server.pruning import Pruning, Retention, pruned_minute
 from telemetry.server.rollups import RollUps
 from telemetry.server.rows import (
     DeviceLosses,
@@ -44,7 +44,7 @@ from telemetry.server.rows import (
     StoredEvent,
     attributes_of,
 )
-from telemetry.server.series import Found, SeriesIds
+from telemetry.server.series import Found, Published, SeriesIds, nothing_published
 from telemetry.server.snapshot import Snapshot
 from telemetry.server.statements import IngestStatements
 from telemetry.server.tables import metadata
@@ -91,6 +91,7 @@ class TelemetryStore:
         retention: How long telemetry is kept: what is older than minutes are kept is refused.
         bounds: What is taken of devices.
         reading_engine: The same for transactions that only read; None for `engine`.
+        published: Which values of labels are always taken, such as the names of releases.
     """
 
     def __init__(
@@ -101,6 +102,7 @@ class TelemetryStore:
         retention: Retention = FOREVER,
         bounds: Bounds = USUAL,
         reading_engine: sa.Engine | None = None,
+        published: Published = nothing_published,
     ) -> None:
         self._engine = engine
         self._reading = engine if reading_engine is None else reading_engine
@@ -108,12 +110,12 @@ class TelemetryStore:
         self._retention = retention
         self._bounds = bounds
         statements = IngestStatements(engine.dialect.name)
-        self._series = SeriesIds(engine, statements, bounds, self._clock)
+        self._series = SeriesIds(engine, statements, bounds, self._clock, published)
         self._counting = Counting(engine, statements, self._series, bounds, self._clock)
         self._budgets = Budgets(self._clock)
         self._partitions = Partitions(engine)
         self._roll_ups = RollUps(engine, self._reading, self._partitions, self._clock)
-        self._pruning = Pruning(engine, self._reading, self._series, retention)
+        self._pruning = Pruning(engine, self._reading, self._series, retention, self._clock)
 
     @property
     def retained(self) -> dict[Level, float]:
@@ -128,7 +130,7 @@ class TelemetryStore:
         """
         with _own_errors(), self._engine.begin() as connection:
             metadata.create_all(connection)
-            rows = [(name, 0, 0) for name in tables.LEVEL_ROWS]
+            rows = [(name, 0, 0, 0) for name in tables.LEVEL_ROWS]
             bulk.insert_missing(connection, tables.level, rows)
 
     def ingest(self, batch: TelemetryBatch) -> bool:
@@ -166,7 +168,9 @@ class TelemetryStore:
             TelemetryStoreError: The database failed; nothing was counted.
         """
         now_s = self._clock.now_s()
-        span = span_at(now_s, self._retention.minutes_s)
+        with _own_errors(), self._reading.connect() as connection:
+            pruned = pruned_minute(connection, MINUTES)
+        span = span_at(now_s, self._retention.minutes_s, pruned)
         outcomes: list[Outcome] = []
         sound: list[int] = []
         arrived: list[Arrived] = []
@@ -397,6 +401,8 @@ class TelemetryStore:
     def prune(self) -> int:
         """Delete everything that is older than it is kept, and the series of which nothing is left.
 
+        Nothing is deleted while wall time is not believed (`telemetry.server.pruning`).
+
         Returns:
             How many rows of measurements and events were deleted.
 
@@ -404,7 +410,7 @@ class TelemetryStore:
             TelemetryStoreError: The database failed; the next call goes on.
         """
         with _own_errors():
-            gone = self._pruning.prune(self._clock.now_s())
+            gone = self._pruning.prune()
         self._budgets.forget_full()
         return gone
 

@@ -34,7 +34,7 @@ from telemetry.limits import MAX_TEXT
 from wire.reporting import MAX_REQUEST_ID
 
 FLEET = "fleet"
-LEVEL_ROWS = ("hour", "day", FLEET)
+LEVEL_ROWS = ("minute", "hour", "day", FLEET)
 """The rows of `telemetry_level`, which always exist."""
 
 MAX_DEVICE = 63
@@ -113,11 +113,13 @@ level = Table(
     Column("name", String(16), primary_key=True),
     Column("closed_minute", Integer, nullable=False),
     Column("done_minute", Integer, nullable=False),
+    Column("pruned_minute", Integer, nullable=False, server_default="0"),
     CheckConstraint("done_minute <= closed_minute", name="ck_telemetry_level_done"),
 )
 """How far hours and days are made of what is finer: up to `done_minute`. What comes for a time
 before `closed_minute` is late, and is noted in `telemetry_late`. The row `fleet` says since which
-minute the tables of the fleet are complete; ingests of several controllers take turns with it."""
+minute the tables of the fleet are complete; ingests of several controllers take turns with it. Rows
+of a level before `pruned_minute` were deleted; it never falls, whatever clocks and settings say."""
 
 late = Table(
     "telemetry_late",

@@ -23,9 +23,11 @@ from controller.store import (
 from controller.store.all_tables import CONTROL_METADATA
 from controller.store.database import Database, alembic_config, migrate
 from controller.store.tables import PolicyRow
+from telemetry.server.partitions import Partitions
 from telemetry.server.query import parse, run
 from telemetry.server.store import TelemetryStore
 from telemetry.server.store import metadata as telemetry_metadata
+from telemetry.server.tables import DEVICES
 from tests.simulators.stored_fleet import (
     DIGEST,
     OLD_FLEET,
@@ -223,6 +225,39 @@ def test_series_from_before_their_owners_were_noted_go_on(database_url: str) -> 
         query = parse("n_total", statistics="total", since="0", now_s=28_000_001 * 60.0)
         # The figures of the fleet begin later: this is answered from those of devices.
         assert run(store, query).rows == ((2.0,),)
+    finally:
+        database.close()
+
+
+def test_what_an_earlier_version_deleted_is_known(database_url: str) -> None:
+    """Hours of two days, and minutes of the second one alone."""
+    day, hour = 28_000_800, 28_002_240 + 600
+    rows = {"hour": (day + 60, hour, hour + 60), "minute": (hour + 7, hour + 60), "day": (day,)}
+    migrate(database_url, "0023")
+    database = Database(database_url)
+    try:
+        for level, minutes in rows.items():
+            Partitions(database.engine).cover(DEVICES[level], minutes)
+        with database.engine.begin() as connection:
+            connection.execute(
+                sa.text(
+                    "INSERT INTO telemetry_series VALUES (1, 'n_total', 'sum', '', '', '{}', '')"
+                )
+            )
+            for level, minutes in rows.items():
+                span = ", 0, 0" if level != "minute" else ""
+                for of, device in (("", "pi-1"), ("fleet_", "")):
+                    for minute in minutes:
+                        values = f"1, {minute}, '{device}', 1, 1, 1, 1, NULL{span}"
+                        insert = f"INSERT INTO telemetry_{of}{level} VALUES ({values})"  # noqa: S608 - constants
+                        connection.execute(sa.text(insert))
+        database.close()
+        migrate(database_url)
+        with database.engine.connect() as connection:
+            found = connection.execute(
+                sa.text("SELECT name, pruned_minute FROM telemetry_level ORDER BY name")
+            ).all()
+        assert dict(map(tuple, found)) == {"minute": hour, "hour": 0, "day": 0, "fleet": 0}
     finally:
         database.close()
 

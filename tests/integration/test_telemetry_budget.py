@@ -6,17 +6,21 @@ from collections.abc import Iterator
 
 import pytest
 import sqlalchemy as sa
+from sqlalchemy.orm import Session
 
+from controller.store import releases
 from telemetry.server.bounds import Bounds
 from telemetry.server.budget import BURST_BYTES, REFILL_BYTES_PER_HOUR
 from telemetry.server.event_log import EventQuery
 from telemetry.server.pruning import Retention
 from telemetry.server.store import TelemetryStore, metadata
 from tests.simulators.clock import FakeClock
+from tests.simulators.stored_fleet import add_release
 from wire.messages import MAX_MESSAGE_BYTES, Event, SumPoint, TelemetryBatch
 
 DAY_S = 86_400.0
 HOUR_S = 3600.0
+PUBLISHED = "digits:1"
 ENOUGH = 2 * BURST_BYTES // MAX_MESSAGE_BYTES
 """Messages whose content is more than a bucket holds."""
 
@@ -161,10 +165,46 @@ def test_values_of_a_label_that_are_too_many_count_as_other_and_are_told_once_an
     assert len(store.events(EventQuery(kinds=("series",)))) == 3
 
 
+def of_releases(device: str, clock: FakeClock, *releases: str) -> TelemetryBatch:
+    """One request of each release."""
+    minute = int(clock.now_s() // 60)
+    points = tuple(
+        SumPoint(
+            metric="inference_requests_total", minute=minute, value=1, attributes={"release": each}
+        )
+        for each in releases
+    )
+    return TelemetryBatch(device=device, boot_id="r", sequence=0, points=points)
+
+
+def test_the_values_that_one_device_makes_up_are_other_for_itself_alone(
+    engine: sa.Engine, clock: FakeClock
+) -> None:
+    with Session(engine) as session, session.begin():
+        add_release(session)
+    bounds = Bounds(label_values=8, device_label_values=3)
+    store = TelemetryStore(engine, clock, bounds=bounds, published=releases.label_values)
+    made_up = [f"a:{number}" for number in range(9)]
+    together = [
+        of_releases("evil", clock, *made_up, PUBLISHED),
+        of_releases("pi-1", clock, "a:8"),
+        of_releases("pi-2", clock, "tried:1", "tried:2"),
+    ]
+    assert all(outcome.is_new for outcome in store.ingest_all(together))
+    names = ["a:0", "a:1", "a:2", "tried:1", "tried:2"]
+    expected = dict.fromkeys(names, 1.0) | {"a:8": 2.0, PUBLISHED: 1.0, "other": 5.0}
+    assert {release: value for (release, _), value in totals(engine).items()} == expected
+    (told,) = store.events(EventQuery(kinds=("series",)))
+    assert told.device == "evil"
+    why = "this device brings more than 3 values of `release` of inference_requests_total: "
+    assert told.event.reason == f"{why}further ones count as `other`"
+
+
 def test_a_device_with_too_many_series_has_its_further_ones_counted_as_one(
     engine: sa.Engine, clock: FakeClock
 ) -> None:
-    store = TelemetryStore(engine, clock, bounds=Bounds(device_series=300))
+    bounds = Bounds(device_series=300, device_label_values=1000)
+    store = TelemetryStore(engine, clock, bounds=bounds)
     codes = [f"code-{number:03}" for number in range(1000)]
     assert store.ingest(labelled(0, "pi-1", clock, *codes))
     assert store.ingest(labelled(0, "pi-2", clock, *codes[:100], "code-000", "new"))

@@ -6,13 +6,14 @@ import math
 import threading
 import time
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from typing import Any
 
 import pytest
 import sqlalchemy as sa
 
 from controller.store.database import Database
-from telemetry.histogram import HEADER, TOTAL_MAX, ExponentialHistogram
+from telemetry.histogram import COUNT_MAX, HEADER, TOTAL_MAX, VALUE_MAX, ExponentialHistogram
 from telemetry.server import sketches, tables
 from telemetry.server.levels import MINUTES, Part
 from telemetry.server.pruning import Retention
@@ -119,11 +120,65 @@ def test_a_batch_that_comes_again_when_its_minute_goes_is_not_counted_again(
     assert (total(store), total(store, group_by=("device",))) == (1, 1)
 
 
+def hour_of_minutes(store: TelemetryStore) -> None:
+    """Two devices measure once a minute in the first hour."""
+    for device in ("pi-1", "pi-2"):
+        store.ingest(batch(0, *range(START, START + 60), device=device))
+
+
+def test_a_longer_retention_does_not_bring_minutes_back(
+    store: TelemetryStore, database: Database, clock: FakeClock
+) -> None:
+    hour_of_minutes(store)
+    clock.advance(9 * DAY_S)
+    store.roll_up(math.inf)
+    store.prune()
+    longer = TelemetryStore(database.engine, clock, retention=replace(KEPT, minutes_s=30 * DAY_S))
+    part = {"since_s": (START + 10) * 60.0, "until_s": (START + 60) * 60.0}
+    assert (total(longer), total(longer, **part)) == (120, 120)
+    longer.ingest(batch(1, START + 40))
+    longer.roll_up(math.inf)
+    assert (total(longer), total(longer, group_by=("device",))) == (120, 120)
+    assert [each.refused for each in longer.devices()] == [1, 0]
+
+
+def test_a_clock_that_is_ahead_at_a_prune_deletes_nothing(
+    store: TelemetryStore, clock: FakeClock
+) -> None:
+    hour_of_minutes(store)
+    clock.advance(3 * 3600)
+    clock.correct(20 * DAY_S)
+    store.roll_up(math.inf)
+    assert store.prune() == 0
+    clock.correct(-20 * DAY_S)
+    assert store.prune() == 0
+    part = {"since_s": (START + 10) * 60.0, "until_s": (START + 40) * 60.0}
+    assert total(store, **part) == 60
+    assert not store.ingest(batch(0, *range(START, START + 60)))
+
+
+def test_a_clock_that_stays_ahead_destroys_no_hour_and_keeps_out_no_later_one(
+    store: TelemetryStore, clock: FakeClock
+) -> None:
+    hour_of_minutes(store)
+    clock.advance(3 * 3600)
+    clock.correct(20 * DAY_S)
+    store.prune()
+    clock.advance(2 * 3600)
+    store.roll_up(math.inf)
+    store.prune()
+    clock.correct(-20 * DAY_S)
+    store.ingest(batch(0, *range(START, START + 60)))
+    store.ingest(batch(1, START + 60, START + 5 * 60))
+    store.roll_up(math.inf)
+    assert (total(store), total(store, group_by=("device",))) == (122, 122)
+
+
 def test_histograms_with_the_greatest_totals_can_be_read_when_they_are_merged(
     store: TelemetryStore, database: Database
 ) -> None:
     histogram = ExponentialHistogram()
-    histogram.add(1.0)
+    histogram.add(VALUE_MAX, COUNT_MAX)
     blob = bytearray(histogram.to_bytes())
     fields = list(HEADER.unpack_from(blob))
     fields[6] = TOTAL_MAX * 0.9
@@ -134,7 +189,7 @@ def test_histograms_with_the_greatest_totals_can_be_read_when_they_are_merged(
         assert store.ingest(sent)
     with database.reading_engine.connect() as connection:
         (stored,) = connection.scalars(sa.select(tables.minute.c.sketch))
-    assert sketches.decode(stored).count == 3
+    assert sketches.decode(stored).count == COUNT_MAX
 
 
 def test_conditions_count_for_more_devices_than_a_statement_names(store: TelemetryStore) -> None:

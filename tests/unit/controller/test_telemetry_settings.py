@@ -17,6 +17,7 @@ from controller.telemetry_settings import TelemetryConfig, faults
         ("clock_tolerance_s", math.nan),
         ("clock_tolerance_s", math.inf),
         ("label_values", 0),
+        ("device_label_values", 0),
         ("device_series", 0),
     ],
 )

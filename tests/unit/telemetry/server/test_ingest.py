@@ -11,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from telemetry.batches import MAX_DATA_DEPTH
+from telemetry.device.recorder import Recorder
 from telemetry.histogram import HEADER, ExponentialHistogram
 from telemetry.server.ingest import (
     WINDOW,
@@ -23,6 +24,7 @@ from telemetry.server.ingest import (
 )
 from telemetry.server.measures import folded
 from telemetry.server.rows import Measure
+from tests.simulators.clock import FakeClock
 from wire.codec import from_msgpack, to_msgpack
 from wire.messages import Event, GaugePoint, HistogramPoint, Point, SumPoint, TelemetryBatch
 
@@ -46,6 +48,15 @@ def histogram(value: float = 10.0) -> HistogramPoint:
     made = ExponentialHistogram()
     made.add(value)
     return HistogramPoint(metric="latency_ms", minute=5, attributes={}, blob=made.to_bytes())
+
+
+def with_total(values: list[float], total: float) -> bytes:
+    """Return a histogram that says another total than that of its values."""
+    made = ExponentialHistogram()
+    for value in values:
+        made.add(value)
+    made.total = total
+    return made.to_bytes()
 
 
 def batch(*points: Point, events: tuple[Event, ...] = ()) -> TelemetryBatch:
@@ -102,6 +113,11 @@ def test_release_and_variant_are_columns() -> None:
         gauge(count=0),
         gauge(least=3.0),
         gauge(total=math.inf),
+        gauge(total=1.9),
+        gauge(total=4.1),
+        HistogramPoint(metric="m", minute=1, attributes={}, blob=with_total([5.0, 6.0], 9.9)),
+        HistogramPoint(metric="m", minute=1, attributes={}, blob=with_total([5.0, 6.0], 12.1)),
+        HistogramPoint(metric="m", minute=1, attributes={}, blob=with_total([5.0] * 300, 1.0)),
         gauge(greatest=math.nan),
         HistogramPoint(metric="m", minute=1, attributes={}, blob=b"noise"),
         HistogramPoint(metric="m", minute=1, attributes={}, blob=ExponentialHistogram().to_bytes()),
@@ -110,6 +126,28 @@ def test_release_and_variant_are_columns() -> None:
 def test_a_point_that_cannot_be_is_refused_alone(point: Point) -> None:
     measures, refused, refusal = measures_of(batch(point, counter()), SPAN)
     assert (len(measures), refused, refusal is None) == (1, 1, point.minute in {-1, 2**31})
+
+
+@given(
+    st.lists(
+        st.tuples(st.floats(-1e24, 1e24), st.sampled_from([1, 2, 3, 400])), min_size=1, max_size=20
+    ),
+    st.booleans(),
+)
+def test_no_honest_values_are_refused_because_their_sum_was_rounded(
+    found: list[tuple[float, int]], same: bool
+) -> None:
+    """Values that are alike leave their mean no room but for rounding."""
+    clock = FakeClock(NOW_S)
+    recorder = Recorder(clock)
+    for value, times in found:
+        for _ in range(times):
+            recorder.gauge("g_c", found[0][0] if same else value, {})
+            recorder.observe("h_ms", found[0][0] if same else value, {})
+    clock.advance(60.0)
+    sent, _ = recorder.drain()
+    assert len(sent) == 2
+    assert measures_of(batch(*sent), SPAN).refused == 0
 
 
 @given(st.lists(st.integers(min_value=0, max_value=600), max_size=80))
