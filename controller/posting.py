@@ -3,6 +3,8 @@
 Rules:
 - Nothing that the server does takes longer than the time of the post, however slowly it answers:
   the limit of a socket begins anew with each byte, so the connection is cut.
+- Nor does the way to it: its addresses are tried within that time, and a look-up of its name that
+  has not ended by then is left to itself. One at a time is under way for each name.
 - An answer whose head is cut off is none. Of its body so many bytes are read, and those of a
   success alone. One that is longer, or that does not end in time, still tells by its status what
   came of the post.
