@@ -55,14 +55,23 @@ class CollectorError(ControllerError):
         message: What happened.
         remedy: What the reader can do about it.
         retry_after_s: For how long the collector asks to be left alone.
+        is_too_long: Whether it takes no request as long as this one.
     """
 
     code = "controller.collector"
     retryable = True
 
-    def __init__(self, message: str, *, remedy: str = "", retry_after_s: float = 0.0) -> None:
+    def __init__(
+        self,
+        message: str,
+        *,
+        remedy: str = "",
+        retry_after_s: float = 0.0,
+        is_too_long: bool = False,
+    ) -> None:
         super().__init__(message, remedy=remedy)
         self.retry_after_s = retry_after_s
+        self.is_too_long = is_too_long
 
 
 class UnauthorizedError(ControllerError):

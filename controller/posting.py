@@ -3,6 +3,8 @@
 Rules:
 - Nothing that the server does takes longer than the time of the post, however slowly it answers:
   the limit of a socket begins anew with each byte, so the connection is cut.
+- Nor does the way to it: its addresses are tried within that time, and a look-up of its name that
+  has not ended by then is left to itself. One at a time is under way for each name.
 - An answer whose head is cut off is none. Of its body so many bytes are read, and those of a
   success alone. One that is longer, or that does not end in time, still tells by its status what
   came of the post.
@@ -16,13 +18,19 @@ import socket
 import ssl
 import threading
 from collections.abc import Mapping
+from concurrent.futures import Future
 from contextlib import suppress
 from http import HTTPStatus
 from http.client import HTTPConnection, HTTPException, HTTPResponse, HTTPSConnection
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 from urllib.parse import urlsplit
 
+from wire.clock import SystemClock
+
 MAX_ANSWER_BYTES: Final = 64 * 1024
+_CLOCK: Final = SystemClock()
+_Address = tuple[int, int, Any]
+"""Family, protocol and address."""
 
 
 class Answer(NamedTuple):
@@ -59,6 +67,50 @@ class _WholeHead(HTTPResponse):
         super().begin()
         if lines.last not in {b"\r\n", b"\n"}:
             raise HTTPException("the head of the answer is cut off")
+
+
+class _LookUps:
+    """Look-ups of names, each in a thread: nothing can end one, but nobody has to wait for it."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._under_way: dict[tuple[str, int], Future[list[_Address]]] = {}
+
+    def addresses(self, host: str, port: int, timeout_s: float) -> list[_Address]:
+        """Return the addresses of a host.
+
+        Raises:
+            TimeoutError: They are not known in time.
+            OSError: It has none.
+            UnicodeError: It is no name.
+        """
+        with self._lock:
+            found = self._under_way.get((host, port))
+            if found is None:
+                found = self._under_way[host, port] = Future()
+                threading.Thread(
+                    target=self._look, args=(host, port, found), name="look-up", daemon=True
+                ).start()
+        return found.result(timeout_s)
+
+    def _look(self, host: str, port: int, found: Future[list[_Address]]) -> None:
+        try:
+            found.set_result(
+                [
+                    (family, protocol, address)
+                    for family, _, protocol, _, address in socket.getaddrinfo(
+                        host, port, type=socket.SOCK_STREAM
+                    )
+                ]
+            )
+        except (OSError, UnicodeError) as exc:
+            found.set_exception(exc)
+        finally:
+            with self._lock:
+                del self._under_way[host, port]
+
+
+_LOOK_UPS: Final = _LookUps()
 
 
 class Poster:
@@ -167,7 +219,8 @@ class Poster:
         connection = (
             HTTPConnection(host, port) if tls is None else HTTPSConnection(host, port, context=tls)
         )
-        sock = socket.create_connection((host, connection.port), timeout_s)
+        sock = _opened(host, connection.port, timeout_s)
+        sock.settimeout(timeout_s)
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         if tls is None:
             self._socket = sock
@@ -203,6 +256,32 @@ class Poster:
         if connection is not None:
             with suppress(OSError):
                 connection.close()
+
+
+def _opened(host: str, port: int, timeout_s: float) -> socket.socket:
+    """Open a connection to the first address that takes one; each has its share of the time.
+
+    Raises:
+        TimeoutError: The time is over.
+        OSError: There is no connection.
+    """
+    end_s = _CLOCK.monotonic_s() + timeout_s
+    found = _LOOK_UPS.addresses(host, port, timeout_s)
+    fault: OSError = TimeoutError()
+    for at, (family, protocol, address) in enumerate(found):
+        left_s = end_s - _CLOCK.monotonic_s()
+        if left_s <= 0:
+            raise TimeoutError
+        sock = socket.socket(family, socket.SOCK_STREAM, protocol)
+        try:
+            sock.settimeout(left_s / (len(found) - at))
+            sock.connect(address)
+        except OSError as exc:
+            sock.close()
+            fault = exc
+        else:
+            return sock
+    raise fault
 
 
 def _target(url: str) -> str:

@@ -46,6 +46,14 @@ class SavedQuery:
 
 
 @dataclass(kw_only=True)
+class KeptQuery(SavedQuery):
+    """A query that was saved just now."""
+
+    doubts: list[str] = field(default_factory=list)
+    """What is wanting for it to be answered today: a label or attribute that there is not yet."""
+
+
+@dataclass(kw_only=True)
 class ReportAsked:
     """A device was asked to report its telemetry now."""
 

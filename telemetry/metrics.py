@@ -32,6 +32,12 @@ class Metric(NamedTuple):
     statistics: tuple[str, ...] = ()
     """What a query tells unless it asks for something else; empty for what its kind has."""
 
+    least: float | None = 0.0
+    """The least value that there can be; None where values may be negative."""
+
+    greatest: float | None = None
+    """The greatest value that there can be; None for any."""
+
 
 OF_EVERY: Final = frozenset({"model", "release", "variant"})
 """The attributes that any metric may have. The model is a part of the release."""
@@ -43,7 +49,8 @@ _OF_BAND: Final = (*_OF_VARIANT, "thermal_band")
 
 METRICS: Final[dict[str, Metric]] = {
     "advised_sampling_ratio": Metric(
-        "gauge", "1", (), "share of their usual rate at which applications are advised to ask"
+        "gauge", "1", (), "share of their usual rate at which applications are advised to ask",
+        greatest=1.0,
     ),
     "capture_dropped_total": Metric(
         "sum", "{sample}", (*_OF_VARIANT, "reason"),
@@ -58,7 +65,8 @@ METRICS: Final[dict[str, Metric]] = {
         "gauge", "1", (), "frequency of the processor, of its greatest", by_minute=True
     ),
     "cpu_stall_ratio": Metric(
-        "gauge", "1", (), "share of 10 s in which a task waited for a core", by_minute=True
+        "gauge", "1", (), "share of 10 s in which a task waited for a core",
+        by_minute=True, greatest=1.0,
     ),
     "deferred_expired_total": Metric(
         "sum", "{request}", (), "requests that could wait and were not answered in their time"
@@ -67,7 +75,8 @@ METRICS: Final[dict[str, Metric]] = {
     "feedback_accuracy_ratio": Metric(
         "histogram", "1", _OF_BAND,
         "1 for each answer that was right and 0 for each that was wrong, as applications say: the "
-        "mean is the accuracy", statistics=("count", "mean"),
+        "mean is the accuracy",
+        statistics=("count", "mean"), greatest=1.0,
     ),
     "feedback_refused_total": Metric(
         "sum", "{request}", ("reason",),
@@ -80,18 +89,20 @@ METRICS: Final[dict[str, Metric]] = {
         "sum", "By", ("network",), "what came over a network that has a budget"
     ),
     "headroom_ratio": Metric(
-        "gauge", "1", (), "heat from 0, which is nominal, to 1, which is severe throttling"
+        "gauge", "1", (), "heat from 0, which is nominal, to 1, which is severe throttling",
+        least=None,
     ),
     "inference_deferred_total": Metric(
         "sum", "{request}", _OF_VARIANT, "requests that waited and have been answered"
     ),
-    "hw.battery.charge": Metric("gauge", "1", (), "charge of the battery; 1 is full"),
+    "hw.battery.charge": Metric("gauge", "1", (), "charge of the battery; 1 is full", greatest=1.0),
     "hw.energy": Metric(
         "sum", "J", ("hw.id",), "energy by the device's own counters", by_minute=True
     ),
     "hw.power": Metric("gauge", "W", ("hw.id",), "draw from the battery", by_minute=True),
     "hw.temperature": Metric(
-        "gauge", "Cel", ("hw.id",), "temperature of each zone of the processor", by_minute=True
+        "gauge", "Cel", ("hw.id",), "temperature of each zone of the processor",
+        by_minute=True, least=None,
     ),
     "inference_batch_requests": Metric(
         "histogram", "{request}", _OF_VARIANT,
@@ -141,14 +152,17 @@ METRICS: Final[dict[str, Metric]] = {
         "histogram", "s", ("outcome",), "from the order of an install to its outcome"
     ),
     "io_stall_ratio": Metric(
-        "gauge", "1", (), "share of 10 s in which a task waited for a disk", by_minute=True
+        "gauge", "1", (), "share of 10 s in which a task waited for a disk",
+        by_minute=True, greatest=1.0,
     ),
     "load_ratio": Metric("gauge", "1", (), "load average of a minute, by core", by_minute=True),
     "memory_stall_ratio": Metric(
-        "gauge", "1", (), "share of 10 s in which a task waited for memory", by_minute=True
+        "gauge", "1", (), "share of 10 s in which a task waited for memory",
+        by_minute=True, greatest=1.0,
     ),
     "memory_full_stall_ratio": Metric(
-        "gauge", "1", (), "share of 10 s in which all tasks waited for memory", by_minute=True
+        "gauge", "1", (), "share of 10 s in which all tasks waited for memory",
+        by_minute=True, greatest=1.0,
     ),
     "model_samples_total": Metric(
         "sum", "{sample}", (*_OF_VARIANT, "tensor", "measure", "bin"),
@@ -171,7 +185,8 @@ METRICS: Final[dict[str, Metric]] = {
         "histogram", "ms", _OF_VARIANT, "how long no worker answered while one replaced another"
     ),
     "system.cpu.utilization": Metric(
-        "gauge", "1", (), "share of a second in which the cores were busy", by_minute=True
+        "gauge", "1", (), "share of a second in which the cores were busy",
+        by_minute=True, greatest=1.0,
     ),
     "system.disk.io": Metric(
         "sum", "By", ("system.device", "disk.io.direction"), "what was written to each disk",
@@ -191,10 +206,10 @@ METRICS: Final[dict[str, Metric]] = {
     "telemetry_dropped_total": Metric(
         "sum", "{point}", (), "points and events that the agent could not keep"
     ),
-    "temperature_c": Metric("gauge", "Cel", (), "the hottest zone of the device"),
+    "temperature_c": Metric("gauge", "Cel", (), "the hottest zone of the device", least=None),
     "throttled_ratio": Metric(
         "gauge", "1", (), "share of readings that found it slowed down for heat or power",
-        by_minute=True,
+        by_minute=True, greatest=1.0,
     ),
     "variant_switches_total": Metric(
         "sum", "{switch}", ("release",), "how often another variant took the requests"
@@ -204,7 +219,8 @@ METRICS: Final[dict[str, Metric]] = {
     ),
     "zone_headroom_ratio": Metric(
         "gauge", "1", ("hw.id",),
-        "heat of each zone: 0 is nominal, 1 is severe throttling", by_minute=True,
+        "heat of each zone: 0 is nominal, 1 is severe throttling",
+        by_minute=True, least=None,
     ),
 }  # fmt: skip
 

@@ -7,7 +7,7 @@ from typing import Annotated
 from fastapi import APIRouter, Query
 
 from controller.api.services import Services, router
-from controller.query_schemas import SavedQuery, SavedQueryRequest
+from controller.query_schemas import KeptQuery, SavedQuery, SavedQueryRequest
 
 saved_query_routes: APIRouter = router("/v1/telemetry/saved", "telemetry")
 
@@ -32,7 +32,7 @@ def save_query(
     replace: Annotated[
         bool, Query(description="Whether it may take the place of another one of that name.")
     ] = False,
-) -> SavedQuery:
+) -> KeptQuery:
     """Save a query under a name; all who have the API token can run it."""
     return services.saved_queries.put(query, request, replace=replace)
 

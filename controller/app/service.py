@@ -215,7 +215,7 @@ class Controller:
                     clock,
                     is_listed=metadata.lists if metadata is not None else lambda *_: True,
                 ),
-                saved_queries=SavedQueries(database, telemetry, clock),
+                saved_queries=SavedQueries(database, telemetry, devices, clock),
                 blobs=blobs,
                 telemetry=telemetry,
                 webhooks=self.alerting.webhooks,

@@ -15,17 +15,13 @@ from controller.alert_schemas import (
     AlertHistory,
     AlertRule,
     AlertRulesChange,
-    AlertTestResult,
-    WebhookResult,
 )
-from controller.cli.alert_values import compared_text
+from controller.cli.alert_tests import alert_test, read_rules_file
+from controller.cli.alert_values import amount_text, compared_text, group_shown
 from controller.cli.arguments import JsonOption, parse_duration
-from controller.cli.client import ApiClient, connect, segment
+from controller.cli.client import connect, segment
 from controller.cli.commands import Commands, add_group
-from controller.cli.errors import ArgumentError
 from controller.cli.output import write_json
-from telemetry.errors import AlertRuleError
-from telemetry.server.alerts.rules_file import MAX_FILE_BYTES, read_rules
 from wire.console.output import (
     is_terminal,
     remark,
@@ -39,14 +35,10 @@ from wire.console.output import (
 )
 from wire.console.table import hanging
 from wire.console.text import local_time, value_text
-from wire.durations import format_duration
 
 STATES: Final = ("error", "firing", "pending", "resolved", "inactive")
 SEVERITIES: Final = ("critical", "warning", "info")
 """The gravest first."""
-
-FLEET: Final = "the fleet"
-"""How a group is shown that is all there is."""
 
 NameArgument = Annotated[str, typer.Argument(metavar="NAME", help="Name of the alert.")]
 FileArgument = Annotated[
@@ -126,12 +118,20 @@ def alert_show(
     if found.alerts:
         write()
         _write_alerts(found.alerts)
+    is_person = is_terminal()
     if found.history:
         write()
         write_table(
             ("TIME", "GROUP", "WHAT", "VALUE", "BY", "DETAIL"),
             [
-                (local_time(e.at_s), _group(e.group), e.what, e.value, e.actor, e.detail)
+                (
+                    local_time(e.at_s),
+                    group_shown(e.group),
+                    e.what,
+                    amount_text(rule.spec, e.value) if is_person else e.value,
+                    e.actor,
+                    e.detail,
+                )
                 for e in found.history
             ],
             minor=("BY", "VALUE"),
@@ -220,7 +220,7 @@ def alert_apply(
         fleet alert apply alerts.toml --dry-run
         fleet alert apply alerts.toml
     """
-    body = {"rules": _read(file), "by": _me(), "dry_run": dry_run}
+    body = {"rules": read_rules_file(file), "by": _me(), "dry_run": dry_run}
     with connect(context) as api:
         change = api.send("PUT", "/v1/alerts/rules", AlertRulesChange, body)
     if as_json:
@@ -244,105 +244,6 @@ def alert_apply(
         remark("nothing was changed: --dry-run")
 
 
-def alert_test(
-    context: typer.Context,
-    file: Annotated[
-        Path | None,
-        typer.Argument(metavar="FILE", help="TOML file with tables [[alert]]: docs/alerts.md."),
-    ] = None,
-    since: Annotated[
-        str, typer.Option(metavar="TIME", help="Judge the telemetry of so long: 6h, 7d.")
-    ] = "1d",
-    step: Annotated[
-        str,
-        typer.Option(
-            metavar="TIME", help="Judge once in such a time. The default is each minute of a day."
-        ),
-    ] = "",
-    webhook: Annotated[
-        bool, typer.Option("--webhook", help="Post a test to each webhook of the controller.")
-    ] = False,
-    as_json: JsonOption = False,
-) -> int:
-    """Say when the rules of a file would have fired, or whether webhooks accept posts.
-
-    Nothing is changed. The command ends with 1 if a rule could not be tested, or with --webhook if
-    one does not accept.
-
-    Examples:
-        fleet alert test alerts.toml --since 7d
-        fleet alert test --webhook
-    """  # noqa: DOC501 - is the help text
-    if (file is None) != webhook:
-        raise ArgumentError("there is nothing to test", remedy="give either FILE or --webhook")
-    with connect(context) as api:
-        if file is None:
-            return _test_webhooks(api, as_json=as_json)
-        return _test_rules(api, _read(file), since, step, as_json=as_json)
-
-
-def _test_webhooks(api: ApiClient, *, as_json: bool) -> int:
-    found = api.send("POST", "/v1/alerts/test-webhooks", list[WebhookResult])
-    if as_json:
-        write_json(found)
-    elif not found:
-        write("the controller has no webhook")
-        remark("name one in controller.toml: [[alerts.webhooks]], see docs/alerts.md")
-    else:
-        write_table(
-            ("WEBHOOK", "ACCEPTED", "WAITING", "FAULT"),
-            [(each.webhook, each.accepted, each.waiting, each.fault) for each in found],
-        )
-    return 0 if found and all(each.accepted for each in found) else 1
-
-
-def _test_rules(
-    api: ApiClient, values: dict[str, Any], since: str, step: str, *, as_json: bool
-) -> int:
-    asked = {"since": format_duration(parse_duration(since, option="--since"))}
-    if step:
-        asked["step"] = format_duration(parse_duration(step, option="--step"))
-    # What is wrong in a rule is told before the first one takes its time.
-    api.send("PUT", "/v1/alerts/rules", AlertRulesChange, {"rules": values, "dry_run": True})
-    found = [
-        result
-        for table in values.get("alert", [])
-        for result in api.send(
-            "POST", "/v1/alerts/test", list[AlertTestResult], {"rules": {"alert": [table]}, **asked}
-        )
-    ]
-    code = 1 if any(result.fault for result in found) else 0
-    if as_json:
-        write_json(found)
-        return code
-    write_table(
-        ("ALERT", "GROUP", "FIRED", "RESOLVED", "LASTED", "FURTHEST"),
-        [
-            (
-                result.alert, _group(span.group), local_time(span.fired_at_s),
-                "still firing" if span.resolved_at_s is None else local_time(span.resolved_at_s),
-                None
-                if span.resolved_at_s is None
-                else format_duration(round(span.resolved_at_s - span.fired_at_s)),
-                span.furthest,
-            )
-            for result in found
-            for span in result.spans
-        ],
-        minor=("LASTED",),
-    )  # fmt: skip
-    for result in found:
-        if result.fault:
-            remark(f"{result.alert} could not be tested: {result.fault}")
-        elif not result.spans:
-            remark(f"{result.alert} would not have fired")
-        if result.was_cut:
-            remark(f"{result.alert} would have fired more often than is shown")
-        if result.note:
-            remark(f"{result.alert}: {result.note}")
-    return code
-
-
 def _write_alerts(found: list[Alert]) -> None:
     """Write alerts, the gravest first; what has no place in the table comes below it."""
     is_person = is_terminal()
@@ -352,7 +253,7 @@ def _write_alerts(found: list[Alert]) -> None:
         [
             (
                 a.alert,
-                "-" if a.error else _group(a.group),
+                "-" if a.error else group_shown(a.group),
                 f"{a.state}, acked" if is_person and a.acked else a.state,
                 a.severity,
                 compared_text(a) if is_person else a.value,
@@ -393,10 +294,6 @@ def _ack(alert: Alert) -> str:
     return f"{value_text(alert.acked_by)}{until}{comment}"
 
 
-def _group(group: str) -> str:
-    return group or FLEET
-
-
 def _me() -> str:
     """Return who gives the command, as far as this machine knows."""
     try:
@@ -404,21 +301,3 @@ def _me() -> str:
     except (KeyError, OSError):
         name = str(os.getuid())
     return name[:MAX_ACTOR_CHARS]
-
-
-def _read(path: Path) -> dict[str, Any]:
-    """Read a file of rules.
-
-    Raises:
-        ArgumentError: It cannot be read, or holds something else.
-    """
-    from wire.files import open_file
-
-    try:
-        with open_file(path) as file:
-            return read_rules(file.read(MAX_FILE_BYTES + 1))
-    except OSError as exc:
-        reason = (exc.strerror or str(exc)).lower()
-        raise ArgumentError(f"cannot read {path}: {reason}", remedy="check the path") from exc
-    except AlertRuleError as exc:
-        raise ArgumentError(f"{path}: {exc.message}", remedy=exc.remedy) from exc

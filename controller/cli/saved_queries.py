@@ -44,9 +44,9 @@ from controller.cli.questions import (
     shown_time,
     time_asked,
 )
-from controller.query_schemas import SavedQuery, SavedQueryRequest, TelemetryQuestion
+from controller.query_schemas import KeptQuery, SavedQuery, SavedQueryRequest, TelemetryQuestion
 from wire.codec import convert
-from wire.console.output import write
+from wire.console.output import remark, write
 from wire.console.text import local_time
 
 PATH = "/v1/telemetry/saved"
@@ -88,8 +88,10 @@ def telemetry_save(  # noqa: PLR0913, PLR0917 - one parameter for each option
     request = SavedQueryRequest(query=kept, saved_by=_user())
     path = f"{PATH}/{segment(name)}{'?replace=true' if replace_other else ''}"
     with connect(context) as api:
-        saved = api.send("PUT", path, SavedQuery, request)
+        saved = api.send("PUT", path, KeptQuery, request)
     write(f"saved {saved.name}")
+    for doubt in saved.doubts:
+        remark(f"warning: {doubt}")
 
 
 def telemetry_run(  # noqa: PLR0913, PLR0917 - one parameter for each option

@@ -5,8 +5,8 @@ Rules:
 - A device is a resource: `service.instance.id` and `device.id` are its name.
 - Of each minute what was counted in it is sent (delta temporality), with the minute as its time. A
   histogram stays exponential, of the same scale and buckets.
-- A collector that took a request may say that it rejected some of it: that is not sent again. It is
-  counted, and said once for each reason.
+- A collector that took a request may say that it rejected some of it: that is not sent again, and
+  nor is what is too long for it. It is counted, and said once for each reason.
 - What is asked of the network is bounded in `controller.exporting.otlp_session`.
 
 Source:
@@ -27,9 +27,9 @@ from controller.errors import CollectorError, SettingsError
 from controller.export_settings import OtlpConfig
 from controller.exporting.otlp_session import Told, session
 from controller.posting import Answer
-from telemetry.metrics import known
+from telemetry.metrics import Kind, known
 from telemetry.server.export.places import NumberedEvent
-from telemetry.server.export.reading import Measured, NamedSeries
+from telemetry.server.export.reading import Measured
 from telemetry.server.question import SECONDS_PER_MINUTE
 from wire.version import VERSION
 
@@ -89,8 +89,8 @@ class Collector:
         self._is_closed = False
         self._told = Told()
         self._reasons: set[str] = set()
-        self.rejected: Counter[str] = Counter()
-        """How much of what the collector took it has rejected, by what it is."""
+        self.rejected = Counter({MEASUREMENTS: 0, EVENTS: 0})
+        """How much the collector has rejected for good, by what it is."""
 
         more: dict[str, Any] = {
             "certificate_file": config.ca_file,
@@ -145,9 +145,29 @@ class Collector:
         self._metrics.shutdown()
         self._logs.shutdown()  # type: ignore[no-untyped-call]  # of the library
         for what, number in self.rejected.items():
-            _log.info(
-                "the collector at %s has rejected %d %s since the start",
-                *(self._endpoint, number, what),
+            if number:
+                _log.info(
+                    "the collector at %s has rejected %d %s since the start",
+                    *(self._endpoint, number, what),
+                )
+
+    def leave_out(self, found: Measured | NumberedEvent) -> None:
+        """Note that something is not sent: alone it is too long for the collector.
+
+        Args:
+            found: What it is.
+        """
+        what, device = (
+            (MEASUREMENTS, found.device)
+            if isinstance(found, Measured)
+            else (EVENTS, found.found.device)
+        )
+        self.rejected[what] += 1
+        if self._is_new(f"too long {what} {device}"):
+            _log.warning(
+                "one of the %s of %s is left out for good: alone it is too long for the collector "
+                "at %s (said once)",
+                *(what, device, self._endpoint),
             )
 
     def _refused(self, what: str) -> CollectorError:
@@ -156,16 +176,23 @@ class Collector:
             f"{self._told.fault or 'it was stopped'}",
             remedy="look at its log; what it lacks is sent again",
             retry_after_s=self._told.retry_after_s,
+            is_too_long=self._told.is_too_long,
         )
+
+    def _is_new(self, reason: str) -> bool:
+        """Tell whether a reason is to be said: it is a new one, and not too many were."""
+        if reason in self._reasons or len(self._reasons) > MAX_REASONS:
+            return False
+        self._reasons.add(reason)
+        return True
 
     def _look(self, url: str, answer: Answer) -> None:
         """Look whether a collector that took a request rejected some of it."""
         what = EVENTS if url.endswith(LOGS_PATH) else MEASUREMENTS
         number, reason = _rejected(what, answer.body)
         self.rejected[what] += number
-        if not reason or reason in self._reasons or len(self._reasons) > MAX_REASONS:
+        if not reason or not self._is_new(reason):
             return
-        self._reasons.add(reason)
         if len(self._reasons) > MAX_REASONS:
             reason = "and gave more reasons than are logged"
         _log.warning(
@@ -203,8 +230,10 @@ def _resource_metrics(device: str, found: list[Measured]) -> ResourceMetrics:
     from opentelemetry.sdk.metrics.export import ResourceMetrics, ScopeMetrics
 
     metrics = [
-        _metric(series.metric, series, list(group))
-        for series, group in groupby(found, key=lambda one: one.series)
+        _metric(name, kind, list(group))
+        for (name, kind), group in groupby(
+            found, key=lambda one: (one.series.metric, one.series.kind)
+        )
     ]
     return ResourceMetrics(_resource(device), [ScopeMetrics(_scope(), metrics, "")], "")
 
@@ -225,7 +254,7 @@ def _scope() -> InstrumentationScope:
     return InstrumentationScope(SCOPE, VERSION)
 
 
-def _metric(name: str, series: NamedSeries, found: list[Measured]) -> Metric:
+def _metric(name: str, kind: Kind, found: list[Measured]) -> Metric:
     from opentelemetry.sdk.metrics.export import (
         AggregationTemporality,
         ExponentialHistogram,
@@ -238,9 +267,9 @@ def _metric(name: str, series: NamedSeries, found: list[Measured]) -> Metric:
     meaning, unit = (named.meaning, named.unit) if named is not None else ("", "")
     delta = AggregationTemporality.DELTA
     data: ExponentialHistogram | Sum | Gauge
-    if series.kind == "histogram":
+    if kind == "histogram":
         data = ExponentialHistogram([_histogram_point(one) for one in found], delta)
-    elif series.kind == "sum":
+    elif kind == "sum":
         points = [_number(one, one.measure.total) for one in found]
         data = Sum(points, delta, is_monotonic=True)
     else:

@@ -44,15 +44,17 @@ class Exports:
     ) -> None:
         self.page: MetricsPage | None = None
         self._workers: list[Worker] = []
+        collector = None
+        if config.otlp is not None:
+            collector = Collector(config.otlp, _headers(config.otlp))
         if config.prometheus.enabled:
             by_device = config.prometheus.by_device
             counters = Counters(database.engine, telemetry, clock, by_device=by_device)
-            own = OwnFigures(database, watched, clock)
+            own = OwnFigures(database, watched, clock, collector.rejected if collector else {})
             self.page = MetricsPage(own, counters, telemetry, clock, by_device=by_device)
             what = "counting telemetry for Prometheus"
             self._workers.append(Worker("counting", what, counters.count, COUNT_EVERY_S))
-        if config.otlp is not None:
-            collector = Collector(config.otlp, _headers(config.otlp))
+        if config.otlp is not None and collector is not None:
             sending = Sending(
                 database,
                 telemetry,

@@ -40,6 +40,9 @@ class Told:
     retry_after_s: float = 0.0
     """How long the collector asks to wait."""
 
+    is_too_long: bool = False
+    """Whether it takes no request as long as this one."""
+
 
 def session(told: Told, taken: Callable[[str, Answer], None]) -> requests.Session:
     """Return what makes requests.
@@ -69,7 +72,7 @@ def session(told: Told, taken: Callable[[str, Answer], None]) -> requests.Sessio
             proxies: object = None,  # noqa: ARG002
         ) -> requests.Response:
             url = str(request.url)
-            told.fault, told.retry_after_s = "", 0.0
+            told.fault, told.retry_after_s, told.is_too_long = "", 0.0, False
             try:
                 answer = self._poster.post(
                     url,
@@ -134,6 +137,7 @@ def _note(answer: Answer, told: Told) -> None:
     if answer.status // 100 == HTTPStatus.OK // 100:
         return
     told.fault = f"it answered {answer.status}"
+    told.is_too_long = answer.status == HTTPStatus.REQUEST_ENTITY_TOO_LARGE
     if answer.status in _ASKS_TO_WAIT:
         told.retry_after_s = asked_to_wait_s(answer.headers)
     if told.retry_after_s:

@@ -22,6 +22,7 @@ KINDS: Final = frozenset({*get_args(UpKind), "enrol"})
 """Which counts are those of messages; the others are those of refusals, by code."""
 
 MESSAGES: Final = f"{OWN_PREFIX}messages_total"
+REJECTED: Final = f"{OWN_PREFIX}otlp_rejected_total"
 REFUSED: Final = f"{OWN_PREFIX}refused_messages_total"
 WAITING: Final = f"{OWN_PREFIX}waiting_messages"
 CONNECTED: Final = f"{OWN_PREFIX}broker_connected"
@@ -33,6 +34,10 @@ FIGURES: Final[dict[str, tuple[FamilyKind, str]]] = {
     CONNECTED: ("gauge", "1 while there is a connection with the broker, else 0"),
     DEVICES: ("gauge", "enrolled devices, by profile and presence"),
     MESSAGES: ("counter", "messages of devices that were handled, by kind"),
+    REJECTED: (
+        "counter",
+        "what a collector of OTLP has rejected for good, by what it is: measurements or events",
+    ),
     REFUSED: ("counter", "messages of devices that were refused, late or there twice, by code"),
     ROLLOUTS: ("gauge", "rollouts, by state"),
     WAITING: ("gauge", "messages of devices that wait to be handled"),
@@ -59,11 +64,15 @@ class OwnFigures:
         database: The control state.
         watched: The counts of the ingest, and other figures in memory.
         clock: Wall time.
+        rejected: What a collector has rejected, by what it is.
     """
 
-    def __init__(self, database: Database, watched: Watched, clock: Clock) -> None:
+    def __init__(
+        self, database: Database, watched: Watched, clock: Clock, rejected: Mapping[str, int]
+    ) -> None:
         self._database = database
         self._watched = watched
+        self._rejected = rejected
         self._started_at_s = clock.now_s()
 
     def families(self) -> list[Family]:
@@ -82,6 +91,8 @@ class OwnFigures:
                 yield MESSAGES, Sample((("kind", name),), count, since_s)
             else:
                 yield REFUSED, Sample((("code", name),), count, since_s)
+        for what, count in self._rejected.items():
+            yield REJECTED, Sample((("what", what),), count, since_s)
         yield WAITING, Sample((), self._watched.waiting())
         yield CONNECTED, Sample((), float(self._watched.is_connected()))
         yield BUILD, Sample((("version", VERSION),), 1.0)

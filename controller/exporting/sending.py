@@ -1,29 +1,37 @@
 """Sends settled measurements and events to a collector, each at least once.
 
 Rules:
-- Measurements are sent when they are settled (`telemetry.server.export.settled`), events as soon as
-  they are there.
-- What the collector has taken is noted after each window and each part of the events. If it fails
-  in between, that window is sent again: a collector may see a minute twice, and misses none.
+- Measurements are sent when they are settled (`telemetry.server.export.settled`), events as soon
+  as they are there.
+- What the collector has taken is noted after each request: if the next one fails, that one is sent
+  again. A collector misses nothing. It may see twice what was in a request whose answer was lost,
+  and of a device's minute that takes more than one request what was in those before.
+- A request that is too long for the collector is sent in halves. What is too long by itself is left
+  out, counted and told: it would hold up all that comes after it.
+- Refused events hold up no measurements, and the other way round.
 - What came before the first start is not sent.
 """
 
 from __future__ import annotations
 
-from itertools import islice
-from typing import Final
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from itertools import islice, pairwise
+from typing import Final, TypeVar
 
+from controller.errors import CollectorError
 from controller.exporting.collector import Collector
+from controller.exporting.request_sizes import event_parts, measured_parts
 from controller.store.database import Database
-from telemetry.server.export.places import Places
-from telemetry.server.export.reading import all_series, measured, next_windows
+from telemetry.server.export.places import NumberedEvent, Places
+from telemetry.server.export.reading import Measured, all_series, measured, next_windows
+from telemetry.server.export.settled import Window
 from telemetry.server.store import TelemetryStore
 from wire.clock import Clock
 
 MAX_WINDOWS: Final = 100
 MAX_EVENT_PARTS: Final = 100
-POINTS_AT_ONCE: Final = 2000
-"""A histogram takes some 200 bytes, so a request takes half a megabyte."""
+Sent = TypeVar("Sent", Measured, NumberedEvent)
 
 
 class Sending:
@@ -64,9 +72,22 @@ class Sending:
             CollectorError: The collector did not take it; the next call sends it again.
             TelemetryStoreError: The database failed; the same.
         """
-        more_events = self._events is not None and self._send_events(self._events)
-        more = self._measured is not None and self._send_measured(self._measured)
-        return more or more_events
+        more, faults = False, []
+        for places, send in (
+            (self._events, self._send_events),
+            (self._measured, self._send_measured),
+        ):
+            try:
+                more = (places is not None and send(places)) or more
+            except CollectorError as exc:
+                faults.append(exc)
+        if faults:
+            raise CollectorError(
+                "; ".join(dict.fromkeys(fault.message for fault in faults)),
+                remedy=faults[0].remedy,
+                retry_after_s=max(fault.retry_after_s for fault in faults),
+            )
+        return more
 
     def _send_measured(self, places: Places) -> bool:
         done = places.done()
@@ -75,11 +96,12 @@ class Sending:
         series = all_series(self._telemetry) if found else {}
         for window in found:
             points = measured(self._telemetry, series, window)
-            for at in range(0, len(points), POINTS_AT_ONCE):
-                self._collector.send_measured(points[at : at + POINTS_AT_ONCE])
-            with places.writing() as connection:
-                places.keep(connection, window, done)
-            done.update(dict.fromkeys(window.devices, window.until))
+            points.sort(key=lambda one: (one.device, one.minute, one.series.metric))
+            for at in self._each(points, measured_parts(points), self._collector.send_measured):
+                with places.writing() as connection:
+                    for part in _reached(window, points[at : at + 1], done):
+                        places.keep(connection, part, done)
+                        done.update(dict.fromkeys(part.devices, part.until))
         return bool(found)
 
     def _send_events(self, places: Places) -> bool:
@@ -87,6 +109,59 @@ class Sending:
             found = places.next_events()
             if not found:
                 return False
-            self._collector.send_events(found, self._clock.now_s())
-            places.keep_event(found[-1].number)
+
+            def send(part: Sequence[NumberedEvent]) -> None:
+                self._collector.send_events(part, self._clock.now_s())
+
+            for at in self._each(found, event_parts(found), send):
+                places.keep_event(found[at - 1].number)
         return True
+
+    def _each(
+        self, found: Sequence[Sent], ends: Iterable[int], send: Callable[[Sequence[Sent]], None]
+    ) -> Iterator[int]:
+        """Send things in parts; yield, after each, how many have gone.
+
+        Raises:
+            CollectorError: It did not take one, and not because it is too long.
+        """
+        parts = deque(pairwise([0, *ends]))
+        while parts:
+            begin, end = parts.popleft()
+            try:
+                send(found[begin:end])
+            except CollectorError as exc:
+                if not exc.is_too_long:
+                    raise
+                if end - begin > 1:
+                    middle = (begin + end) // 2
+                    parts.extendleft(((middle, end), (begin, middle)))
+                    continue
+                self._collector.leave_out(found[begin])
+            yield end
+        if not found:
+            yield 0
+
+
+def _reached(
+    window: Window, following: Sequence[Measured], done: Mapping[str, int]
+) -> Iterator[Window]:
+    """Yield the parts of a window that have been handed on.
+
+    Args:
+        window: The window.
+        following: The first measurement that has not gone, by device and minute; empty for none.
+        done: Of each device, the first minute that was not handed on before.
+
+    Yields:
+        The devices that have wholly gone, and the minutes before that measurement of its device.
+    """
+    whole = window.devices
+    if following:
+        device, minute = following[0].device, following[0].minute
+        whole = tuple(each for each in whole if each < device)
+        if minute > done.get(device, window.since):
+            yield Window((device,), window.since, minute)
+    new = tuple(each for each in whole if done.get(each, window.since) < window.until)
+    if new:
+        yield Window(new, window.since, window.until)

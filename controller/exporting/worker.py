@@ -1,7 +1,7 @@
 """A thread that hands telemetry on, again and again.
 
 Rules:
-- A fault is logged once, and its end once; between them it is tried again.
+- Each fault is logged once, and the end of all once; between them it is tried again.
 - A fault of one worker stops no other one, and nothing else of the controller.
 - A collector that asks to be left alone for longer than the interval is left alone.
 """
@@ -11,9 +11,13 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Callable
+from typing import Final
 
 from controller.errors import CollectorError
 from wire.errors import FleetError
+
+MAX_TOLD: Final = 20
+"""Different faults of one failure that are logged."""
 
 _log = logging.getLogger(__name__)
 
@@ -43,6 +47,9 @@ class Worker:
         self._interrupt = interrupt
         self._stopping = threading.Event()
         self._is_failing = False
+        self._told: set[str] = set()
+        """The faults that were logged since it failed."""
+
         self.pause_s = interval_s
         """How long until the next time."""
 
@@ -70,9 +77,7 @@ class Worker:
             while not self._stopping.is_set() and self._work():
                 pass
         except FleetError as exc:
-            if not self._is_failing and not self._stopping.is_set():
-                _log.warning("%s is tried again: %s", self._what, exc)
-            self._is_failing = True
+            self._tell(exc)
             if isinstance(exc, CollectorError):
                 self.pause_s = max(self.pause_s, exc.retry_after_s)
         except Exception:  # noqa: BLE001 - the next time may succeed; a dead thread cannot
@@ -82,6 +87,15 @@ class Worker:
             if self._is_failing:
                 _log.info("%s goes on", self._what)
             self._is_failing = False
+            self._told.clear()
+
+    def _tell(self, fault: FleetError) -> None:
+        self._is_failing = True
+        text = str(fault)
+        is_new = text not in self._told and len(self._told) < MAX_TOLD
+        if is_new and not self._stopping.is_set():
+            self._told.add(text)
+            _log.warning("%s is tried again: %s", self._what, text)
 
     def _run(self) -> None:
         self.pass_once()

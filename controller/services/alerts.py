@@ -7,6 +7,8 @@ Rules:
 - All that a round changes, and what webhooks are to be told of it, is saved in one transaction: a
   controller that is killed judges anew, and tells nothing twice that it saved.
 - What was judged by a rule that has been changed meanwhile is not saved.
+- Time counts in which the controller judged and heard its devices: one that was away for a day
+  forgets no alert, and a wall clock that is set forward lets none fire at once.
 - What names an alert to receivers is drawn when it fires: no clock that is set changes it.
 - An alert that somebody acknowledged is not told again while that lasts. That it is resolved is
   told to those who were told that it fires.
@@ -48,6 +50,9 @@ from wire.clock import Clock
 from wire.errors import FleetError
 
 PRUNE_EVERY_S = 3600.0
+INTERVALS_AT_MOST = 10
+"""A round counts for so many intervals since the one before: it may have been late, not away."""
+
 RESOLVED_KEPT_S = 7 * 86_400.0
 SECONDS_PER_DAY = 86_400.0
 SECOND = "another one with the same database does until it ends"
@@ -100,6 +105,9 @@ class Alerts:
         self._is_second = False
         self._evaluated: dict[str, Evaluated] = {}
         self._round_at_s: float | None = None
+        self._judged_at_s = clock.monotonic_s()
+        """When the last round began, or this one was made."""
+
         self._pruned_at_s: float | None = None
 
     @property
@@ -131,6 +139,7 @@ class Alerts:
         Raises:
             DatabaseError: The database does not answer; nothing has changed.
         """
+        passed_s = self._passed_s()
         if not self._is_sole():
             return
         now_s = self._clock.now_s()
@@ -144,7 +153,7 @@ class Alerts:
                 continue
             began_s, fault, note = self._clock.monotonic_s(), item.fault, ""
             if item.rule is not None:
-                verdict, fault, note = self._judge(item.rule, rows, now_s)
+                verdict, fault, note = self._judge(item.rule, rows, now_s, passed_s)
                 if verdict is not None:
                     verdicts[item.name] = verdict
             took_s = self._clock.monotonic_s() - began_s
@@ -204,7 +213,16 @@ class Alerts:
             _log.warning("this controller judges no alerts: %s", SECOND)
         return not self._is_second
 
-    def _judge(self, rule: AnyRule, rows: Rows, now_s: float) -> tuple[Verdict | None, str, str]:
+    def _passed_s(self) -> float:
+        """Return how long it has listened since the round before, and begin another one."""
+        began_s, now_s = self._judged_at_s, self._clock.monotonic_s()
+        self._judged_at_s = now_s
+        at_most_s = INTERVALS_AT_MOST * self._config.interval_s
+        return min(now_s - began_s, self._reception.heard_s(), at_most_s)
+
+    def _judge(
+        self, rule: AnyRule, rows: Rows, now_s: float, passed_s: float
+    ) -> tuple[Verdict | None, str, str]:
         """Judge the groups of a rule; return what became of them, what went wrong, and a note."""
         known = _known(rule, rows)
         try:
@@ -221,7 +239,7 @@ class Alerts:
                     answer = of_enrolled(rule, answer, known.keys(), enrolled)
                 listening_s = self._reception.heard_s()
             answer = unless_deaf(rule, answer, listening_s)
-            verdict = judge(rule.limits, known, answer, now_s)
+            verdict = judge(rule.limits, known, answer, now_s, passed_s)
         except FleetError as exc:
             return None, str(exc), ""
         except Exception:  # noqa: BLE001 - the others must go on

@@ -1,6 +1,7 @@
 """Queries of the telemetry over devices that are selected, and grouped by what they are.
 
-The API's queries and alerts ask here, so a selector and a label mean the same in both.
+The API's queries and alerts ask here, so a selector and a label mean the same in both. What is kept
+for later, a rule or a saved query, may name a label that no device has yet: that is a doubt.
 """
 
 from __future__ import annotations
@@ -9,6 +10,8 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Final
 
+from controller.domain.names import which_there_are
+from controller.domain.selectors import OWN_KEYS, parse_selector
 from controller.services.devices import Devices
 from telemetry.server.query import MODEL, Query
 from telemetry.server.question import DEVICE, MINUTE
@@ -40,3 +43,24 @@ def over_devices(
         return replace(query, devices=chosen, device_values=values, device_names=known)
 
     return narrowed
+
+
+def selector_doubt(devices: Devices, selector: str) -> str:
+    """Return that no device matches a selector, and what may be meant; empty if one does.
+
+    Args:
+        devices: The devices of the fleet.
+        selector: A label expression.
+
+    Raises:
+        SelectorError: The selector cannot be read.
+    """
+    if devices.chosen(selector) != frozenset():
+        return ""
+    doubt = f"no device matches its selector {selector!r}"
+    known = sorted({*devices.names_to_group_by(), *OWN_KEYS})
+    for term in parse_selector(selector).terms:
+        if term.operator in {"in", "exists"} and term.key not in known:
+            near = which_there_are(term.key, known, what="labels", none="")
+            return f"{doubt}, and none has a label {term.key!r}; {near}"
+    return doubt

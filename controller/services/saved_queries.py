@@ -3,12 +3,14 @@
 Rules:
 - What is saved can be asked: its words, times and selector are read before it is kept, and its
   metric has its statistics. A metric that agents report need not have been reported yet, and a
-  group may be a label that no device has yet.
+  group may be a label that no device has yet: that is said when it is saved.
 """
 
 from __future__ import annotations
 
+import dataclasses
 import logging
+from collections.abc import Iterator
 
 from controller.domain.names import checked_name
 from controller.domain.saved_queries import (
@@ -17,10 +19,13 @@ from controller.domain.saved_queries import (
     checked_author,
 )
 from controller.domain.selectors import parse_selector
-from controller.query_schemas import SavedQuery, SavedQueryRequest
+from controller.query_schemas import KeptQuery, SavedQuery, SavedQueryRequest
+from controller.services.device_queries import over_devices, selector_doubt
+from controller.services.devices import Devices
 from controller.store import saved_queries
 from controller.store.database import Database
 from controller.store.saved_query_tables import SavedQueryRow
+from telemetry.errors import QueryError
 from telemetry.server import query as telemetry_query
 from telemetry.server.store import TelemetryStore
 from wire.clock import Clock
@@ -35,12 +40,16 @@ class SavedQueries:
     Args:
         database: The control state.
         telemetry: What devices have reported.
+        devices: The devices of the fleet.
         clock: Wall time.
     """
 
-    def __init__(self, database: Database, telemetry: TelemetryStore, clock: Clock) -> None:
+    def __init__(
+        self, database: Database, telemetry: TelemetryStore, devices: Devices, clock: Clock
+    ) -> None:
         self._database = database
         self._telemetry = telemetry
+        self._devices = devices
         self._clock = clock
 
     def all(self) -> list[SavedQuery]:
@@ -68,7 +77,7 @@ class SavedQueries:
         with self._database.reading() as transaction:
             return _to_schema(saved_queries.get(transaction, checked_name(name, "a saved query")))
 
-    def put(self, name: str, request: SavedQueryRequest, *, replace: bool) -> SavedQuery:
+    def put(self, name: str, request: SavedQueryRequest, *, replace: bool) -> KeptQuery:
         """Save a query; repeating the call changes nothing.
 
         Args:
@@ -77,7 +86,7 @@ class SavedQueries:
             replace: Whether it may take the place of another one of that name.
 
         Returns:
-            The query as it is kept.
+            The query as it is kept, and why it could not be answered today.
 
         Raises:
             InvalidRequestError: The name, the query or the author is not valid.
@@ -110,6 +119,8 @@ class SavedQueries:
             until_s=now_s,
         )
         telemetry_query.run(self._telemetry, asked)
+        asked = dataclasses.replace(asked, group_by=parsed.group_by, where=parsed.where)
+        doubts = list(self._doubts(asked, query.selector))
         row = SavedQueryRow(
             name=name,
             query=to_builtins(query),
@@ -120,7 +131,7 @@ class SavedQueries:
             is_new = saved_queries.put(transaction, row, replace=replace)
         if is_new:
             _log.info("the query %s is saved", name)
-        return self.get(name)
+        return KeptQuery(**vars(self.get(name)), doubts=doubts)
 
     def remove(self, name: str) -> SavedQuery:
         """Remove a saved query.
@@ -142,6 +153,18 @@ class SavedQueries:
             saved_queries.remove(transaction, name)
         _log.info("the saved query %s is removed", name)
         return removed
+
+    def _doubts(self, asked: telemetry_query.Query, selector: str) -> Iterator[str]:
+        """Yield why a query that makes sense has no answer today."""
+        if doubt := selector_doubt(self._devices, selector):
+            yield doubt
+        narrowed = over_devices(self._devices, "", asked.group_by)(asked)
+        try:
+            telemetry_query.run(
+                self._telemetry, dataclasses.replace(narrowed, devices=asked.devices)
+            )
+        except QueryError as exc:
+            yield "; ".join(filter(None, (exc.message, exc.remedy)))
 
 
 def _to_schema(row: SavedQueryRow) -> SavedQuery:

@@ -20,6 +20,7 @@ from controller.errors import ConflictError, InvalidRequestError
 from controller.services.alert_notices import end_ack, is_acked
 from controller.services.alert_rules import RuleInForce, checked, in_force
 from controller.services.alerts import Alerts, Evaluated
+from controller.services.device_queries import selector_doubt
 from controller.services.devices import Devices
 from controller.store import alerts
 from controller.store.alert_tables import AlertHistoryRow, AlertRow
@@ -29,7 +30,7 @@ from telemetry.errors import NotKeptError, QueryError, TelemetryError
 from telemetry.server.alerts.answers import Answers, of_devices
 from telemetry.server.alerts.judging import Answer
 from telemetry.server.alerts.replay import looks_at, replay, what_is_missed
-from telemetry.server.alerts.rules import Absence, AnyRule, Limits
+from telemetry.server.alerts.rules import Absence, AnyRule, Change, Limits
 from telemetry.server.alerts.silence import Silences
 from telemetry.server.alerts.states import Phase
 from telemetry.server.past import Past
@@ -233,7 +234,8 @@ class ShownAlerts:
             values: The content of a file.
 
         Returns:
-            A line for each rule that could not be evaluated now, or that watches no device.
+            A line for each rule that could not be evaluated now, that watches no device, or that
+            asks for fewer values than it takes.
 
         Raises:
             AlertRuleError: They cannot be.
@@ -243,8 +245,13 @@ class ShownAlerts:
         for rule in checked(values, self._telemetry.retained):
             if not rule.enabled:
                 continue
-            if rule.selector and not self._devices.chosen(rule.selector):
-                found.append(f"{rule.name}: no device matches its selector {rule.selector!r}")
+            if doubt := selector_doubt(self._devices, rule.selector):
+                found.append(f"{rule.name}: {doubt}")
+            if isinstance(rule, Change) and 0 < rule.min_count < rule.least_count:
+                found.append(
+                    f"{rule.name}: min_count = {rule.min_count:g} is less than a change of "
+                    f"{rule.stat} needs; {rule.least_count:g} is taken"
+                )
             if isinstance(rule, Absence) and rule.metric is None:
                 continue
             try:

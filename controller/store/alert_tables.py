@@ -49,7 +49,8 @@ class AlertRow(Base):
     phase: Mapped[str] = mapped_column(String(16))
     since_s: Mapped[float]
     value: Mapped[float | None]
-    value_at_s: Mapped[float]
+    held_s: Mapped[float] = mapped_column(server_default="0")
+    missing_s: Mapped[float] = mapped_column(server_default="0")
     told_at_s: Mapped[float | None]
     """When the webhooks were last given that it fires."""
 

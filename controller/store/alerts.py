@@ -101,7 +101,11 @@ def newest(session: Session, phases: Collection[Phase], *, limit: int) -> list[A
 def state_of(row: AlertRow) -> State:
     """Return the state of a group."""
     return State(
-        phase=Phase(row.phase), since_s=row.since_s, value=row.value, value_at_s=row.value_at_s
+        phase=Phase(row.phase),
+        since_s=row.since_s,
+        value=row.value,
+        held_s=row.held_s,
+        missing_s=row.missing_s,
     )
 
 
@@ -130,7 +134,7 @@ def put(
         session.add(row)
         rows[rule, group] = row
     row.phase, row.since_s = state.phase, state.since_s
-    row.value, row.value_at_s = state.value, state.value_at_s
+    row.value, row.held_s, row.missing_s = state.value, state.held_s, state.missing_s
     return row
 
 

@@ -58,19 +58,23 @@ class Sender:
             TelemetryBatch(device=device, boot_id="b", sequence=self._sequence, points=points)
         )
 
-    def heat(self, device: str, ago: int, celsius: float) -> None:
-        """Measure a temperature so many minutes ago."""
+    def gauge(self, metric: str, ago: int, value: float, device: str = "cam-1") -> None:
+        """Measure something so many minutes ago."""
         at = {"minute": MINUTE - ago, "attributes": {}, "count": 1}
         self.send(
             device,
             GaugePoint(
-                metric="temperature_c",
-                total=celsius,
-                least=celsius,
-                greatest=celsius,
+                metric=metric,
+                total=value,
+                least=value,
+                greatest=value,
                 **at,  # type: ignore[arg-type]  # fields of any type
             ),
         )
+
+    def heat(self, device: str, ago: int, celsius: float) -> None:
+        """Measure a temperature so many minutes ago."""
+        self.gauge("temperature_c", ago, celsius, device)
 
     def counted(self, metric: str, ago: int, value: float, variant: str = "int8") -> None:
         """Count something so many minutes ago."""
@@ -129,11 +133,14 @@ def test_a_threshold_is_what_the_query_says(store: TelemetryStore, sender: Sende
 
 
 def test_a_change_is_beside_an_earlier_window(store: TelemetryStore, sender: Sender) -> None:
-    sender.heat("cam-1", 2, 90)
-    sender.heat("cam-1", 7, 60)
-    sender.heat("cam-1", 62, 30)
-    sender.heat("cam-2", 2, 50)
-    words = {"metric": "temperature_c", "stat": "max", "by": ["device"], "above": 1.2}
+    for device, ago, watts in (
+        ("cam-1", 2, 90),
+        ("cam-1", 7, 60),
+        ("cam-1", 62, 30),
+        ("cam-2", 2, 5),
+    ):
+        sender.gauge("hw.power", ago, watts, device)
+    words = {"metric": "hw.power", "stat": "max", "by": ["device"], "above": 1.2}
     assert values(store, rule("change", **words)) == {("cam-1",): 1.5}
     assert values(store, rule("change", offset="1h", **words)) == {("cam-1",): 3.0}
     less = rule("change", compare="difference", **words)
@@ -174,12 +181,18 @@ def test_a_week_before_is_compared_by_whole_hours_or_not_at_all(database_url: st
     engine.dispose()
 
 
-def test_a_ratio_to_nothing_is_missing(store: TelemetryStore, sender: Sender) -> None:
-    sender.heat("cam-1", 7, 0.0)
-    sender.heat("cam-1", 2, 90)
-    words = {"metric": "temperature_c", "stat": "max", "above": 1.2}
-    assert values(store, rule("change", **words)) == {}
-    assert values(store, rule("change", compare="difference", **words)) == {(): 90.0}
+@pytest.mark.parametrize(
+    ("before", "now", "ratio"),
+    [(0, 90, None), (-10, -20, None), (-1, 60, None), (10, -5, None), (10, 0, 0.0), (10, 5, 0.5)],
+)
+def test_there_is_a_ratio_of_what_is_not_negative_to_more_than_nothing(
+    store: TelemetryStore, sender: Sender, before: float, now: float, ratio: float | None
+) -> None:
+    sender.gauge("own_level", 7, before)
+    sender.gauge("own_level", 2, now)
+    words = {"metric": "own_level", "stat": "max", "above": 1.2}
+    assert values(store, rule("change", **words)).get(()) == ratio
+    assert values(store, rule("change", compare="difference", **words)) == {(): now - before}
 
 
 def test_a_metric_is_absent_where_it_was_before(store: TelemetryStore, sender: Sender) -> None:

@@ -114,6 +114,21 @@ def test_a_clock_that_is_set_back_prolongs_nothing(rig: Rig) -> None:
     ]  # fmt: skip
 
 
+def test_time_in_which_nobody_listened_ends_no_alert_and_fires_none(rig: Rig) -> None:
+    rig.apply(HOT, HOT | {"name": "long-hot", "for": "30m"}, QUIET)
+    rig.look(cam1=90)
+    open_alerts = [("long-hot", "device=cam1", "pending"), ("hot", "device=cam1", "firing")]
+    assert sorted(rig.look(after_s=2 * DAY_S)) == sorted(open_alerts)  # it was held up
+    rig.fleet.clock.advance(2 * DAY_S)
+    rig.fleet.kill()
+    assert sorted(rig.look(after_s=0.0)) == sorted(open_alerts)
+    rig.fleet.clock.correct(3600.0)
+    assert sorted(rig.look(cam1=90)) == sorted(open_alerts)
+    said = [each for post in rig.receiver.posts for each in post.content["alerts"]]
+    assert {each["state"] for each in said} == {"firing"}
+    assert len({each["id"] for each in said}) == 1
+
+
 def test_what_fires_and_waits_comes_through_an_upgrade(rig: Rig, database_url: str) -> None:
     rig.receiver.answers = [503]
     rig.look(cam1=90)

@@ -389,7 +389,8 @@ def test_what_makes_no_sense_is_a_fault(rig: Rig) -> None:
 
 def test_judging_holds_up_no_writer(rig: Rig) -> None:
     """On SQLite what only reads must not take the lock of a writer."""
-    rig.apply(HOT, HOT | {"name": "change", "kind": "change", "clear": None}, QUIET)
+    change = {"name": "change", "kind": "change", "compare": "difference", "clear": None}
+    rig.apply(HOT, HOT | change, QUIET)
     rig.look(cam1=50)
     rig.fleet.clock.advance(60.0)
     with rig.database.transaction():  # holds the lock

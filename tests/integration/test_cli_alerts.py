@@ -142,6 +142,8 @@ summary = "a fan may be dead: look at the device, and take it out of the sun if 
     assert all(len(re.sub(r"\x1b\[\d*m", "", line)) <= 80 for line in lines)
     fleet.ok("ack", "warm", "cam1")
     assert "firing, acked" in fleet.on_terminal("list", columns=80)
+    for words in (("show", "hot"), ("test", str(fleet.file))):
+        assert re.search(r"\b90 \N{DEGREE SIGN}C\b", fleet.on_terminal(*words, columns=120))
 
 
 def test_rules_that_can_find_nothing_are_doubted(fleet: Commands) -> None:
@@ -152,6 +154,11 @@ def test_rules_that_can_find_nothing_are_doubted(fleet: Commands) -> None:
         told = " ".join(fleet.ok("apply", str(fleet.file), *more).err.split())
         assert "did you mean temperature_c or hw.temperature?" in told
         assert "hot: no device matches its selector 'site=gate'" in told
+    fleet.file.write_text(
+        RULES.replace('"temperature_c"', '"temperature_c"\nselector = "sight=gate"')
+    )
+    told = " ".join(fleet.ok("apply", str(fleet.file), "--dry-run").err.split())
+    assert "and none has a label 'sight'; did you mean site?" in told
 
 
 def test_a_rule_that_cannot_be_tested_keeps_no_other_back(fleet: Commands) -> None:
@@ -168,9 +175,10 @@ def test_a_rule_that_cannot_be_tested_keeps_no_other_back(fleet: Commands) -> No
 def test_groups_with_too_few_values_are_told(fleet: Commands) -> None:
     fleet.file.write_text(
         '[[alert]]\nname = "slow"\nkind = "change"\nmetric = "inference_latency_ms"\n'
-        'stat = "p95"\nwindow = "1m"\nabove = 1.5\n'
+        'stat = "p95"\nwindow = "1m"\nabove = 1.5\nmin_count = 100\n'
     )
-    fleet.ok("apply", str(fleet.file))
+    told = " ".join(fleet.ok("apply", str(fleet.file)).err.split())
+    assert "slow: min_count = 100 is less than a change of p95 needs; 200 is taken" in told
     for _ in range(2):
         fleet.rig.fleet.clock.advance(60.0)
         fleet.rig.answered("cam1", *[4.0] * 50)

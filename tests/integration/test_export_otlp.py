@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import math
 import random
+import struct
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -12,15 +13,29 @@ from typing import Any
 import pytest
 
 from controller.errors import SettingsError
-from controller.export_settings import OtlpConfig
+from controller.export_settings import OtlpConfig, PrometheusConfig
+from controller.exporting import request_sizes
 from examples.digits.box import free_port
-from telemetry.histogram import SCALE, ExponentialHistogram, representative
+from telemetry.histogram import (
+    COUNT_MAX,
+    HEADER,
+    INDEX_MAX,
+    INDEX_MIN,
+    SCALE,
+    ExponentialHistogram,
+    representative,
+)
 from tests.simulators.measured_fleet import LATENCY, RELEASE, REQUESTS, TEMPERATURE, MeasuredFleet
 from tests.simulators.otlp_receiver import Receiver, receiving
-from wire.messages import Event
+from wire.messages import Event, HistogramPoint
 
 DELTA = 1
 DEVICES = ("cam-1", "cam-2")
+PER_REQUEST = 4
+"""How many of the longest histograms go into a request of `AIM_BYTES`."""
+
+AIM_BYTES = 80_000
+"""In place of that of the controller."""
 
 
 def config(url: str, **more: Any) -> OtlpConfig:
@@ -191,6 +206,95 @@ def test_a_collector_that_is_not_there(
     assert "did not take measurements: no connection" in said
     with receiving(port) as late:
         check_all(fleet, late)
+
+
+def vast() -> bytes:
+    """Return the longest histogram that a device may send."""
+    number = INDEX_MAX - INDEX_MIN + 1
+    head = HEADER.pack(1, SCALE, 8, INDEX_MIN, number, 0, 1.0, 1e-9, 1e18)
+    return head + struct.pack(f"<{number}Q", *[COUNT_MAX] * number)
+
+
+def send_vast(fleet: MeasuredFleet, device: str, number: int) -> None:
+    """Let a device send so many histograms of a minute, each as long as there may be."""
+    fleet.send(device, *[
+        HistogramPoint(
+            metric=LATENCY, minute=fleet.minute, attributes={"variant": str(each)}, blob=vast()
+        )
+        for each in range(number)
+    ])  # fmt: skip
+
+
+def test_a_request_is_never_too_long_whatever_devices_send(
+    fleet: MeasuredFleet, receiver: Receiver, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(request_sizes, "AIM_BYTES", AIM_BYTES)
+    send_vast(fleet, "cam-3", 2 * PER_REQUEST)
+    measure(fleet, 1, minutes=1)
+    fleet.pass_minutes(2, *DEVICES, "cam-3")
+    assert 0.9 * AIM_BYTES < max(receiver.sizes) <= AIM_BYTES
+    receiver.limit_bytes = AIM_BYTES // 3
+    send_vast(fleet, "cam-3", PER_REQUEST)
+    fleet.pass_minutes(2, "cam-3")
+    assert max(receiver.sizes[-3:]) <= receiver.limit_bytes
+    found = received(receiver, LATENCY)
+    assert {at: len(points) for at, points in found.items()} == {
+        **{(device, variant): 1 for device in DEVICES for variant in ("int8", "fp32")},
+        **{("cam-3", str(each)): 2 - each // PER_REQUEST for each in range(2 * PER_REQUEST)},
+    }
+
+
+def test_what_alone_is_too_long_is_left_out_and_counted(
+    fleet: MeasuredFleet, receiver: Receiver, caplog: pytest.LogCaptureFixture
+) -> None:
+    fleet.settle(otlp=config(receiver.url), prometheus=PrometheusConfig(enabled=True))
+    receiver.limit_bytes = len(vast()) // 2
+    send_vast(fleet, "cam-3", 3)
+    measure(fleet, 1, minutes=1)
+    fleet.pass_minutes(3, *DEVICES, "cam-3")
+    assert {device for device, _ in received(receiver, LATENCY)} == {*DEVICES}
+    said = [r.message for r in caplog.records if r.name == "controller.exporting.collector"]
+    assert len(said) == 1
+    assert said[0].startswith("one of the measurements of cam-3 is left out for good")
+    page = fleet.api.get("/metrics").text
+    assert 'edgefleet_controller_otlp_rejected_total{what="measurements"} 3' in page
+    assert 'edgefleet_controller_otlp_rejected_total{what="events"} 0' in page
+
+
+def test_what_was_taken_is_not_sent_again_when_more_is_refused(
+    fleet: MeasuredFleet, receiver: Receiver, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(request_sizes, "AIM_BYTES", AIM_BYTES)
+    receiver.refused = "cam-3"
+    measure(fleet, 1, minutes=1)
+    fleet.clock.advance(-60)  # all devices are in one window
+    send_vast(fleet, "cam-2", PER_REQUEST)
+    send_vast(fleet, "cam-3", PER_REQUEST)
+    fleet.clock.advance(60)
+    for _ in range(3):
+        fleet.pass_minutes(1, *DEVICES, "cam-3")
+    assert {device for device, _ in received(receiver, LATENCY)} == {*DEVICES}
+    receiver.refused = ""
+    check_all(fleet, receiver)
+
+
+def test_refused_events_hold_up_no_measurements(
+    fleet: MeasuredFleet, receiver: Receiver, caplog: pytest.LogCaptureFixture
+) -> None:
+    receiver.statuses = {"/v1/logs": 404}
+    event = Event(at_s=fleet.clock.now_s(), kind="start", reason="late", data={})
+    fleet.send("cam-1", events=[event])
+    measure(fleet, 1, minutes=1)
+    fleet.pass_minutes(2, *DEVICES)
+    check_all(fleet, receiver)
+    receiver.statuses = {"/v1/logs": 404, "/v1/metrics": 503}
+    fleet.pass_minutes(1, *DEVICES)
+    said = [r.message for r in caplog.records if r.name == "controller.exporting.worker"]
+    assert ["it answered 503" in text for text in said] == [False, True]
+    assert all("did not take events: it answered 404" in text for text in said)
+    receiver.statuses = {}
+    fleet.hand_on()
+    assert [record.data.body.string_value for record in receiver.records] == ["late"]
 
 
 def test_events_are_logs(fleet: MeasuredFleet, receiver: Receiver) -> None:

@@ -53,6 +53,7 @@ WRONG: list[tuple[str, dict[str, Any], str]] = [
 def test_a_query_is_kept_until_it_is_removed(fleet: Fleet) -> None:
     asked = body(by="site", where=["device=cam-1"], step="5m", format="plot")
     kept = fleet.api.put(f"{PATH}/heat", json=asked).raise_for_status().json()
+    assert len(kept.pop("doubts")) == 1, "no device has a site"
     assert (kept["name"], kept["saved_by"]) == ("heat", "kim")
     assert kept["saved_at_s"] == fleet.clock.now_s()
     assert kept["query"] == {
@@ -80,6 +81,20 @@ def test_another_query_of_that_name_is_replaced_only_where_it_is_asked(fleet: Fl
     ).json()
     assert (changed["query"]["metric"], changed["saved_by"]) == ("battery_ratio", "lee")
     assert changed["saved_at_s"] == first["saved_at_s"] + 60
+
+
+def test_what_could_not_be_answered_today_is_kept_and_said(fleet: Fleet) -> None:
+    fleet.enrol("cam-1", site="berlin")
+    for query, said in (
+        ({"by": "site", "where": ["device=cam-1"], "selector": "site"}, ""),
+        ({"by": "sight"}, "no device has it as a label; did you mean site?"),
+        ({"where": ["devise=cam-1"]}, "has no attribute 'devise'; did you mean device?"),
+        ({"selector": "sight=berlin"}, "none has a label 'sight'; did you mean site?"),
+    ):
+        path = f"{PATH}/heat?replace=true"
+        doubts = fleet.api.put(path, json=body(**query)).raise_for_status().json()["doubts"]
+        assert len(doubts) == bool(said)
+        assert said in "".join(doubts)
 
 
 def test_what_cannot_be_asked_is_not_kept(fleet: Fleet) -> None:

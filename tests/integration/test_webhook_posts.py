@@ -7,8 +7,9 @@ import socket
 import ssl
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import pytest
@@ -203,6 +204,34 @@ def test_a_certificate_is_checked(tmp_path: Path, caplog: pytest.LogCaptureFixtu
         assert outcome.answered is Answered.FAILED
         assert outcome.fault.startswith("its certificate is refused")
     assert SECRET not in caplog.text
+
+
+def test_the_way_to_a_receiver_has_the_same_limit(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A host of many addresses that drop what comes, and one whose name cannot be looked up."""
+    asked, over = [], threading.Event()
+
+    def look_up(host: str, port: int, **_: object) -> list[Any]:
+        asked.append(host)
+        if host == "unknown.example":
+            over.wait(LATE_S)
+            raise socket.gaierror
+        return [(socket.AF_INET, socket.SOCK_STREAM, 6, "", ("127.0.0.1", port))] * 100
+
+    with socket.create_server(("127.0.0.1", 0), backlog=0) as listener, ExitStack() as waiting:
+        for _ in range(3):
+            full = waiting.enter_context(socket.socket())
+            full.settimeout(0.0)
+            full.connect_ex(listener.getsockname())
+        monkeypatch.setattr(socket, "getaddrinfo", look_up)
+        settings = config(tmp_path, listener.getsockname()[1])
+        late = Outcome(Answered.FAILED, f"it does not answer within {LIMIT_S} s")
+        for host in ("many.example", "unknown.example", "unknown.example"):
+            url = settings.url.replace("127.0.0.1", host)
+            assert posted(msgspec.structs.replace(settings, url=url)) == late
+    over.set()
+    assert asked == ["many.example", "unknown.example"]
 
 
 def test_a_handshake_that_never_ends_is_cut(tmp_path: Path) -> None:

@@ -40,6 +40,7 @@ def exposed() -> dict[str, set[str]]:
         own_figures.ROLLOUTS: {"state"},
         own_figures.MESSAGES: {"kind"},
         own_figures.REFUSED: {"code"},
+        own_figures.REJECTED: {"what"},
         own_figures.WAITING: set(),
         own_figures.CONNECTED: set(),
         own_figures.BUILD: {"version"},

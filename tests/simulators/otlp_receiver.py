@@ -56,6 +56,16 @@ class Receiver:
     status: int = 200
     """What is answered; only what is answered with 200 is kept."""
 
+    statuses: dict[str, int] = field(default_factory=dict)
+    """What is answered at a path, in place of that."""
+
+    limit_bytes: int = 20 * 2**20
+    """A request that is longer before it is packed is answered with 413; the default is that of
+    OpenTelemetry's own collector."""
+
+    refused: str = ""
+    """A request with points of this device is answered with 400."""
+
     answer: bytes = b""
     """The body of the answer."""
 
@@ -67,6 +77,9 @@ class Receiver:
 
     requests: int = 0
     headers: list[dict[str, str]] = field(default_factory=list)
+    sizes: list[int] = field(default_factory=list)
+    """Of each request with points that was taken, before it was packed."""
+
     points: list[Point] = field(default_factory=list)
     records: list[Record] = field(default_factory=list)
     pause: threading.Event = field(default_factory=threading.Event)
@@ -78,13 +91,20 @@ class Receiver:
     def take(self, path: str, headers: dict[str, str], body: bytes) -> int:
         """Take a request, and return the status of its answer."""
         self.requests += 1
-        if self.status != 200:
-            return self.status
+        status = self.statuses.get(path, self.status)
+        if status != 200:
+            return status
         self.headers.append(headers)
         if headers.get("content-encoding") == "gzip":
             body = gzip.decompress(body)
+        if len(body) > self.limit_bytes:
+            return 413
         if path == "/v1/metrics":
-            self.points += _points(ExportMetricsServiceRequest.FromString(body))
+            points = list(_points(ExportMetricsServiceRequest.FromString(body)))
+            if any(point.resource["device.id"] == self.refused for point in points):
+                return 400
+            self.points += points
+            self.sizes.append(len(body))
         else:
             assert path == "/v1/logs"
             self.records += _records(ExportLogsServiceRequest.FromString(body))

@@ -120,8 +120,10 @@ class Answers:
         )
         if rule.compare == "difference":
             return Answer({key: now[key] - before[key] for key in both}, note=note)
-        # Without a first value there is no ratio: a change from nothing is for a threshold.
-        return Answer({key: now[key] / before[key] for key in both if before[key]}, note=note)
+        # Without a first value there is no ratio: a change from nothing is for a threshold. And of
+        # values below 0 a greater ratio would be a lower value.
+        positive = [key for key in both if before[key] > 0 and now[key] >= 0]
+        return Answer({key: now[key] / before[key] for key in positive}, note=note)
 
     def _burn_rate(self, rule: BurnRate, scope: Scope, now_s: float) -> Answer:
         # What failed is reported together with the total, so the ratio need not wait.

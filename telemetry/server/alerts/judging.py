@@ -54,7 +54,13 @@ class Verdict(NamedTuple):
     """How many more would have become alerts."""
 
 
-def judge(limits: Limits, known: Mapping[Group, State], answer: Answer, now_s: float) -> Verdict:
+def judge(
+    limits: Limits,
+    known: Mapping[Group, State],
+    answer: Answer,
+    now_s: float,
+    passed_s: float = 0.0,
+) -> Verdict:
     """Judge all groups of a rule.
 
     Args:
@@ -62,6 +68,7 @@ def judge(limits: Limits, known: Mapping[Group, State], answer: Answer, now_s: f
         known: The groups that were not inactive.
         answer: What it compares now.
         now_s: Wall time.
+        passed_s: How long after the look before; 0 if there was none.
 
     Returns:
         What became of them.
@@ -70,8 +77,8 @@ def judge(limits: Limits, known: Mapping[Group, State], answer: Answer, now_s: f
     for group, state in known.items():
         is_gone = group in answer.gone or (answer.is_whole and group not in answer.values)
         value = answer.values.get(group)
-        found.append(Judged(group, *step(limits, state, value, now_s, is_gone=is_gone)))
-    fresh = State(since_s=now_s, value_at_s=now_s)
+        found.append(Judged(group, *step(limits, state, value, now_s, passed_s, is_gone=is_gone)))
+    fresh = State(since_s=now_s)
     new = []
     for group, value in answer.values.items():
         if group not in known and value is not None and limits.is_beyond(value):

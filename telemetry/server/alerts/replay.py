@@ -58,6 +58,7 @@ class _Run:
     furthest: dict[Group, float] = field(default_factory=dict)
     spans: list[Span] = field(default_factory=list)
     note: str = ""
+    looked_at_s: float | None = None
 
 
 def looks_at(since_s: float, until_s: float, step_s: int | None = None) -> range:
@@ -160,7 +161,9 @@ def replay(
 def _look(rule: AnyRule, run: _Run, found: Answer, at_s: float) -> None:
     limits = rule.limits
     run.note = found.note or run.note
-    for group, state, change in judge(limits, run.states, found, at_s).groups:
+    passed_s = 0.0 if run.looked_at_s is None else at_s - run.looked_at_s
+    run.looked_at_s = at_s
+    for group, state, change in judge(limits, run.states, found, at_s, passed_s).groups:
         value = found.values.get(group)
         if change is not None and change.after is Phase.FIRING:
             run.furthest.pop(group, None)

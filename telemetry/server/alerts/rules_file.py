@@ -26,6 +26,7 @@ from telemetry.server.alerts.rules import (
     Rule,
     Threshold,
 )
+from telemetry.server.alerts.value_ranges import bound_faults, can_be_negative
 from telemetry.server.query_text import parse_conditions
 from telemetry.server.question import MINUTE, QUANTILE, STATISTICS, check_statistics
 from wire.codec import convert, from_toml
@@ -215,13 +216,17 @@ def _bound_faults(rule: Threshold) -> Iterator[str]:
         yield f"clear = {rule.clear:g} is below the bound {rule.below:g}"
     if rule.min_count < 0:
         yield "min_count is negative"
+    yield from bound_faults(rule)
 
 
 def _change_faults(rule: Change) -> Iterator[str]:
     if rule.offset_s < rule.window_s:
         yield "offset is shorter than window: a value would be compared with itself"
-    if rule.compare == "ratio" and rule.below is not None and rule.below <= 0:
-        yield "below is not positive, and no ratio of two positive values is lower"
+    if rule.compare == "ratio" and can_be_negative(rule):
+        yield (
+            f"{rule.metric} can be negative, and ratios of such values mean nothing: write "
+            'compare = "difference"'
+        )
 
 
 def _absence_faults(rule: Absence) -> Iterator[str]:
@@ -232,12 +237,19 @@ def _absence_faults(rule: Absence) -> Iterator[str]:
     yield from _metric_faults("metric", rule.metric)
     if rule.lookback_s <= rule.window_s:
         yield "lookback is not longer than window"
+    elif rule.by and rule.for_s >= rule.lookback_s - rule.window_s:
+        yield (
+            "for is not shorter than lookback less window: by then a group that is absent is no "
+            "longer expected"
+        )
 
 
 def _burn_faults(rule: BurnRate) -> Iterator[str]:
     for key, metric in (("errors", rule.errors), ("total", rule.total)):
         yield from _metric_faults(key, metric)
         yield from _stat_faults(metric, "count")
+    if rule.errors == rule.total:
+        yield "errors and total are the same metric"
     if not 0 < rule.objective < 1:
         yield "objective is not between 0 and 1, such as 0.999"
     elif rule.factor * (1 - rule.objective) >= 1:

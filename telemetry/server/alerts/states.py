@@ -9,8 +9,9 @@ Rules:
 - Between the bound and `clear` an alert goes on, and none begins.
 - Missing data is no number: it neither fires nor clears. After `FORGOTTEN_AFTER_S` without one, or
   at once when the group is gone (a device that left the fleet), the alert ends.
+- How long something lasts is the sum of the times between looks. So neither a wall clock that is
+  set nor a time in which nobody looked makes it longer.
 - Resolved is inactive with a memory: what was resolved can be shown.
-- A wall clock that is set back makes nothing last longer than it would from then on.
 """
 
 from __future__ import annotations
@@ -90,8 +91,11 @@ class State:
     value: float | None = None
     """The last number that there was."""
 
-    value_at_s: float
-    """When there was one; at first when the group was first looked at."""
+    held_s: float = 0.0
+    """For how long it has been pending."""
+
+    missing_s: float = 0.0
+    """For how long there has been no number."""
 
 
 class Transition(NamedTuple):
@@ -109,7 +113,13 @@ class Transition(NamedTuple):
 
 
 def step(
-    limits: Limits, state: State, value: float | None, now_s: float, *, is_gone: bool = False
+    limits: Limits,
+    state: State,
+    value: float | None,
+    now_s: float,
+    passed_s: float = 0.0,
+    *,
+    is_gone: bool = False,
 ) -> tuple[State, Transition | None]:
     """Look at a group once.
 
@@ -118,35 +128,39 @@ def step(
         state: What it was.
         value: Its number; None for none.
         now_s: Wall time.
+        passed_s: How long after the look before; 0 if there was none.
         is_gone: Whether there is no such group any more.
 
     Returns:
         The state after, and the change of phase if there was one.
     """
-    since_s, value_at_s = min(state.since_s, now_s), min(state.value_at_s, now_s)
-    begun_s = since_s if state.phase is Phase.PENDING else now_s
-    reading = _reading(limits, value, now_s - begun_s, now_s - value_at_s, is_gone=is_gone)
+    since_s = min(state.since_s, now_s)
+    held_s = state.held_s + passed_s if state.phase is Phase.PENDING else 0.0
+    missing_s = state.missing_s + passed_s if value is None else 0.0
+    reading = _reading(limits, value, held_s, missing_s, is_gone=is_gone)
     after = TRANSITIONS[state.phase, reading]
     last = value if value is not None else state.value
+    is_same = after is state.phase
     new = State(
         phase=after,
-        since_s=since_s if after is state.phase else now_s,
+        since_s=since_s if is_same else now_s,
         value=last,
-        value_at_s=now_s if value is not None else value_at_s,
+        held_s=held_s if is_same else 0.0,
+        missing_s=missing_s,
     )
-    if after is state.phase:
+    if is_same:
         return new, None
     fired_at_s = since_s if state.phase is Phase.FIRING else now_s
     return new, Transition(state.phase, after, reading, last, now_s, fired_at_s)
 
 
 def _reading(
-    limits: Limits, value: float | None, beyond_s: float, missing_s: float, *, is_gone: bool
+    limits: Limits, value: float | None, held_s: float, missing_s: float, *, is_gone: bool
 ) -> Reading:
     if is_gone or (value is None and missing_s >= FORGOTTEN_AFTER_S):
         return Reading.FORGOTTEN
     if value is None:
         return Reading.MISSING
     if limits.is_beyond(value):
-        return Reading.HELD if beyond_s >= limits.for_s else Reading.BEYOND
+        return Reading.HELD if held_s >= limits.for_s else Reading.BEYOND
     return Reading.CLEAR if limits.is_clear(value) else Reading.BETWEEN

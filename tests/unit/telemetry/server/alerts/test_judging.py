@@ -11,7 +11,7 @@ from telemetry.server.alerts.states import Phase, State
 
 Values = dict[Group, float | None]
 HOT = Limits(above=85.0)
-FIRING = State(phase=Phase.FIRING, since_s=10.0, value=90.0, value_at_s=10.0)
+FIRING = State(phase=Phase.FIRING, since_s=10.0, value=90.0)
 
 
 def test_only_what_is_wrong_is_kept() -> None:
@@ -36,7 +36,7 @@ def test_too_many_alerts_are_left_out_and_counted() -> None:
 
 
 def test_what_was_resolved_takes_no_place() -> None:
-    resolved = State(phase=Phase.RESOLVED, since_s=10.0, value=1.0, value_at_s=10.0)
+    resolved = State(phase=Phase.RESOLVED, since_s=10.0, value=1.0)
     known: dict[Group, State] = {(f"r{n}",): resolved for n in range(MAX_ALERTS)}
     assert judge(HOT, known, Answer({("new",): 90.0}), 60.0).left_out == 0
 

@@ -12,7 +12,7 @@ from telemetry.server.levels import DAYS, HOURS, MINUTES
 from wire.durations import DAY_S
 
 RETAINED = {MINUTES: 7 * DAY_S, HOURS: 30 * DAY_S, DAYS: 60 * DAY_S}
-MEAN = {"metric": "temperature_c", "stat": "mean", "above": 1.2}
+MEAN = {"metric": "hw.power", "stat": "mean", "above": 1.2}
 BURN = {"errors": "inference_failures_total", "total": "inference_requests_total"}
 
 

@@ -25,6 +25,9 @@ HOT: dict[str, Any] = {
 SLOW: dict[str, Any] = {
     "name": "slow", "kind": "change", "metric": "inference_latency_ms", "stat": "p95", "above": 1.5,
 }  # fmt: skip
+RIGHT: dict[str, Any] = {
+    "name": "right", "kind": "threshold", "metric": "feedback_accuracy_ratio", "stat": "mean",
+}  # fmt: skip
 GONE: dict[str, Any] = {"name": "gone", "kind": "absence", "metric": "battery_ratio"}
 BURN: dict[str, Any] = {
     "name": "burn", "kind": "burn_rate", "errors": "inference_failures_total",
@@ -91,7 +94,25 @@ def test_a_rule_about_devices_has_them_as_groups() -> None:
         (HOT | {"summary": "a\nb"}, "summary is not one line"),
         (HOT | {"min_count": -1}, "min_count is negative"),
         (SLOW | {"offset": "1m"}, "offset is shorter than window"),
-        ({**SLOW, "above": None, "below": 0}, "no ratio of two positive values is lower"),
+        ({**SLOW, "above": None, "below": 0}, "below = 0: no value is below it, the least is 0"),
+        (SLOW | {"above": -1}, "above = -1: every value is above it, the least is 0"),
+        (SLOW | {"metric": "temperature_c", "stat": "mean"}, 'write compare = "difference"'),
+        (SLOW | {"kind": "threshold", "above": 2e19}, "above = 2e+19: no value is above it"),
+        (SLOW | {"kind": "threshold", "clear": -1}, "clear = -1: no value ends the alert"),
+        (RIGHT | {"above": 1}, "above = 1: no value is above it, the greatest is 1"),
+        (RIGHT | {"below": 1.1}, "below = 1.1: every value is below it, the greatest is 1"),
+        (RIGHT | {"below": 0.5, "clear": 2}, "clear = 2: no value ends the alert"),
+        (RIGHT | {"kind": "change", "compare": "difference", "below": -1}, "the least is -1"),
+        (RIGHT | {"stat": "count", "below": 1}, "below = 1: no value is below it, the least is 1"),
+        (
+            RIGHT | {"stat": "count", "below": 5, "min_count": 10},
+            "no value is below it, the least is 10, by min_count",
+        ),
+        (
+            GONE | {"by": ["device"], "window": "30m", "lookback": "2h", "for": "90m"},
+            "for is not shorter than lookback less window",
+        ),
+        (BURN | {"errors": "inference_requests_total"}, "errors and total are the same metric"),
         (GONE | {"lookback": "10m"}, "lookback is not longer than window"),
         ({"name": "s", "kind": "absence", "by": ["site"]}, "by and where need a metric"),
         (BURN | {"objective": 1.0}, "objective is not between 0 and 1"),
@@ -106,6 +127,21 @@ def test_what_cannot_be_is_one_line(table: dict[str, Any], fault: str) -> None:
     assert fault in caught.value.message
     assert "\n" not in caught.value.message
     assert caught.value.remedy
+
+
+@pytest.mark.parametrize(
+    "table",
+    [
+        HOT | {"above": -20, "clear": -25},
+        HOT | {"kind": "change", "compare": "difference", "above": 20},
+        HOT | {"metric": "own_metric", "stat": "mean", "above": -5},
+        RIGHT | {"stat": "count", "above": 0},
+        RIGHT | {"metric": "inference_requests_total", "stat": "count", "below": 1},
+        GONE | {"window": "30m", "lookback": "2h", "for": "90m"},
+    ],
+)
+def test_a_bound_that_decides_something_is_taken(table: dict[str, Any]) -> None:
+    assert checked_rule(table).name == table["name"]
 
 
 @pytest.mark.parametrize(
