@@ -246,8 +246,8 @@ def test_people_see_what_gates_say(fleet: MeasuredFleet, tmp_path: Path) -> None
     fleet.slower = 2.0
     server = HttpServer("127.0.0.1", 0)
     server.start(fleet.controller.app)
-    where = ("--url", f"http://{server.host}:{server.port}")
-    where += ("--token-file", str(tmp_path / "api.token"))
+    url, token = f"http://{server.host}:{server.port}", str(tmp_path / "api.token")
+    where = ("--url", url, "--token-file", token)
     try:
         words = ("--stage", "8", "--stage", "100%", "--soak", "2m", "--control", "25%")
         made = fleet_here("rollout", "create", "digits:2", *words, "--gate", LATENCY, *where)

@@ -1,7 +1,7 @@
 """Keep how long an alert is pending or without data while the controller looked, not since when.
 
-Revision ID: 0027
-Revises: 0022
+Revision ID: 0025
+Revises: 0024
 """
 
 from __future__ import annotations
@@ -9,8 +9,8 @@ from __future__ import annotations
 import sqlalchemy as sa
 from alembic import op
 
-revision = "0027"
-down_revision = "0022"
+revision = "0025"
+down_revision = "0024"
 branch_labels = None
 depends_on = None
 
