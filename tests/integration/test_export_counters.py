@@ -17,7 +17,7 @@ from telemetry.server import tables
 from telemetry.server.export.counters import KEPT_MINUTES, Counters
 from telemetry.server.export.settled import SILENT_MINUTES
 from tests.simulators.measured_fleet import LATENCY, REQUESTS, MeasuredFleet
-from wire.messages import SumPoint
+from wire.messages import Event, SumPoint
 
 
 @pytest.fixture
@@ -67,6 +67,17 @@ def test_what_was_measured_offline_is_counted_when_it_comes(fleet: MeasuredFleet
     fleet.measure("cam-2", "int8", [2.0])
     fleet.pass_minutes(2, "cam-1", "cam-2")
     assert counted(fleet)[REQUESTS, "int8"] == 16
+
+
+def test_an_event_whose_time_is_ahead_settles_nothing(fleet: MeasuredFleet) -> None:
+    event = Event(at_s=fleet.clock.now_s() + 86_400, kind="start", reason="a wrong clock")
+    fleet.send("cam-1", events=[event])
+    fleet.measure("cam-1", "int8", [1.0])
+    fleet.clock.advance(61)
+    fleet.hand_on()
+    fleet.measure("cam-1", "int8", [1.0], minute=fleet.minute - 1)
+    fleet.pass_minutes(3, "cam-1")
+    assert counted(fleet)[REQUESTS, "int8"] == 2.0
 
 
 def test_the_last_minutes_of_a_silent_device_are_counted_in_the_end(fleet: MeasuredFleet) -> None:

@@ -79,7 +79,7 @@ def series_of(store: TelemetryStore, metric: str) -> list[Series]:
 
 
 def newest_minutes(store: TelemetryStore) -> dict[str, int]:
-    """Return, of each device, the newest minute of which something is stored.
+    """Return, of each device, the newest minute of which a measurement is stored.
 
     Args:
         store: The telemetry.
