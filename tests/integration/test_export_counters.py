@@ -69,6 +69,18 @@ def test_what_was_measured_offline_is_counted_when_it_comes(fleet: MeasuredFleet
     assert counted(fleet)[REQUESTS, "int8"] == 16
 
 
+def test_a_clock_that_was_ahead_at_the_first_start_keeps_nothing_back(
+    fleet: MeasuredFleet, caplog: pytest.LogCaptureFixture
+) -> None:
+    fleet.clock.correct(-400 * 86_400.0)
+    fleet.pass_minutes(1, "cam-1")
+    fleet.measure("cam-1", "int8", [1.0])
+    fleet.pass_minutes(3, "cam-1")
+    assert counted(fleet)[REQUESTS, "int8"] == 1.0
+    told = [record.message for record in caplog.records if "minutes ahead" in record.message]
+    assert len(told) == 1
+
+
 def test_an_event_whose_time_is_ahead_settles_nothing(fleet: MeasuredFleet) -> None:
     event = Event(at_s=fleet.clock.now_s() + 86_400, kind="start", reason="a wrong clock")
     fleet.send("cam-1", events=[event])

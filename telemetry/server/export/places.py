@@ -10,6 +10,7 @@ Rules:
 from __future__ import annotations
 
 import json
+import logging
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any, Final, NamedTuple
@@ -28,6 +29,9 @@ ALL: Final = ""
 
 AT_ONCE: Final = 500
 """As many devices as one statement names, and as many events as are read at once."""
+
+
+_log = logging.getLogger(__name__)
 
 
 class NumberedEvent(NamedTuple):
@@ -49,11 +53,12 @@ class Places:
         self._engine = engine
         self._sink = sink
 
-    def start(self, minute: int) -> int:
-        """Return where devices begin that have no place; the first call says where.
+    def start(self, now: int) -> int:
+        """Return the minute at which devices begin that have no place; the first call says where.
 
         Args:
-            minute: Where, if nothing was ever handed on.
+            now: The minute that the clock shows: where, if nothing was ever handed on, or if the
+                clock was ahead when that was said.
 
         Raises:
             TelemetryStoreError: The database failed.
@@ -61,8 +66,14 @@ class Places:
         with self.writing() as connection:
             found = self._read(connection, ALL)
             if found is None:
-                self._insert(connection, [ALL], minute)
-            return minute if found is None else found
+                self._insert(connection, [ALL], now)
+            elif found > now:
+                self._move(connection, [ALL], now)
+                _log.warning(
+                    "the clock was %d minutes ahead when %s were first handed on: they begin now",
+                    *(found - now, self._sink),
+                )
+            return now if found is None else min(found, now)
 
     def done(self) -> dict[str, int]:
         """Return, of each device that has a place, the first minute that was not handed on.
