@@ -12,10 +12,15 @@ import pytest
 import sqlalchemy as sa
 
 from controller.export_settings import PrometheusConfig
+from controller.exporting.alone import Alone
+from controller.store.database import Database
+from controller.store.sole import Sole, Work
 from telemetry.errors import TelemetryStoreError
 from telemetry.server import tables
 from telemetry.server.export.counters import KEPT_MINUTES, Counters
-from telemetry.server.export.settled import SILENT_MINUTES
+from telemetry.server.export.places import Places
+from telemetry.server.export.settled import SILENT_MINUTES, Window
+from telemetry.server.store import TelemetryStore
 from tests.simulators.measured_fleet import LATENCY, REQUESTS, MeasuredFleet
 from wire.messages import Event, SumPoint
 
@@ -197,6 +202,50 @@ def test_counters_are_right_when_the_answer_to_a_commit_is_lost(fleet: MeasuredF
     found = {each.series.attributes["variant"]: each.total for each in counters.all()
              if each.series.metric == REQUESTS}  # fmt: skip
     assert found == {"int8": 6.0, "new": 7.0}
+
+
+def test_of_two_controllers_of_a_database_one_counts(
+    fleet: MeasuredFleet, database_url: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    database = Database(database_url)
+    store = TelemetryStore(database.engine, fleet.clock)
+    counters = Counters(database.engine, store, fleet.clock)
+    other = Alone(Sole(database, Work.COUNTING), "counting", counters.count, counters.forget)
+    is_shared = database_url.startswith("postgresql")  # SQLite: the directory is locked
+
+    def measure(number: int) -> None:
+        fleet.measure("cam-1", "int8", [1.0] * number)
+        fleet.pass_minutes(3, "cam-1")
+        if is_shared:
+            other.work()
+
+    measure(5)
+    measure(2)
+    if is_shared:
+        assert "left to another controller" in caplog.text
+        fleet.controller.exports.stop(1.0)
+    while other.work():
+        pass
+    fleet.measure("cam-1", "int8", [1.0] * 3)
+    fleet.clock.advance(180)
+    fleet.measure("cam-1", "int8", [1.0])
+    while other.work():
+        pass
+    assert counted(fleet)[REQUESTS, "int8"] == 10.0
+    assert {each.total for each in counters.all() if each.series.metric == REQUESTS} == {10.0}
+    other.close()
+    database.close()
+
+
+def test_a_place_that_another_has_moved_is_not_moved_again(fleet: MeasuredFleet) -> None:
+    places = Places(fleet.controller._database.engine, "test")
+    first, second = Window(("cam-1",), 5, 6), Window(("cam-1",), 6, 8)
+    for window, known in ((first, {}), (second, {"cam-1": 6})):
+        with places.writing() as connection:
+            places.keep(connection, window, known)
+    with pytest.raises(TelemetryStoreError, match="another process"), places.writing() as again:
+        places.keep(again, second, {"cam-1": 6})
+    assert places.done() == {"cam-1": 8}
 
 
 def test_no_device_takes_a_name_on_the_page(

@@ -103,6 +103,11 @@ class Counters:
         with self._lock:
             return list(self._loaded().values())
 
+    def forget(self) -> None:
+        """Read the sums from the database the next time: another process may count."""
+        with self._lock:
+            self._counters = None
+
     def count(self) -> bool:
         """Add what is settled by now.
 

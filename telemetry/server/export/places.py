@@ -4,7 +4,8 @@ Rules:
 - A place is kept after what it stands for has arrived, so a stop in between lets that be handed on
   once more, and never be left out. What is counted in this database is kept in one transaction with
   its places, so it is counted exactly once.
-- One process hands on: the controller that has the data directory.
+- One process hands on at a time; whoever calls sees to that. If two do nevertheless, the one whose
+  place was moved meanwhile is refused, and keeps nothing.
 """
 
 from __future__ import annotations
@@ -107,12 +108,20 @@ class Places:
             connection: Of a transaction.
             window: The window.
             known: The devices that have a place, from `done`.
+
+        Raises:
+            TelemetryStoreError: Another process has handed it on.
         """
         new = [device for device in window.devices if device not in known]
         old = [device for device in window.devices if device in known]
         self._insert(connection, new, window.until)
         for at in range(0, len(old), AT_ONCE):
-            self._move(connection, old[at : at + AT_ONCE], window.until)
+            some = old[at : at + AT_ONCE]
+            if self._move(connection, some, window.until, window.since) != len(some):
+                raise TelemetryStoreError(
+                    f"another process has handed on the same measurements ({self._sink})",
+                    remedy="let one controller of this database have the setting",
+                )
 
     def keep_event(self, number: int) -> None:
         """Keep that events up to one were handed on.
@@ -159,10 +168,20 @@ class Places:
         if rows:
             connection.execute(sa.insert(tables.export_place), rows)
 
-    def _move(self, connection: sa.Connection, devices: Sequence[str], place: int) -> None:
+    def _move(
+        self,
+        connection: sa.Connection,
+        devices: Sequence[str],
+        place: int,
+        before: int | None = None,
+    ) -> int:
+        """Move places, those that are where they were; return how many."""
         kept = tables.export_place.c
         of_them = (kept.sink == self._sink) & kept.device.in_(devices)
-        connection.execute(sa.update(tables.export_place).where(of_them).values(place=place))
+        if before is not None:
+            of_them &= kept.place == before
+        statement = sa.update(tables.export_place).where(of_them).values(place=place)
+        return connection.execute(statement).rowcount
 
 
 @contextmanager
