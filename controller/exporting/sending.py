@@ -10,13 +10,20 @@ Rules:
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator
 from itertools import islice
 from typing import Final
 
 from controller.exporting.collector import Collector
 from controller.store.database import Database
 from telemetry.server.export.places import Places
-from telemetry.server.export.reading import all_series, measured, next_windows
+from telemetry.server.export.reading import (
+    Measured,
+    all_series,
+    measured,
+    next_windows,
+    read_window,
+)
 from telemetry.server.store import TelemetryStore
 from wire.clock import Clock
 
@@ -24,6 +31,9 @@ MAX_WINDOWS: Final = 100
 MAX_EVENT_PARTS: Final = 100
 POINTS_AT_ONCE: Final = 2000
 """A histogram takes some 200 bytes, so a request takes half a megabyte."""
+
+BUCKETS_AT_ONCE: Final = 200_000
+"""As many as 2000 ordinary histograms have, and 65 of the largest size."""
 
 
 class Sending:
@@ -73,10 +83,11 @@ class Sending:
         windows = next_windows(self._telemetry, places, done, self._clock.now_s())
         found = list(islice(windows, MAX_WINDOWS))
         series = all_series(self._telemetry) if found else {}
-        for window in found:
-            points = measured(self._telemetry, series, window)
-            for at in range(0, len(points), POINTS_AT_ONCE):
-                self._collector.send_measured(points[at : at + POINTS_AT_ONCE])
+        for whole in found:
+            rows = read_window(self._telemetry, series, whole)
+            for points in in_requests(measured(rows, series)):
+                self._collector.send_measured(points)
+            window = rows.window
             with places.writing() as connection:
                 places.keep(connection, window, done)
             done.update(dict.fromkeys(window.devices, window.until))
@@ -90,3 +101,18 @@ class Sending:
             self._collector.send_events(found, self._clock.now_s())
             places.keep_event(found[-1].number)
         return True
+
+
+def in_requests(points: Iterable[Measured]) -> Iterator[list[Measured]]:
+    """Yield measurements as they are sent: those of one request have a bounded size."""
+    some: list[Measured] = []
+    buckets = 0
+    for point in points:
+        some.append(point)
+        histogram = point.measure.histogram
+        buckets += 0 if histogram is None else len(histogram.buckets())
+        if len(some) == POINTS_AT_ONCE or buckets >= BUCKETS_AT_ONCE:
+            yield some
+            some, buckets = [], 0
+    if some:
+        yield some

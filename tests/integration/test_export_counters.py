@@ -17,6 +17,7 @@ from controller.store.database import Database
 from controller.store.sole import Sole, Work
 from telemetry.errors import TelemetryStoreError
 from telemetry.server import tables
+from telemetry.server.export import reading
 from telemetry.server.export.counters import KEPT_MINUTES, Counters
 from telemetry.server.export.places import Places
 from telemetry.server.export.settled import SILENT_MINUTES, Window
@@ -61,6 +62,27 @@ def test_minutes_are_counted_once_when_they_are_settled(fleet: MeasuredFleet) ->
     fleet.kill()
     fleet.pass_minutes(3, "cam-1", "cam-2")
     assert counted(fleet) == expected
+
+
+def test_a_window_that_is_too_large_is_counted_in_parts(
+    fleet: MeasuredFleet, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(reading, "MAX_WINDOW_BYTES", 1)
+    minute = fleet.minute
+    for at in range(5):
+        for device in ("cam-1", "cam-2", "cam-3"):
+            fleet.measure(device, "int8", [10.0, 20.0], minute=minute + at)
+    engine, store = fleet.controller._database.engine, fleet.controller._telemetry
+    series = reading.all_series(store)
+    window = Window(("cam-1", "cam-2", "cam-3"), minute, minute + 4)
+    read = reading.read_window(store, series, window)
+    assert read.window == Window(("cam-1",), minute, minute + 1)
+    assert len(list(reading.measured(read, series))) == 3
+    fleet.clock.advance(300)
+    fleet.pass_minutes(2, "cam-1", "cam-2", "cam-3")
+    assert counted(fleet) == {(LATENCY, "int8"): 450.0, (REQUESTS, "int8"): 30.0}
+    (latency,) = [each for each in Counters(engine, store, fleet.clock).all() if each.sketch]
+    assert latency.count == 30
 
 
 def test_what_was_measured_offline_is_counted_when_it_comes(fleet: MeasuredFleet) -> None:

@@ -6,6 +6,7 @@ import logging
 import math
 import random
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,8 +14,11 @@ import pytest
 
 from controller.errors import SettingsError
 from controller.export_settings import OtlpConfig
+from controller.exporting.sending import POINTS_AT_ONCE, in_requests
 from examples.digits.box import free_port
 from telemetry.histogram import SCALE, ExponentialHistogram, representative
+from telemetry.server.export.amounts import Amount
+from telemetry.server.export.reading import Measured, NamedSeries
 from tests.simulators.measured_fleet import LATENCY, RELEASE, REQUESTS, TEMPERATURE, MeasuredFleet
 from tests.simulators.otlp_receiver import Receiver, receiving
 from wire.messages import Event
@@ -121,6 +125,20 @@ def test_all_that_was_measured_is_there_once(fleet: MeasuredFleet, receiver: Rec
     gauge = next(point for point in receiver.points if point.name == TEMPERATURE)
     assert (gauge.unit, gauge.kind) == ("Cel", "gauge")
     assert receiver.headers[-1]["content-encoding"] == "gzip"
+
+
+def test_a_request_has_a_bounded_number_of_buckets() -> None:
+    large = ExponentialHistogram()
+    for octave in range(-32, 64):
+        for part in range(32):
+            large.add(2 ** (octave + (part + 0.5) / 32))
+    amount = Amount(count=large.count, total=1.0, least=1.0, greatest=1.0, histogram=large)
+    points = [Measured(NamedSeries("m", "histogram", {}), at, "cam-1", amount) for at in range(150)]
+    requests = list(in_requests(points))
+    assert [point for request in requests for point in request] == points
+    assert [len(request) for request in requests] == [66, 66, 18]
+    plain = [point._replace(measure=replace(amount, histogram=None)) for point in points] * 20
+    assert [len(request) for request in in_requests(plain)] == [POINTS_AT_ONCE, 1000]
 
 
 def test_what_was_measured_before_the_start_is_not_sent(
