@@ -5,7 +5,7 @@ Rules:
 - A file is replaced by a newer copy of its day, together with what that lacks and the file holds
   (`controller.cli.parquet_kept`): what the controller has deleted meanwhile stays.
 - Memory is bounded by the rows of one line of the controller's answer, and the keys of the rows of
-  one hour.
+  one hour. Large histograms become columns a few at a time.
 """
 
 from __future__ import annotations
@@ -38,6 +38,12 @@ QUANTILES: Final = {"p50": 0.5, "p95": 0.95, "p99": 0.99}
 PART: Final = "part-0.parquet"
 WINDOW_US: Final = ROWS_OF_SERIES * US_PER_MINUTE
 """Measurements of minutes come hour by hour; events in their order."""
+
+SKETCH_BYTES_AT_ONCE: Final = 128 * 1024
+"""Of histograms that are objects at the same time: up to 500 bytes for each of theirs."""
+
+GROUP_BYTES: Final = 8 * 1024**2
+"""Of a group of rows in the file; that of an ordinary line takes some 2 MiB."""
 
 WHOLE_US: Final = 2**62
 """A file of hours or days is one window."""
@@ -114,10 +120,12 @@ class NewFile:
         import pyarrow as pa
 
         if isinstance(block, EventsLine):
-            columns = event_columns(block)
+            parts: Iterator[dict[str, Any]] = iter([event_columns(block)])
         else:
-            columns = _measurement_columns(block, self._metric)
-        table = pa.Table.from_pydict(columns, schema=self._schema)
+            parts = (_measurement_columns(part, self._metric) for part in _parts(block))
+        table = pa.concat_tables(
+            [pa.Table.from_pydict(columns, schema=self._schema) for columns in parts]
+        )
         self.came += table.num_rows
         if self._earlier is not None:
             taken = []
@@ -149,7 +157,8 @@ class NewFile:
 
     def _write(self, table: pa.Table) -> None:
         if table.num_rows:
-            self._writer.write_table(table)
+            at_once = max(1, table.num_rows * GROUP_BYTES // max(table.nbytes, 1))
+            self._writer.write_table(table, row_group_size=at_once)
         self.rows += table.num_rows
 
     def abandon(self) -> None:
@@ -220,6 +229,20 @@ def event_schema() -> pa.Schema:
         ("reason", pa.string()),
         ("data", pa.string()),
     ])  # fmt: skip
+
+
+def _parts(block: RowsLine) -> Iterator[RowsLine]:
+    """Yield the rows of a line, those that become columns together."""
+    if not block.sketch:
+        yield block
+    first = size_bytes = 0
+    last = len(block.sketch) - 1
+    for at, sketch in enumerate(block.sketch):
+        size_bytes += len(sketch or b"")
+        if size_bytes >= SKETCH_BYTES_AT_ONCE or at == last:
+            names = RowsLine.__struct_fields__
+            yield RowsLine(**{name: getattr(block, name)[first : at + 1] for name in names})
+            first, size_bytes = at + 1, 0
 
 
 def _measurement_columns(block: RowsLine, metric: MetricLine | None) -> dict[str, Any]:

@@ -1,10 +1,15 @@
-"""All that hands telemetry on, put together from the settings."""
+"""All that hands telemetry on, put together from the settings.
+
+Rules:
+- Of several controllers of one database one counts, and one sends; all answer a scrape.
+"""
 
 from __future__ import annotations
 
 from controller.config import ControllerConfig
 from controller.errors import SettingsError
 from controller.export_settings import OtlpConfig, parse_headers
+from controller.exporting.alone import Alone
 from controller.exporting.collector import Collector
 from controller.exporting.metrics_page import MetricsPage
 from controller.exporting.own_figures import OwnFigures, Watched
@@ -12,6 +17,7 @@ from controller.exporting.sending import Sending
 from controller.exporting.worker import Worker
 from controller.named_files import read_secret_text
 from controller.store.database import Database
+from controller.store.sole import Sole, Work
 from telemetry.server.export.counters import Counters
 from telemetry.server.store import TelemetryStore
 from wire.clock import Clock
@@ -44,6 +50,7 @@ class Exports:
     ) -> None:
         self.page: MetricsPage | None = None
         self._workers: list[Worker] = []
+        self._alone: list[Alone] = []
         collector = None
         if config.otlp is not None:
             collector = Collector(config.otlp, _headers(config.otlp))
@@ -53,7 +60,10 @@ class Exports:
             own = OwnFigures(database, watched, clock, collector.rejected if collector else {})
             self.page = MetricsPage(own, counters, telemetry, clock, by_device=by_device)
             what = "counting telemetry for Prometheus"
-            self._workers.append(Worker("counting", what, counters.count, COUNT_EVERY_S))
+            number = Work.COUNTING_BY_DEVICE if by_device else Work.COUNTING
+            counting = Alone(Sole(database, number), what, counters.count, counters.forget)
+            self._alone.append(counting)
+            self._workers.append(Worker("counting", what, counting.work, COUNT_EVERY_S))
         if config.otlp is not None and collector is not None:
             sending = Sending(
                 database,
@@ -63,15 +73,11 @@ class Exports:
                 metrics=config.otlp.metrics,
                 events=config.otlp.events,
             )
-            self._workers.append(
-                Worker(
-                    "otlp",
-                    "sending telemetry as OTLP",
-                    sending.send,
-                    config.otlp.interval_s,
-                    collector.close,
-                )
-            )
+            what = "sending telemetry as OTLP"
+            alone = Alone(Sole(database, Work.OTLP), what, sending.send)
+            self._alone.append(alone)
+            interval_s = config.otlp.interval_s
+            self._workers.append(Worker("otlp", what, alone.work, interval_s, collector.close))
 
     def start(self) -> None:
         """Begin."""
@@ -88,6 +94,8 @@ class Exports:
             worker.stop_soon()
         for worker in self._workers:
             worker.stop(timeout_s)
+        for each in self._alone:
+            each.close()
 
     def pass_once(self) -> None:
         """Hand on what there is now, in this thread."""

@@ -24,13 +24,26 @@ from controller.exporting.collector import Collector
 from controller.exporting.request_sizes import event_parts, measured_parts
 from controller.store.database import Database
 from telemetry.server.export.places import NumberedEvent, Places
-from telemetry.server.export.reading import Measured, all_series, measured, next_windows
+from telemetry.server.export.reading import (
+    Measured,
+    StoredRow,
+    all_series,
+    measured,
+    next_windows,
+    read_window,
+    rows_of,
+)
 from telemetry.server.export.settled import Window
 from telemetry.server.store import TelemetryStore
 from wire.clock import Clock
 
 MAX_WINDOWS: Final = 100
 MAX_EVENT_PARTS: Final = 100
+BLOCK_ROWS: Final = 2000
+BLOCK_BYTES: Final = 2**18
+"""Of histograms as they are stored: as objects, those of the largest size take a hundred times as
+much, and a window may have ten thousand of them."""
+
 Sent = TypeVar("Sent", Measured, NumberedEvent)
 
 
@@ -94,14 +107,21 @@ class Sending:
         windows = next_windows(self._telemetry, places, done, self._clock.now_s())
         found = list(islice(windows, MAX_WINDOWS))
         series = all_series(self._telemetry) if found else {}
-        for window in found:
-            points = measured(self._telemetry, series, window)
-            points.sort(key=lambda one: (one.device, one.minute, one.series.metric))
-            for at in self._each(points, measured_parts(points), self._collector.send_measured):
-                with places.writing() as connection:
-                    for part in _reached(window, points[at : at + 1], done):
-                        places.keep(connection, part, done)
-                        done.update(dict.fromkeys(part.devices, part.until))
+        for whole in found:
+            window, columns = read_window(self._telemetry, series, whole)
+            rows = [row for each in columns for row in rows_of(each)]
+            rows.sort(key=lambda row: (row.device, row.minute, series[row.series_id].metric))
+            for block, following in _blocks(rows):
+                points = measured(block, series)
+                send = self._collector.send_measured
+                for at in self._each(points, measured_parts(points), send):
+                    place = (
+                        (points[at].device, points[at].minute) if at < len(points) else following
+                    )
+                    with places.writing() as connection:
+                        for part in _reached(window, place, done):
+                            places.keep(connection, part, done)
+                            done.update(dict.fromkeys(part.devices, part.until))
         return bool(found)
 
     def _send_events(self, places: Places) -> bool:
@@ -143,22 +163,43 @@ class Sending:
             yield 0
 
 
+def _blocks(
+    rows: Sequence[StoredRow],
+) -> Iterator[tuple[Sequence[StoredRow], tuple[str, int] | None]]:
+    """Yield rows, as many as may be objects at once, each with the place of the one that follows.
+
+    Args:
+        rows: Of a window, by device and minute; if there are none, one empty block is yielded.
+
+    Yields:
+        Rows, and the device and the minute of the next one; None after the last.
+    """
+    begin = size_bytes = 0
+    for at, row in enumerate(rows):
+        size_bytes += len(row.sketch or b"")
+        if at > begin and (size_bytes > BLOCK_BYTES or at - begin >= BLOCK_ROWS):
+            yield rows[begin:at], (row.device, row.minute)
+            begin, size_bytes = at, len(row.sketch or b"")
+    yield rows[begin:], None
+
+
 def _reached(
-    window: Window, following: Sequence[Measured], done: Mapping[str, int]
+    window: Window, following: tuple[str, int] | None, done: Mapping[str, int]
 ) -> Iterator[Window]:
     """Yield the parts of a window that have been handed on.
 
     Args:
         window: The window.
-        following: The first measurement that has not gone, by device and minute; empty for none.
+        following: Device and minute of the first measurement that has not gone, by device and
+            minute; None for none.
         done: Of each device, the first minute that was not handed on before.
 
     Yields:
         The devices that have wholly gone, and the minutes before that measurement of its device.
     """
     whole = window.devices
-    if following:
-        device, minute = following[0].device, following[0].minute
+    if following is not None:
+        device, minute = following
         whole = tuple(each for each in whole if each < device)
         if minute > done.get(device, window.since):
             yield Window((device,), window.since, minute)

@@ -24,6 +24,11 @@ class Work(IntEnum):
     """
 
     ALERTS = 0x65666C_03
+    COUNTING = 0x65666C_04
+    """Of telemetry, for Prometheus."""
+
+    COUNTING_BY_DEVICE = 0x65666C_05
+    OTLP = 0x65666C_06
 
 
 class Sole:

@@ -1,7 +1,8 @@
 """Adds the rows of the store to groups and computes their statistics.
 
 Rules:
-- Rows come in parts of any size; memory grows with the number of groups, not of rows.
+- Rows come in parts of any size; memory grows with the number of groups and of their buckets
+  (`buckets_held`), not of rows.
 """
 
 from __future__ import annotations
@@ -54,6 +55,11 @@ class Aggregate:
         if self._histograms is not None:
             filled = np.array([sketch is not None for sketch in rows.sketch], bool)
             self._histograms.add([s for s in rows.sketch if s is not None], at[filled])
+
+    @property
+    def buckets_held(self) -> int:
+        """How many buckets of histograms there are in memory."""
+        return 0 if self._histograms is None else self._histograms.buckets
 
     def quantiles(self, quantiles: Sequence[float]) -> Floats:
         """Return quantiles of every group, never outside its extremes.

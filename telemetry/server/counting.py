@@ -4,8 +4,8 @@ Rules:
 - The transaction first locks the rows of the devices and then reads their windows of sequence
   numbers: so a batch is counted once, even if it comes again or through another controller.
 - Measures are merged into the row that exists, never added as a second row; those of all devices
-  also into the row of the fleet. Of a minute that is newer than all that is stored of its device
-  there is no row, so nobody looks for one.
+  also into the row of the fleet. Of a minute that is newer than all measures of its device there is
+  no row, so nobody looks for one.
 - What comes for an hour that is made already is noted, so that the hour is made anew.
 - A batch that is refused whole is not noted as counted: if it comes again, it may be stored.
 - What changes for a device, such as its clock, is told by an event in the same transaction: once.
@@ -325,7 +325,7 @@ class _Devices:
         """Rows of events about what changed."""
 
     def newest_minute(self, device: str) -> int:
-        """Return the minute up to which rows of a device may exist."""
+        """Return the minute up to which rows of measures of a device may exist."""
         return self._newest[device]
 
     def count(self, arrived: Arrived) -> None:
@@ -339,7 +339,7 @@ class _Devices:
             self.news.append(event_row(batch.device, event, self._now_s))
         answers = None if isinstance(batch.answers, msgspec.UnsetType) else batch.answers
         lost = len(batch.points) + len(batch.events) if is_refused else checked.refused
-        newest = 0 if is_refused else checked.latest_minute
+        newest = 0 if is_refused else checked.latest_measured
         self._rows[batch.device] = _DeviceRow(
             batches=row.batches + 1,
             dropped=row.dropped + min(max(batch.dropped, 0), MAX_DROPPED),

@@ -1,7 +1,8 @@
 """Sorts rows of the telemetry store into the groups of a query.
 
 Rules:
-- Groups are numbered as they appear; memory grows with the number of groups, not of rows.
+- Groups are numbered as they appear; memory grows with the number of groups and of their buckets,
+  which are bounded, not of rows.
 - A name that is both an attribute and what is known of devices, such as a label, is the attribute
   only where agents report the metric with it (`telemetry.metrics`). No device decides that.
 """
@@ -22,6 +23,9 @@ from telemetry.server.question import DEVICE, MAX_NAMED, MINUTE, QUANTILE, SECON
 from telemetry.server.rows import Grain, MinuteColumns, Series
 
 MAX_ROWS: Final = 100_000
+MAX_BUCKETS: Final = 8_000_000
+"""Of the histograms of all rows: some 80 of each where there are `MAX_ROWS`; 16 bytes each."""
+
 RATE: Final = "rate"
 
 Cell = str | int | float | None
@@ -128,7 +132,7 @@ class Groups:
             rows: One or more.
 
         Raises:
-            QueryError: There are now too many groups.
+            QueryError: There are now too many groups, or their histograms are too large.
         """
         if self._only is not None:
             rows = rows.only(self._only)
@@ -152,6 +156,11 @@ class Groups:
                 remedy="group by fewer attributes or choose a longer step",
             )
         self.aggregate.add(rows, found, len(numbers))
+        if self.aggregate.buckets_held > MAX_BUCKETS:
+            raise QueryError(
+                f"the histograms of the answer have more than {MAX_BUCKETS} buckets",
+                remedy="group by fewer attributes, choose a longer step or name devices",
+            )
 
     @property
     def metric(self) -> str:

@@ -155,12 +155,16 @@ class Checked:
     keys: set[SeriesKey] = field(init=False)
     """The series of the measures."""
 
+    latest_measured: int = field(init=False)
+    """The newest minute of a measure; 0 for none."""
+
     latest_minute: int = field(init=False)
-    """The newest minute of which there is anything; 0 for nothing."""
+    """The same with events: their times may be ahead, and say nothing of measures."""
 
     def __post_init__(self) -> None:
         self.keys = {key for key, _, _ in self.measures}
-        self.latest_minute = max((minute for _, minute, _ in self.measures), default=0)
+        self.latest_measured = max((minute for _, minute, _ in self.measures), default=0)
+        self.latest_minute = self.latest_measured
         for row in self.events:
             self.latest_minute = max(self.latest_minute, int(row["at_s"]) // 60)
 

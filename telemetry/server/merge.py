@@ -6,6 +6,9 @@ a Python call.
 Rules:
 - Buckets, ranks and representatives are those of `telemetry.histogram`, so both modules give the
   same quantiles.
+- What one group holds changes nothing of another: ranks are counted within each, in whole numbers.
+  A bucket saturates at `COUNT_MAX`, so no group counts more than fits.
+- A bounded number of buckets is worked on at once, however large the histograms are.
 - Blobs come from our own store, which checks them at ingest and writes them in one of the two forms
   of `telemetry.server.sketches`; a blob of an unknown format is refused.
 """
@@ -13,7 +16,7 @@ Rules:
 from __future__ import annotations
 
 import itertools
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -41,6 +44,10 @@ SLOTS = INDEX_MAX - INDEX_MIN + 2
 MAX_CELLS = 4_000_000
 """32 MB of counts."""
 
+BUCKETS_AT_ONCE = 2_000_000
+"""Some 50 bytes each while they are read. Ordinary rows have some 50 buckets, so as many as are
+read at once are one part."""
+
 _UNKNOWN = "a stored histogram has an unknown format"
 _REMEDY = "use the version of the controller that wrote it, or a newer version"
 _HEADER = np.dtype(
@@ -60,8 +67,13 @@ class MergedHistograms:
         self._keys: Integers = np.empty(0, np.int64)
         """`group * SLOTS + slot`, rising."""
 
-        self._counts: Floats = np.empty(0, np.float64)
-        """As floats: exact up to 2**53, without an overflow beyond."""
+        self._counts: Integers = np.empty(0, np.int64)
+        """From 1 to `COUNT_MAX`."""
+
+    @property
+    def buckets(self) -> int:
+        """How many buckets there are in memory."""
+        return len(self._keys)
 
     def add(self, blobs: Sequence[bytes], groups: Integers) -> None:
         """Add histograms to groups.
@@ -75,10 +87,13 @@ class MergedHistograms:
         """
         if not blobs:
             return
-        keys, counts = _exploded(blobs, groups)
-        self._keys, self._counts = _summed(
-            np.concatenate([self._keys, keys]), np.concatenate([self._counts, counts])
-        )
+        data = np.frombuffer(b"".join(blobs), np.uint8)
+        sizes = np.fromiter(map(len, blobs), np.int64, len(blobs))
+        offsets = np.cumsum(sizes) - sizes
+        headers = _headers(data, offsets, sizes)
+        for low, high in _parts(headers["length"] + np.int64(1)):
+            bases = groups[low:high] * SLOTS
+            self._take(*_summed(*_exploded(data, offsets[low:high], headers[low:high], bases)))
 
     def quantiles(self, quantiles: Sequence[float], group_count: int) -> Floats:
         """Return quantiles by nearest rank.
@@ -95,12 +110,15 @@ class MergedHistograms:
             return result
         # The keys of earlier groups come before a group's first key.
         starts = np.searchsorted(self._keys, np.arange(group_count + 1) * SLOTS)
-        running = np.concatenate([[0.0], np.cumsum(self._counts)])
-        before, totals = running[starts[:-1]], np.diff(running[starts])
-        filled = totals > 0
+        filled = np.flatnonzero(np.diff(starts))
+        first, end = starts[filled], starts[filled + 1]
+        running = np.zeros(len(self._counts) + 1, np.int64)
+        # The sum over all groups may wrap around; the differences within one are exact.
+        np.cumsum(self._counts, out=running[1:])
+        totals = running[end] - running[first]
         for column, q in enumerate(quantiles):
-            ranks = np.maximum(1.0, np.ceil(q * totals[filled] - RANK_SLACK))
-            at = np.searchsorted(running[1:], before[filled] + ranks)
+            ranks = np.maximum(1.0, np.ceil(q * totals - RANK_SLACK)).astype(np.int64)
+            at = _reached(running, first, end - 1, ranks)
             result[filled, column] = _representatives(self._keys[at] % SLOTS)
         return result
 
@@ -112,13 +130,26 @@ class MergedHistograms:
         """
         starts = np.searchsorted(self._keys, np.arange(len(measures) + 1) * SLOTS).tolist()
         slots = self._keys % SLOTS
-        counts = np.minimum(self._counts, COUNT_MAX).astype(np.int64)
+        counts = self._counts
         return [
             (int(counts[low:high].sum()), packed(slots[low:high], counts[low:high], measured))
             if low < high
             else (0, None)
             for low, high, measured in zip(starts[:-1], starts[1:], measures, strict=True)
         ]
+
+    def _take(self, keys: Integers, counts: Integers) -> None:
+        """Add counts, by distinct and rising keys."""
+        at = np.searchsorted(self._keys, keys)
+        is_there = np.zeros(len(keys), bool)
+        inside = at < len(self._keys)
+        is_there[inside] = self._keys[at[inside]] == keys[inside]
+        held = at[is_there]
+        self._counts[held] = np.minimum(self._counts[held] + counts[is_there], COUNT_MAX)
+        is_new = ~is_there
+        if is_new.any():
+            self._keys = np.insert(self._keys, at[is_new], keys[is_new])
+            self._counts = np.insert(self._counts, at[is_new], counts[is_new])
 
     def table(self, group_count: int) -> tuple[Floats, Floats]:
         """Return the histograms as a table of the buckets in which there is anything.
@@ -137,19 +168,33 @@ class MergedHistograms:
         return _representatives(filled), counts
 
 
-def _exploded(blobs: Sequence[bytes], groups: Integers) -> tuple[Integers, Floats]:
+def _parts(sizes: Integers) -> Iterator[tuple[int, int]]:
+    """Yield the first and the last of blobs, exclusive, that are worked on at once.
+
+    Args:
+        sizes: How many counts each has.
+    """
+    running = np.cumsum(sizes)
+    at = np.arange(BUCKETS_AT_ONCE, running[-1], BUCKETS_AT_ONCE)
+    return itertools.pairwise([0, *(np.searchsorted(running, at) + 1).tolist(), len(sizes)])
+
+
+def _exploded(
+    data: npt.NDArray[np.uint8], offsets: Integers, headers: np.ndarray, bases: Integers
+) -> tuple[Integers, Integers]:
     """Return a key and a count for every bucket that is not empty.
+
+    Args:
+        data: All blobs, one after another.
+        offsets: Where those begin that are wanted.
+        headers: Of these.
+        bases: The key of the first slot of each.
 
     Raises:
         TelemetryStoreError: A blob is not one of ours.
     """
-    data = np.frombuffer(b"".join(blobs), np.uint8)
-    sizes = np.fromiter(map(len, blobs), np.int64, len(blobs))
-    offsets = np.cumsum(sizes) - sizes
-    headers = _headers(data, offsets, sizes)
-    bases = groups * SLOTS
     keys = [bases]
-    counts = [headers["zeros"].astype(np.float64)]
+    counts = [np.minimum(headers["zeros"], COUNT_MAX).astype(np.int64)]
     for width, version in itertools.product(COUNTS, (FORMAT_VERSION, SPARSE_VERSION)):
         chosen = np.flatnonzero((headers["width"] == width) & (headers["version"] == version))
         lengths = headers["length"][chosen].astype(np.int64)
@@ -158,7 +203,7 @@ def _exploded(blobs: Sequence[bytes], groups: Integers) -> tuple[Integers, Float
         if version == SPARSE_VERSION:
             inside = _taken(data, starts, lengths, DISTANCE).astype(np.int64)
             starts = starts + lengths * DISTANCE.itemsize
-        counts.append(_taken(data, starts, lengths, COUNTS[width]).astype(np.float64))
+        counts.append(_taken(data, starts, lengths, COUNTS[width]).astype(np.int64))
         first = headers["first"][chosen].astype(np.int64) - INDEX_MIN + 1
         slots = np.repeat(first, lengths) + inside
         if slots.max(initial=0) >= SLOTS:
@@ -208,22 +253,42 @@ def _is_ours(headers: np.ndarray, sizes: Integers) -> bool:
     return bool(sound.all())
 
 
-def _summed(keys: Integers, counts: Floats) -> tuple[Integers, Floats]:
-    """Return the distinct keys, rising, and the sum of the counts of each."""
+def _summed(keys: Integers, counts: Integers) -> tuple[Integers, Integers]:
+    """Return the distinct keys, rising, and the sum of the counts of each, at most `COUNT_MAX`."""
     if not len(keys):
         return keys, counts
-    groups, slots = np.divmod(keys, SLOTS)
+    slots = keys % SLOTS
     lowest = slots.min()
     width = slots.max() - lowest + 1
-    if (groups.max() + 1) * width > max(len(keys), MAX_CELLS):
-        distinct, which = np.unique(keys, return_inverse=True)
-        return distinct, np.bincount(which, weights=counts).astype(np.float64)
+    if (keys.max() // SLOTS + 1) * width > max(len(keys), MAX_CELLS):
+        del slots
+        order = np.argsort(keys, kind="stable")  # what comes in order is sorted soon
+        keys = keys[order]
+        first = np.flatnonzero(np.diff(keys, prepend=-1))
+        return keys[first], np.minimum(np.add.reduceat(counts[order], first), COUNT_MAX)
     # Values of one metric are close together: a table of all their cells is small, without sorting.
-    cells = groups * width + (slots - lowest)
-    table = np.bincount(cells, weights=counts).astype(np.float64, copy=False)
+    cells = keys // SLOTS * width + (slots - lowest)
+    table = np.minimum(np.bincount(cells, weights=counts), COUNT_MAX).astype(np.int64)
     filled = np.flatnonzero(table)
     groups, slots = np.divmod(filled, width)
     return groups * SLOTS + slots + lowest, table[filled]
+
+
+def _reached(running: Integers, first: Integers, last: Integers, ranks: Integers) -> Integers:
+    """Return where the running count of each group reaches its rank.
+
+    Args:
+        running: What is counted before each key, over all groups; it may wrap around.
+        first: The first key of each group.
+        last: Its last one.
+        ranks: From 1 to what the group counts.
+    """
+    before, low, high = running[first], first, last
+    while (low < high).any():
+        middle = (low + high) // 2
+        is_there = running[middle + 1] - before >= ranks
+        low, high = np.where(is_there, low, middle + 1), np.where(is_there, middle, high)
+    return low
 
 
 def _representatives(slots: Integers) -> Floats:

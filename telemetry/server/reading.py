@@ -1,7 +1,7 @@
 """Reads measurements, row by row or added up by the database.
 
 Rules:
-- A bounded number of rows is in memory at once.
+- A bounded number of rows, and of bytes of their histograms, is in memory at once.
 - What is handed to others is read a page at a time, each in a transaction of its own: where the
   last one ended, the next begins, however many rows come and go meanwhile.
 - Rows lie in the order of series, time and device. What few devices measured is looked up for each
@@ -20,6 +20,12 @@ from telemetry.server.levels import Part
 from telemetry.server.rows import Grain, MinuteColumns
 
 ROWS_AT_ONCE: Final = 20_000
+BYTES_AT_ONCE: Final = 8 * 1024**2
+"""Of histograms. Ordinary ones have some 100 bytes, the largest 24 KB."""
+
+FETCHED_AT_ONCE: Final = 1000
+"""Rows that the database hands over before anybody sees how large they are."""
+
 MOST_TIMES: Final = 4000
 MOST_LOOKUPS: Final = 400_000
 """A lookup takes a few microseconds, as long as some ten rows that are read one after another."""
@@ -56,7 +62,17 @@ def rows(
         One or more rows, as columns.
     """
     table = _table(part)
-    yield from _columns(connection, _select(table).where(_within(table, part, series, devices)))
+    waiting: list[sa.Row[Any]] = []
+    size_bytes = 0
+    query = _select(table).where(_within(table, part, series, devices))
+    for some in _fetched(connection, query, FETCHED_AT_ONCE):
+        waiting += some
+        size_bytes += sum(len(row[-1] or b"") for row in some)
+        if size_bytes >= BYTES_AT_ONCE or len(waiting) >= ROWS_AT_ONCE:
+            yield _columns(waiting)
+            waiting, size_bytes = [], 0
+    if waiting:
+        yield _columns(waiting)
 
 
 def present(connection: sa.Connection, part: Part, series: Sequence[int]) -> list[int]:
@@ -115,7 +131,7 @@ def page(
         found += connection.execute(query).all()
         if len(found) == limit:
             break
-    return MinuteColumns._make(zip(*found, strict=True)) if found else NO_ROWS
+    return _columns(found) if found else NO_ROWS
 
 
 def sums(
@@ -160,7 +176,8 @@ def sums(
         sa.func.max(column.greatest),
         sa.null(),
     ).where(_within(table, part, series, devices))
-    yield from _columns(connection, query.group_by(*apart))
+    for some in _fetched(connection, query.group_by(*apart), ROWS_AT_ONCE):
+        yield _columns(some)
 
 
 def first_of_all(connection: sa.Connection, since: int) -> int:
@@ -216,11 +233,16 @@ def _span_of(table: sa.Table) -> tuple[sa.Column[Any], sa.Column[Any]]:
     return table.c.minute, table.c.minute
 
 
-def _columns(connection: sa.Connection, query: sa.Select[Any]) -> Iterator[MinuteColumns]:
+def _fetched(
+    connection: sa.Connection, query: sa.Select[Any], number: int
+) -> Iterator[Sequence[sa.Row[Any]]]:
     # Whoever takes only the first rows leaves no cursor open.
-    with connection.execution_options(yield_per=ROWS_AT_ONCE).execute(query) as result:
-        for found in result.partitions():
-            yield MinuteColumns._make(zip(*found, strict=True))
+    with connection.execution_options(yield_per=number).execute(query) as result:
+        yield from result.partitions()
+
+
+def _columns(found: Sequence[sa.Row[Any]]) -> MinuteColumns:
+    return MinuteColumns._make(zip(*found, strict=True))
 
 
 def _within(

@@ -8,7 +8,8 @@ Rules:
 - A row is always made of all the finer rows; never is something added to it. So everything here may
   be repeated, and a controller that was killed goes on where it was.
 - No row is made of a time of which finer rows were deleted: it would lack them.
-- Rows are read and merged outside the write lock, and written a bounded number at once.
+- Rows are read and merged outside the write lock, and written a bounded number at once. What is in
+  memory is bounded by the size of their histograms as well: devices choose it.
 - One controller of a fleet does this at a time.
 - The cost follows the rows that are new or late, not those that are kept.
 """
@@ -31,13 +32,17 @@ from telemetry.server.counting import MARK_BITS, NO_DEVICE
 from telemetry.server.levels import DAYS, HOURS, MINUTES, Level, Part
 from telemetry.server.partitions import Partitions
 from telemetry.server.pruning import pruned_minute
+from telemetry.server.rows import MinuteColumns
 from wire.clock import Clock
 
 GRACE_MINUTES: Final = 10
 """Devices report every minute, so what comes later than this is seldom."""
 
-GROUPS_AT_ONCE: Final = 50_000
+GROUPS_AT_ONCE: Final = 40_000
 """Rows that are made at once: some 100 buckets of 16 bytes each."""
+
+BUCKETS_AT_ONCE: Final = 4_000_000
+"""If their histograms have more, they are made in two parts."""
 
 ROWS_IN_A_TRANSACTION: Final = 2000
 LATE_AT_ONCE: Final = 500
@@ -217,7 +222,12 @@ class RollUps:
     ) -> None:
         with self._reading.connect() as connection:
             found = reading.rows(connection, part, series, devices)
-            made = _merged(found, part.first)
+            made = _merged(found, part.first, BUCKETS_AT_ONCE if len(series) > 1 else None)
+        if made is None:
+            half = len(series) // 2
+            self._merge(part, level, series[:half], devices)
+            self._merge(part, level, series[half:], devices)
+            return
         table = (tables.FLEETS if part.of_fleet else tables.DEVICES)[level.name]
         if made and not part.of_fleet:
             self._partitions.cover(table, [part.first])
@@ -256,8 +266,19 @@ class RollUps:
                     connection.commit()
 
 
-def _merged(found: Iterator[Any], minute: int) -> list[tuple[Any, ...]]:
-    """Return one row for each series and device of what was read."""
+def _merged(
+    found: Iterator[MinuteColumns], minute: int, most: int | None
+) -> list[tuple[Any, ...]] | None:
+    """Return one row for each series and device of what was read.
+
+    Args:
+        found: What is read.
+        minute: The first one of the hour or day.
+        most: How many buckets may be in memory; None for any number.
+
+    Returns:
+        The rows; None if there are more buckets.
+    """
     numbers: dict[tuple[int, str], int] = {}
     merged = Aggregate(with_histograms=True)
     first, last = np.zeros(0, np.int64), np.zeros(0, np.int64)
@@ -267,6 +288,8 @@ def _merged(found: Iterator[Any], minute: int) -> list[tuple[Any, ...]]:
             for key in zip(part.series_id, part.device, strict=True)
         ]
         merged.add(part, at, len(numbers))
+        if most is not None and merged.buckets_held > most:
+            return None
         more = len(numbers) - len(first)
         first = np.pad(first, (0, more), constant_values=2**31)
         last = np.pad(last, (0, more), constant_values=-1)

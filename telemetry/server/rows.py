@@ -108,7 +108,7 @@ class DeviceLosses(NamedTuple):
     beyond what is stored of one device."""
 
     newest_s: float | None = None
-    """The end of the newest minute of which something is stored; None if nothing is."""
+    """The end of the newest minute of which a measurement is stored; None if none is."""
 
     clock_ahead_s: float | None = None
     """How far its clock is ahead, if it is wrong and corrected; negative for behind."""

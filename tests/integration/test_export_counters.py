@@ -12,12 +12,18 @@ import pytest
 import sqlalchemy as sa
 
 from controller.export_settings import PrometheusConfig
+from controller.exporting.alone import Alone
+from controller.store.database import Database
+from controller.store.sole import Sole, Work
 from telemetry.errors import TelemetryStoreError
 from telemetry.server import tables
+from telemetry.server.export import reading
 from telemetry.server.export.counters import KEPT_MINUTES, Counters
-from telemetry.server.export.settled import SILENT_MINUTES
+from telemetry.server.export.places import Places
+from telemetry.server.export.settled import SILENT_MINUTES, Window
+from telemetry.server.store import TelemetryStore
 from tests.simulators.measured_fleet import LATENCY, REQUESTS, MeasuredFleet
-from wire.messages import SumPoint
+from wire.messages import Event, SumPoint
 
 
 @pytest.fixture
@@ -58,6 +64,28 @@ def test_minutes_are_counted_once_when_they_are_settled(fleet: MeasuredFleet) ->
     assert counted(fleet) == expected
 
 
+def test_a_window_that_is_too_large_is_counted_in_parts(
+    fleet: MeasuredFleet, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(reading, "MAX_WINDOW_BYTES", 1)
+    minute = fleet.minute
+    for at in range(5):
+        for device in ("cam-1", "cam-2", "cam-3"):
+            fleet.measure(device, "int8", [10.0, 20.0], minute=minute + at)
+    engine, store = fleet.controller._database.engine, fleet.controller._telemetry
+    series = reading.all_series(store)
+    window = Window(("cam-1", "cam-2", "cam-3"), minute, minute + 4)
+    read = reading.read_window(store, series, window)
+    assert read.window == Window(("cam-1",), minute, minute + 1)
+    rows = [row for columns in read.rows for row in reading.rows_of(columns)]
+    assert len(reading.measured(rows, series)) == 3
+    fleet.clock.advance(300)
+    fleet.pass_minutes(2, "cam-1", "cam-2", "cam-3")
+    assert counted(fleet) == {(LATENCY, "int8"): 450.0, (REQUESTS, "int8"): 30.0}
+    (latency,) = [each for each in Counters(engine, store, fleet.clock).all() if each.sketch]
+    assert latency.count == 30
+
+
 def test_what_was_measured_offline_is_counted_when_it_comes(fleet: MeasuredFleet) -> None:
     measured_at = fleet.minute
     fleet.pass_minutes(4, "cam-2")
@@ -67,6 +95,29 @@ def test_what_was_measured_offline_is_counted_when_it_comes(fleet: MeasuredFleet
     fleet.measure("cam-2", "int8", [2.0])
     fleet.pass_minutes(2, "cam-1", "cam-2")
     assert counted(fleet)[REQUESTS, "int8"] == 16
+
+
+def test_a_clock_that_was_ahead_at_the_first_start_keeps_nothing_back(
+    fleet: MeasuredFleet, caplog: pytest.LogCaptureFixture
+) -> None:
+    fleet.clock.correct(-400 * 86_400.0)
+    fleet.pass_minutes(1, "cam-1")
+    fleet.measure("cam-1", "int8", [1.0])
+    fleet.pass_minutes(3, "cam-1")
+    assert counted(fleet)[REQUESTS, "int8"] == 1.0
+    told = [record.message for record in caplog.records if "minutes ahead" in record.message]
+    assert len(told) == 1
+
+
+def test_an_event_whose_time_is_ahead_settles_nothing(fleet: MeasuredFleet) -> None:
+    event = Event(at_s=fleet.clock.now_s() + 86_400, kind="start", reason="a wrong clock")
+    fleet.send("cam-1", events=[event])
+    fleet.measure("cam-1", "int8", [1.0])
+    fleet.clock.advance(61)
+    fleet.hand_on()
+    fleet.measure("cam-1", "int8", [1.0], minute=fleet.minute - 1)
+    fleet.pass_minutes(3, "cam-1")
+    assert counted(fleet)[REQUESTS, "int8"] == 2.0
 
 
 def test_the_last_minutes_of_a_silent_device_are_counted_in_the_end(fleet: MeasuredFleet) -> None:
@@ -174,6 +225,50 @@ def test_counters_are_right_when_the_answer_to_a_commit_is_lost(fleet: MeasuredF
     found = {each.series.attributes["variant"]: each.total for each in counters.all()
              if each.series.metric == REQUESTS}  # fmt: skip
     assert found == {"int8": 6.0, "new": 7.0}
+
+
+def test_of_two_controllers_of_a_database_one_counts(
+    fleet: MeasuredFleet, database_url: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    database = Database(database_url)
+    store = TelemetryStore(database.engine, fleet.clock)
+    counters = Counters(database.engine, store, fleet.clock)
+    other = Alone(Sole(database, Work.COUNTING), "counting", counters.count, counters.forget)
+    is_shared = database_url.startswith("postgresql")  # SQLite: the directory is locked
+
+    def measure(number: int) -> None:
+        fleet.measure("cam-1", "int8", [1.0] * number)
+        fleet.pass_minutes(3, "cam-1")
+        if is_shared:
+            other.work()
+
+    measure(5)
+    measure(2)
+    if is_shared:
+        assert "left to another controller" in caplog.text
+        fleet.controller.exports.stop(1.0)
+    while other.work():
+        pass
+    fleet.measure("cam-1", "int8", [1.0] * 3)
+    fleet.clock.advance(180)
+    fleet.measure("cam-1", "int8", [1.0])
+    while other.work():
+        pass
+    assert counted(fleet)[REQUESTS, "int8"] == 10.0
+    assert {each.total for each in counters.all() if each.series.metric == REQUESTS} == {10.0}
+    other.close()
+    database.close()
+
+
+def test_a_place_that_another_has_moved_is_not_moved_again(fleet: MeasuredFleet) -> None:
+    places = Places(fleet.controller._database.engine, "test")
+    first, second = Window(("cam-1",), 5, 6), Window(("cam-1",), 6, 8)
+    for window, known in ((first, {}), (second, {"cam-1": 6})):
+        with places.writing() as connection:
+            places.keep(connection, window, known)
+    with pytest.raises(TelemetryStoreError, match="another process"), places.writing() as again:
+        places.keep(again, second, {"cam-1": 6})
+    assert places.done() == {"cam-1": 8}
 
 
 def test_no_device_takes_a_name_on_the_page(

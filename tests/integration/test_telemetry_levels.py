@@ -11,7 +11,9 @@ import pytest
 import sqlalchemy as sa
 
 from controller.store.database import Database
+from telemetry.errors import QueryError
 from telemetry.histogram import ExponentialHistogram
+from telemetry.server import grouping, reading, rollups
 from telemetry.server.levels import DAY, HOUR
 from telemetry.server.query import Query, parse, run
 from telemetry.server.rollups import RollUps
@@ -94,6 +96,43 @@ def expected(
         key: (made.count, made.quantile(0.5) or 0, made.quantile(0.95) or 0, made.greatest or 0)
         for key, made in groups.items()
     }
+
+
+def test_large_histograms_are_read_and_made_in_parts(
+    store: TelemetryStore, clock: FakeClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(reading, "FETCHED_AT_ONCE", 2)
+    monkeypatch.setattr(reading, "BYTES_AT_ONCE", 12_000)
+    monkeypatch.setattr(rollups, "BUCKETS_AT_ONCE", 7000)
+    large = ExponentialHistogram()
+    for octave in range(-30, 60):
+        for part in range(32):
+            large.add(2 ** (octave + part / 32))
+    points = [
+        HistogramPoint(
+            metric="m_ms", minute=START + at % 4, blob=large.to_bytes(),
+            attributes={"variant": f"v{at // 4}"},
+        )
+        for at in range(24)
+    ]  # fmt: skip
+    assert store.ingest(TelemetryBatch(device="pi", boot_id="b", sequence=1, points=tuple(points)))
+    numbers = [one.id for one in store.series("m_ms")]
+    read = [len(part.device) for part in store.read(numbers, START, START + 4)]
+    assert (sum(read), max(read)) == (24, 6)
+    query = Query(
+        metric="m_ms", since_s=START * 60.0, until_s=(START + HOUR) * 60.0,
+        statistics=("count", "p50"), group_by=("variant",),
+    )  # fmt: skip
+    of_minutes = run(store, query).rows
+    clock.advance(2 * 3600.0)
+    assert store.roll_up(60.0) is False
+    answer = run(store, query)
+    assert [source.level for source in answer.sources] == ["hour"]
+    assert answer.rows == of_minutes
+    assert len(of_minutes) == 6
+    monkeypatch.setattr(grouping, "MAX_BUCKETS", 7000)
+    with pytest.raises(QueryError, match="more than 7000 buckets"):
+        run(store, query)
 
 
 @pytest.mark.few(2)

@@ -4,12 +4,14 @@ Rules:
 - A place is kept after what it stands for has arrived, so a stop in between lets that be handed on
   once more, and never be left out. What is counted in this database is kept in one transaction with
   its places, so it is counted exactly once.
-- One process hands on: the controller that has the data directory.
+- One process hands on at a time; whoever calls sees to that. If two do nevertheless, the one whose
+  place was moved meanwhile is refused, and keeps nothing.
 """
 
 from __future__ import annotations
 
 import json
+import logging
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any, Final, NamedTuple
@@ -28,6 +30,9 @@ ALL: Final = ""
 
 AT_ONCE: Final = 500
 """As many devices as one statement names, and as many events as are read at once."""
+
+
+_log = logging.getLogger(__name__)
 
 
 class NumberedEvent(NamedTuple):
@@ -49,11 +54,12 @@ class Places:
         self._engine = engine
         self._sink = sink
 
-    def start(self, minute: int) -> int:
-        """Return where devices begin that have no place; the first call says where.
+    def start(self, now: int) -> int:
+        """Return the minute at which devices begin that have no place; the first call says where.
 
         Args:
-            minute: Where, if nothing was ever handed on.
+            now: The minute that the clock shows: where, if nothing was ever handed on, or if the
+                clock was ahead when that was said.
 
         Raises:
             TelemetryStoreError: The database failed.
@@ -61,8 +67,14 @@ class Places:
         with self.writing() as connection:
             found = self._read(connection, ALL)
             if found is None:
-                self._insert(connection, [ALL], minute)
-            return minute if found is None else found
+                self._insert(connection, [ALL], now)
+            elif found > now:
+                self._move(connection, [ALL], now)
+                _log.warning(
+                    "the clock was %d minutes ahead when %s were first handed on: they begin now",
+                    *(found - now, self._sink),
+                )
+            return now if found is None else min(found, now)
 
     def done(self) -> dict[str, int]:
         """Return, of each device that has a place, the first minute that was not handed on.
@@ -96,12 +108,20 @@ class Places:
             connection: Of a transaction.
             window: The window.
             known: The devices that have a place, from `done`.
+
+        Raises:
+            TelemetryStoreError: Another process has handed it on.
         """
         new = [device for device in window.devices if device not in known]
         old = [device for device in window.devices if device in known]
         self._insert(connection, new, window.until)
         for at in range(0, len(old), AT_ONCE):
-            self._move(connection, old[at : at + AT_ONCE], window.until)
+            some = old[at : at + AT_ONCE]
+            if self._move(connection, some, window.until, window.since) != len(some):
+                raise TelemetryStoreError(
+                    f"another process has handed on the same measurements ({self._sink})",
+                    remedy="let one controller of this database have the setting",
+                )
 
     def keep_event(self, number: int) -> None:
         """Keep that events up to one were handed on.
@@ -148,10 +168,20 @@ class Places:
         if rows:
             connection.execute(sa.insert(tables.export_place), rows)
 
-    def _move(self, connection: sa.Connection, devices: Sequence[str], place: int) -> None:
+    def _move(
+        self,
+        connection: sa.Connection,
+        devices: Sequence[str],
+        place: int,
+        before: int | None = None,
+    ) -> int:
+        """Move places, those that are where they were; return how many."""
         kept = tables.export_place.c
         of_them = (kept.sink == self._sink) & kept.device.in_(devices)
-        connection.execute(sa.update(tables.export_place).where(of_them).values(place=place))
+        if before is not None:
+            of_them &= kept.place == before
+        statement = sa.update(tables.export_place).where(of_them).values(place=place)
+        return connection.execute(statement).rowcount
 
 
 @contextmanager

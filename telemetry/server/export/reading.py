@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from typing import NamedTuple
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Final, NamedTuple
 
 from telemetry.errors import UnknownMetricError
 from telemetry.metrics import Kind
@@ -34,7 +34,21 @@ class Measured(NamedTuple):
     measure: Amount
 
 
+class WindowRows(NamedTuple):
+    """What was read at once."""
+
+    window: Window
+    """That of the rows, all of which there are."""
+
+    rows: list[MinuteColumns]
+
+
 AllSeries = dict[int, NamedSeries]
+MAX_WINDOW_BYTES: Final = 32 * 1024**2
+"""Ordinary windows, of some 40,000 rows, take half of it."""
+
+ROW_BYTES: Final = 300
+"""What a row takes in memory beside its histogram."""
 
 
 def all_series(store: TelemetryStore, *kinds: Kind) -> AllSeries:
@@ -79,7 +93,7 @@ def series_of(store: TelemetryStore, metric: str) -> list[Series]:
 
 
 def newest_minutes(store: TelemetryStore) -> dict[str, int]:
-    """Return, of each device, the newest minute of which something is stored.
+    """Return, of each device, the newest minute of which a measurement is stored.
 
     Args:
         store: The telemetry.
@@ -116,8 +130,11 @@ def next_windows(
     yield from windows(newest_minutes(store), done, start, now)
 
 
-def measured(store: TelemetryStore, series: AllSeries, window: Window) -> list[Measured]:
+def read_window(store: TelemetryStore, series: AllSeries, window: Window) -> WindowRows:
     """Read a window, whole: no transaction is open while its reader waits for another system.
+
+    Where it is larger than what may be in memory, a part of it is read: half of its devices, or its
+    first minutes. The rest is then a later window.
 
     Args:
         store: The telemetry.
@@ -125,19 +142,43 @@ def measured(store: TelemetryStore, series: AllSeries, window: Window) -> list[M
         window: Which minutes of which devices.
 
     Returns:
-        What there is, in any order.
+        What was read, and its rows in any order; a minute of one device whole, however large.
 
     Raises:
         TelemetryStoreError: The database failed.
+    """
+    found: list[MinuteColumns] = []
+    size_bytes = 0
+    ids = list(series)
+    for columns in store.read(ids, window.since, window.until, window.devices) if ids else ():
+        found.append(columns)
+        size_bytes += len(columns.sketch) * ROW_BYTES
+        size_bytes += sum(len(sketch) for sketch in columns.sketch if sketch is not None)
+        if size_bytes > MAX_WINDOW_BYTES and (half := _half(window)) is not None:
+            found.clear()
+            return read_window(store, series, half)
+    return WindowRows(window, found)
+
+
+def measured(rows: Iterable[StoredRow], series: AllSeries) -> list[Measured]:
+    """Return measurements, each with its histogram as an object.
+
+    Args:
+        rows: Few: an object takes up to a hundred times what its row does.
+        series: Those with which they were read.
+
+    Raises:
         WireFormatError: A stored histogram is not one of ours.
     """
-    if not series:
-        return []
-    return [
-        Measured(series[row.series_id], row.minute, row.device, amount_of(row))
-        for columns in store.read(list(series), window.since, window.until, window.devices)
-        for row in rows_of(columns)
-    ]
+    return [Measured(series[row.series_id], row.minute, row.device, amount_of(row)) for row in rows]
+
+
+def _half(window: Window) -> Window | None:
+    """Return a part of a window; None where it is one minute of one device."""
+    devices, since, until = window
+    if len(devices) > 1:
+        return Window(devices[: len(devices) // 2], since, until)
+    return Window(devices, since, (since + until) // 2) if until - since > 1 else None
 
 
 class StoredRow(NamedTuple):

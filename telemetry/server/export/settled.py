@@ -9,6 +9,7 @@ Rules:
   sends of them later is not handed on.
 - The same holds for a device whose clock went back: what it sends of minutes that were handed on
   is not.
+- A device whose clock is ahead is taken as one that has gone on to now.
 - What is read at once stays small after an outage: a window of many devices is short.
 """
 
@@ -45,10 +46,10 @@ def settled_until(newest: int, now: int) -> int:
     """Return the first minute of a device that is not settled.
 
     Args:
-        newest: The newest minute of which the device has sent something.
+        newest: The newest minute of which the device has sent a measurement.
         now: The minute that the clock shows.
     """
-    gone_on = min(newest - LATER_MINUTES + 1, now)
+    gone_on = min(newest, now) - LATER_MINUTES + 1
     silent = min(newest + 1, now - SILENT_MINUTES)
     return max(gone_on, silent)
 

@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
+import tracemalloc
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from controller.cli import parquet_files
 from controller.cli.errors import AnswerError, ArgumentError
 from controller.cli.parquet_files import new_file
+from telemetry.histogram import ExponentialHistogram
+from telemetry.server import sketches
 from telemetry.server.export.lines import EventsLine, MetricLine, RowsLine
 
 SERIES = {"1": {"hw.id": "a"}, "2": {"variant": "int8"}}
@@ -38,6 +43,32 @@ def measured(rows: Mapping[Row, int]) -> RowsLine:
         greatest=(50.0,) * len(found),
         sketch=(None,) * len(found),
     )
+
+
+def test_large_histograms_become_columns_a_few_at_a_time(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    large = ExponentialHistogram()
+    for at in range(-1000, 2000):
+        large.add(2 ** ((at + 0.5) / 32))
+    sketch = sketches.encode(large)
+    number = 12
+    plain = measured({(1, START + minute, "cam-1"): 1 for minute in range(number)})
+    block = msgspec.structs.replace(plain, sketch=(sketch,) * number)
+    monkeypatch.setattr(parquet_files, "SKETCH_BYTES_AT_ONCE", 2 * len(sketch))
+    monkeypatch.setattr(parquet_files, "GROUP_BYTES", 80_000)
+    path = tmp_path / "part-0.parquet"
+    tracemalloc.start()
+    write(path, block)
+    _, peak_bytes = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert peak_bytes < 5_000_000, "two rows as objects, not all"
+    file = pq.ParquetFile(path)
+    assert file.num_row_groups > 3
+    rows = file.read().to_pylist()
+    assert [int(row["time"].timestamp()) // 60 for row in rows] == list(plain.minute)
+    buckets = [{"index": index, "count": count} for index, count in large.buckets()]
+    assert all(row["buckets"] == buckets for row in rows)
 
 
 def happened(events: Iterable[tuple[float, str]]) -> EventsLine:

@@ -215,6 +215,7 @@ def test_data_of_the_greatest_depth_is_kept() -> None:
 def test_the_latest_minute_is_that_of_points_and_events() -> None:
     events = (Event(at_s=600.0, kind="k", reason=""), Event(at_s=1e300, kind="k", reason=""))
     assert checked(batch(counter(), events=events[:1]), SPAN).latest_minute == 10
+    assert checked(batch(counter(minute=9), events=events), SPAN).latest_measured == 9
     assert checked(batch(), SPAN).latest_minute == 0
     assert checked(batch(events=events), SPAN).latest_minute < 2**31
 

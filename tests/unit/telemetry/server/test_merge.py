@@ -2,19 +2,30 @@
 
 from __future__ import annotations
 
+import tracemalloc
+
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from telemetry.errors import TelemetryStoreError
-from telemetry.histogram import COUNT_MAX, FORMAT_VERSION, HEADER, VALUE_MAX, ExponentialHistogram
-from telemetry.server import sketches
+from telemetry.histogram import (
+    COUNT_MAX,
+    FORMAT_VERSION,
+    HEADER,
+    INDEX_MAX,
+    INDEX_MIN,
+    SCALE,
+    VALUE_MAX,
+    ExponentialHistogram,
+)
+from telemetry.server import merge, sketches
 from telemetry.server.aggregate import Aggregate
 from telemetry.server.measures import folded
-from telemetry.server.merge import MAX_CELLS, MergedHistograms
+from telemetry.server.merge import MAX_CELLS, SLOTS, MergedHistograms
 from telemetry.server.rows import Measure, MinuteColumns
-from telemetry.server.sketches import DISTANCE
+from telemetry.server.sketches import COUNTS, DISTANCE
 from wire.errors import WireFormatError
 
 QUANTILES = (0.0, 0.07, 0.5, 0.95, 1.0)
@@ -95,6 +106,44 @@ def test_saturated_counts_do_not_overflow() -> None:
         blobs = [made([(10.0, COUNT_MAX)]).to_bytes()] * 1000
         merged.add(blobs, np.zeros(1000, np.int64))
     assert merged.quantiles([0.5], 1)[0, 0] == pytest.approx(10.0, rel=0.011)
+
+
+def every_bucket(count: int, width: int) -> bytes:
+    """Return a histogram with the same count in all buckets."""
+    number = INDEX_MAX - INDEX_MIN + 1
+    head = HEADER.pack(FORMAT_VERSION, SCALE, width, INDEX_MIN, number, count, 1.0, 0.0, VALUE_MAX)
+    return head + np.full(number, count, COUNTS[width]).tobytes()
+
+
+@given(parts, st.sets(st.integers(0, GROUPS - 1)))
+def test_what_one_group_holds_changes_no_quantile_of_another(
+    given_parts: Parts, full: set[int]
+) -> None:
+    alone, together = MergedHistograms(), MergedHistograms()
+    for group, pairs in given_parts:
+        for merged in (alone, together):
+            merged.add([made(pairs).to_bytes()], np.array([group]))
+    for group in full:
+        together.add([every_bucket(COUNT_MAX, 8)] * 3, np.full(3, group))
+    others = [group for group in range(GROUPS) if group not in full]
+    expected = alone.quantiles(QUANTILES, GROUPS)[others]
+    found = together.quantiles(QUANTILES, GROUPS)
+    np.testing.assert_array_equal(found[others], expected)
+    assert np.isfinite(found[sorted(full)]).all()
+
+
+def test_large_histograms_are_merged_in_parts_of_bounded_size(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(merge, "BUCKETS_AT_ONCE", 20_000)
+    blobs = [every_bucket(1, 1)] * 300
+    merged = MergedHistograms()
+    tracemalloc.start()
+    merged.add(blobs, np.zeros(len(blobs), np.int64))
+    _, peak_bytes = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert peak_bytes < 5 * sum(map(len, blobs))
+    assert merged.encoded([(1.0, 0.0, VALUE_MAX)])[0][0] == len(blobs) * SLOTS
 
 
 def test_groups_too_many_for_a_table_are_summed_all_the_same() -> None:

@@ -30,7 +30,7 @@ def test_the_last_minutes_of_a_silent_device_are_settled_in_the_end() -> None:
 
 
 def test_a_clock_that_is_ahead_settles_nothing_that_has_not_come() -> None:
-    assert settled_until(NOW + 1440, NOW) == NOW
+    assert settled_until(NOW + 1440, NOW) == settled_until(NOW, NOW) == NOW - 1
 
 
 def test_what_was_measured_offline_is_handed_on_when_it_comes() -> None:
