@@ -63,6 +63,7 @@ from controller.services.captures import Captures
 from controller.services.devices import Devices
 from controller.services.director import Director
 from controller.services.enrolment import Enrolment
+from controller.services.groups import Groups
 from controller.services.ingest import Ingest, may_wait
 from controller.services.measurements import Measurements
 from controller.services.metadata import FleetMetadata, Lives
@@ -156,7 +157,7 @@ class Controller:
         )
         self._encryption = EncryptionWatch(config.broker, clock)
         self._others = OtherControllers(key, self._transport, clock)
-        preflight = Preflight(database, blobs, trust)
+        preflight = Preflight(database, blobs, trust, clock)
         self._engine = RolloutEngine(database, director, reception, preflight, clock)
         self._policies = Policies(database, director, clock)
         certificates = certificates_of(config, database, self._transport, key, clock)
@@ -211,6 +212,7 @@ class Controller:
                     clock,
                     is_listed=metadata.lists if metadata is not None else lambda *_: True,
                 ),
+                groups=Groups(database, clock),
                 saved_queries=SavedQueries(database, telemetry, clock),
                 blobs=blobs,
                 telemetry=telemetry,

@@ -15,9 +15,11 @@ from controller.cli.device_models import (
     models_of,
     tell_unloaded,
     variant_text,
+    write_attributes,
     write_models,
 )
 from controller.cli.errors import ArgumentError
+from controller.cli.hints import about_selector
 from controller.cli.output import write_json
 from controller.cli.transfers import share_text
 from controller.domain.states import DeviceState
@@ -77,7 +79,8 @@ def device_list(
     selector: Annotated[
         str,
         typer.Option(
-            help="Show only these devices, such as site=berlin,profile!=rpi4.", metavar="SELECTOR"
+            help="Show only these devices, such as 'site=berlin and agent_version<1.4'.",
+            metavar="SELECTOR",
         ),
     ] = "",
     drifted: Annotated[
@@ -93,11 +96,13 @@ def device_list(
 
     Examples:
         fleet device list
-        fleet device list --selector "site=berlin,profile!=rpi4"
+        fleet device list --selector "site=berlin and not (canary or agent_version<1.4)"
         fleet device list --drifted
     """
     with connect(context) as api:
         devices = _selected(api, selector, only_drifted=drifted)
+        for hint in about_selector(api, selector) if not devices else ():
+            remark(hint)
         tell_cut_off(api)
     if as_json:
         write_json(devices)
@@ -140,7 +145,9 @@ def _show_drifted(devices: list[Device], now_s: float) -> None:
 def device_show(
     context: typer.Context, device: DeviceArgument, as_json: JsonOption = False
 ) -> None:
-    """Show one device, and each of its models.
+    """Show one device, each of its models, and its attributes.
+
+    Labels are the operator's, attributes what the device reports. Selectors ask for both.
 
     The policy is the fleet's. A device whose agent.toml has a [policy] of its own goes by that one,
     and does not tell the controller of it.
@@ -415,4 +422,5 @@ def _show(device: Device, *, as_json: bool) -> None:
         ]
     )
     write_models(device)
+    write_attributes(device)
     tell_unloaded(device)

@@ -9,20 +9,18 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
+from difflib import get_close_matches
 from typing import Any, Final
 
 from controller.cli.client import ApiClient
 from controller.cli.errors import FaultError
+from controller.domain.attributes import ATTRIBUTES
 from controller.domain.names import which_there_are
-from controller.domain.selectors import OWN_KEYS, parse_selector
+from controller.domain.selector_tree import And, Exists, In, Node, Or
+from controller.domain.selectors import NEVER_LABELS, label_of, parse_selector
 from controller.telemetry_schemas import DeviceEvent
 
 LABELS_PATH: Final = "/v1/telemetry/labels"
-NO_LABEL: Final = "agent_version"
-"""What devices can be grouped by, and not selected."""
-
-NEEDS_LABEL: Final = ("in", "exists")
-"""The conditions that no device without the label meets."""
 
 
 def about_selector(api: ApiClient, selector: str) -> list[str]:
@@ -35,18 +33,37 @@ def about_selector(api: ApiClient, selector: str) -> list[str]:
     Returns:
         A line for each.
     """
-    asked = [term.key for term in parse_selector(selector).terms if term.operator in NEEDS_LABEL]
+    tree = parse_selector(selector).tree
+    asked = [] if tree is None else list(dict.fromkeys(_needed(tree)))
     if not asked:
         return []
     names: list[str] = []
     with suppress(FaultError):  # a controller of an earlier version
         names = api.get(LABELS_PATH, list[str])
-    known = sorted({*names, *OWN_KEYS} - {NO_LABEL})
+    others = set(ATTRIBUTES) - NEVER_LABELS
+    known = {*names, *NEVER_LABELS} - others
     return [
-        f"no device has a label {key!r}; {which_there_are(key, known, what='labels', none='')}"
-        for key in dict.fromkeys(asked)
+        f"no device has a label {key!r}; "
+        + which_there_are(
+            key, sorted({*known, *get_close_matches(key, others)}), what="labels", none=""
+        )
+        for key in asked
         if names and key not in known
     ]
+
+
+def _needed(node: Node) -> Iterator[str]:
+    """Yield the labels without which a device does not meet a condition."""
+    match node:
+        case And(parts) | Or(parts):
+            for part in parts:
+                yield from _needed(part)
+        case In(key=key) | Exists(key=key):
+            label = label_of(key)
+            if label is not None:
+                yield label
+        case _:  # a negation holds without a label
+            return
 
 
 def about_keys(where: Sequence[str], events: Iterable[DeviceEvent]) -> list[str]:

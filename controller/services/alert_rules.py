@@ -17,9 +17,10 @@ from controller.alert_schemas import AlertRulesChange
 from controller.domain.selectors import parse_selector
 from controller.services.alert_notices import ENDED_BY_RULE, notice
 from controller.services.webhooks import Webhooks
-from controller.store import alerts
+from controller.store import alerts, policies
 from controller.store.alert_tables import AlertRuleRow
 from controller.store.database import Database, Transaction
+from controller.store.groups import read_selector
 from telemetry.errors import AlertRuleError
 from telemetry.server.alerts.kept import Retained, faults, remedy
 from telemetry.server.alerts.rules import SILENT_DEVICES, TOLD_ONLY, AnyRule
@@ -111,10 +112,13 @@ class AlertRuleBook:
         rules = checked(values, self._retained)
         if dry_run:
             with self._database.reading() as transaction:
+                self._check_groups(transaction, rules)
                 before = in_force(transaction)
                 return _compared(before, rules, _watched(transaction), dry_run=True)
         now_s = self._clock.now_s()
         with self._database.transaction() as transaction:
+            policies.lock(transaction)
+            self._check_groups(transaction, rules)
             before = in_force(transaction)
             change = _compared(before, rules, _watched(transaction), dry_run=False)
             ended = {*change.removed, *_compares_else(change.changed)}
@@ -142,6 +146,11 @@ class AlertRuleBook:
                         transaction, at_s=now_s, rule=name, what=what, actor=actor, detail=detail
                     )
         return change
+
+    def _check_groups(self, transaction: Transaction, rules: Sequence[AnyRule]) -> None:
+        """Refuse selectors with groups that there are not."""
+        for rule in rules:
+            read_selector(transaction, rule.selector, now_s=self._clock.now_s())
 
     def _end(self, transaction: Transaction, ended: Sequence[RuleInForce], now_s: float) -> None:
         """End the alerts of rules that compare this no longer."""

@@ -18,8 +18,9 @@ from controller.domain.saved_queries import (
 )
 from controller.domain.selectors import parse_selector
 from controller.query_schemas import SavedQuery, SavedQueryRequest
-from controller.store import saved_queries
+from controller.store import policies, saved_queries
 from controller.store.database import Database
+from controller.store.groups import read_selector
 from controller.store.saved_query_tables import SavedQueryRow
 from telemetry.server import query as telemetry_query
 from telemetry.server.store import TelemetryStore
@@ -117,6 +118,8 @@ class SavedQueries:
             saved_at_s=now_s,
         )
         with self._database.transaction() as transaction:
+            policies.lock(transaction)
+            read_selector(transaction, query.selector, now_s=now_s)
             is_new = saved_queries.put(transaction, row, replace=replace)
         if is_new:
             _log.info("the query %s is saved", name)
