@@ -19,7 +19,6 @@ from controller.cli.device_models import (
     write_models,
 )
 from controller.cli.errors import ArgumentError
-from controller.cli.hints import about_selector
 from controller.cli.output import write_json
 from controller.cli.transfers import share_text
 from controller.domain.states import DeviceState
@@ -101,8 +100,8 @@ def device_list(
     """
     with connect(context) as api:
         devices = _selected(api, selector, only_drifted=drifted)
-        for hint in about_selector(api, selector) if not devices else ():
-            remark(hint)
+        if not devices:
+            _tell_why_none(api, selector)
         tell_cut_off(api)
     if as_json:
         write_json(devices)
@@ -124,6 +123,13 @@ def device_list(
         ],
         minor=("PHASE", "LABELS", "PROFILE"),
     )  # fmt: skip
+
+
+def _tell_why_none(api: ApiClient, selector: str) -> None:
+    from controller.cli.hints import about_selector  # what reads selectors is seldom needed here
+
+    for hint in about_selector(api, selector):
+        remark(hint)
 
 
 def _show_drifted(devices: list[Device], now_s: float) -> None:

@@ -8,8 +8,11 @@ from typing import Any
 
 import msgspec
 import pytest
+from sqlalchemy import delete
 
 from controller.api.server import HttpServer
+from controller.store.database import Database
+from controller.store.group_tables import DeviceGroupRow
 from tests.simulators.controller_fleet import Fleet
 from tests.simulators.packages import PROFILE, two_variants
 from tests.simulators.stack import Done, fleet_here
@@ -89,6 +92,25 @@ def test_a_group_that_is_used_stays(fleet: Fleet) -> None:
     )
     assert fleet.run(rollout)["state"] == "succeeded"
     assert "rollouts" not in api.get(f"{URL}/near").json()["used_by"]
+
+
+def test_an_alert_with_a_wrong_selector_is_named(fleet: Fleet) -> None:
+    for selector in ("a or", "a or group:none"):
+        rules = {"alert": [{**ALERT, "selector": selector}]}
+        fault = fleet.api.put("/v1/alerts/rules", json={"rules": rules}).json()
+        assert fault["message"].startswith("alert lost: cannot read the selector at character ")
+        assert fault["expression"] == selector
+
+
+def test_a_rollout_whose_group_is_gone_goes_on_without_newcomers(fleet: Fleet) -> None:
+    """As when two controllers made the one and removed the other at the same moment."""
+    put(fleet, "near", "site=berlin")
+    rollout = fleet.roll_out("digits:1.2.0", selector="group:near")
+    fleet.controller.stop()
+    with Database(fleet.config.database_url).transaction() as session:
+        session.execute(delete(DeviceGroupRow))
+    fleet.stay_down(0)
+    assert fleet.run(rollout)["state"] == "succeeded"
 
 
 @pytest.mark.parametrize(
