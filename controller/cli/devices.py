@@ -95,7 +95,7 @@ def device_list(
 
     Examples:
         fleet device list
-        fleet device list --selector "site=berlin and not (canary or agent_version<1.4)"
+        fleet device list --selector "site=berlin and agent_version<1.4"
         fleet device list --drifted
     """
     with connect(context) as api:
@@ -427,6 +427,6 @@ def _show(device: Device, *, as_json: bool) -> None:
             ("last error", device.last_error),
         ]
     )
-    write_models(device)
     write_attributes(device)
+    write_models(device)
     tell_unloaded(device)
