@@ -6,6 +6,7 @@ Rules:
 
 from __future__ import annotations
 
+from wire.console.place import place_lines
 from wire.errors import FleetError
 
 
@@ -122,6 +123,12 @@ class UnknownAlertError(UnknownError):
     code = "controller.unknown.alert"
 
 
+class UnknownGroupError(UnknownError):
+    """There is no group of that name."""
+
+    code = "controller.unknown.group"
+
+
 class UnknownModelError(UnknownError):
     """There is no release of a model of that name."""
 
@@ -189,9 +196,24 @@ class InvalidRequestError(ControllerError):
 
 
 class SelectorError(InvalidRequestError):
-    """A label expression cannot be understood."""
+    """A selector cannot be understood.
+
+    Args:
+        message: What is wrong, in one line.
+        remedy: What may be written.
+        expression: The selector; empty where no place in it is wrong.
+        character: Which character of it is wrong, from 1; 0 where none is.
+    """
 
     code = "controller.selector"
+
+    def __init__(
+        self, message: str, *, remedy: str = "", expression: str = "", character: int = 0
+    ) -> None:
+        super().__init__(message, remedy=remedy)
+        self.expression = expression
+        self.character = character
+        self.shown = place_lines(expression, character)
 
 
 class TooLargeError(ControllerError):

@@ -84,6 +84,11 @@ class Fault:
 
     message: str
     remedy: str = ""
+    expression: str = ""
+    """The selector at fault; empty where none is."""
+
+    character: int = 0
+    """Which character of it is wrong, from 1; 0 where none is."""
 
 
 @dataclass(kw_only=True)
@@ -206,6 +211,12 @@ class Device:
     """Whether it may be asked to measure packages, if its own settings allow it."""
 
     labels: dict[str, str]
+    """What the operator calls it."""
+
+    attributes: dict[str, str | int | float | list[str]] = field(default_factory=dict)
+    """What the controller knows of it from itself, as selectors compare it; without what is not
+    known."""
+
     agent_version: str
     models: list[DeviceModel] = field(default_factory=list)
     """Its models by name: those that it should run, and those that it says it has. What follows of

@@ -32,6 +32,8 @@ class FleetError(Exception):
         super().__init__(message)
         self.message = message
         self.remedy = remedy
+        self.shown: tuple[str, ...] = ()
+        """Lines that a command line prints below the fault, such as the place in an expression."""
 
     def __str__(self) -> str:
         return f"{self.message}; {self.remedy}" if self.remedy else self.message

@@ -22,6 +22,7 @@ from controller.errors import (
     ConflictError,
     InvalidRequestError,
     LinkError,
+    SelectorError,
     TooLargeError,
     UnauthorizedError,
     UnknownError,
@@ -84,6 +85,8 @@ def status_of(error: FleetError) -> int:
 def answer(error: FleetError) -> Response:
     """Return a fault as an HTTP answer."""
     fault = Fault(code=error.code, message=error.message, remedy=error.remedy)
+    if isinstance(error, SelectorError):
+        fault.expression, fault.character = error.expression, error.character
     status = status_of(error)
     return JSONResponse(asdict(fault), status_code=status, headers=_HEADERS.get(status))
 

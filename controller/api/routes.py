@@ -22,6 +22,7 @@ from controller.api.alert_routes import alert_routes
 from controller.api.capture_routes import capture_routes
 from controller.api.export_routes import export_routes, metrics_routes
 from controller.api.faults import FAULT_RESPONSES
+from controller.api.group_routes import group_routes
 from controller.api.made_answers import MadeAnswer
 from controller.api.measure_routes import measurement_routes
 from controller.api.metadata_routes import metadata_routes
@@ -86,6 +87,7 @@ def fleet_routes() -> list[BaseRoute]:
         _rollouts,
         _policies,
         telemetry_routes,
+        group_routes,
         saved_query_routes,
         alert_routes,
         export_routes,

@@ -19,6 +19,7 @@ from controller.services.captures import Captures
 from controller.services.devices import Devices
 from controller.services.director import Director
 from controller.services.enrolment import Enrolment
+from controller.services.groups import Groups
 from controller.services.measurements import Measurements
 from controller.services.metadata import FleetMetadata
 from controller.services.models import Models
@@ -51,6 +52,7 @@ class FleetServices:
     metadata: FleetMetadata | None
     """None for a fleet with a trust file in its place."""
 
+    groups: Groups
     models: Models
     policies: Policies
     preflight: Preflight

@@ -64,6 +64,7 @@ from controller.services.devices import Devices
 from controller.services.director import Director
 from controller.services.enrolment import Enrolment
 from controller.services.gates import GateLooks
+from controller.services.groups import Groups
 from controller.services.ingest import Ingest, may_wait
 from controller.services.measurements import Measurements
 from controller.services.metadata import FleetMetadata, Lives
@@ -157,7 +158,7 @@ class Controller:
         )
         self._encryption = EncryptionWatch(config.broker, clock)
         self._others = OtherControllers(key, self._transport, clock)
-        preflight = Preflight(database, blobs, trust)
+        preflight = Preflight(database, blobs, trust, clock)
         self._engine = RolloutEngine(
             database, director, reception, preflight, GateLooks(database, telemetry, clock), clock
         )
@@ -215,6 +216,7 @@ class Controller:
                     clock,
                     is_listed=metadata.lists if metadata is not None else lambda *_: True,
                 ),
+                groups=Groups(database, clock),
                 saved_queries=SavedQueries(database, telemetry, devices, clock),
                 blobs=blobs,
                 telemetry=telemetry,

@@ -2,7 +2,7 @@
 
 Rules:
 - A fault is one line on standard error, `fleet: <what>; <remedy>`, and exit code 2; 0 is success;
-  1 is "it ran, but the answer is no".
+  1 is "it ran, but the answer is no". Of a fault in a selector two more lines show the place.
 - A command that only reads answers within 0.4 s: a module of commands and its slow imports are
   loaded only by the commands that need them.
 """
@@ -34,6 +34,7 @@ COMMANDS: Final = {
     "package": ("controller.cli.packages", "Check and sign packages on this disk."),
     "key": ("controller.cli.keys", "Make keys, and say what each may sign."),
     "device": ("controller.cli.devices", "Show and manage the devices of the fleet."),
+    "group": ("controller.cli.groups", "Give selectors a name."),
     "policy": ("controller.cli.policies", "Set how devices choose among their variants."),
     "release": ("controller.cli.releases", "Publish packages."),
     "model": ("controller.cli.models", "Show models, and take one away from devices."),

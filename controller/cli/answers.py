@@ -37,6 +37,7 @@ from controller.cli.lists import time_heading
 from controller.cli.query_table import Columns, laid_out
 from controller.cli.questions import params, span_s, title_of, words_of
 from controller.cli.repeating import Page, write_page
+from controller.domain.selectors import joined
 from controller.query_schemas import TelemetryQuestion
 from controller.telemetry_schemas import TelemetryTable
 from wire.clock import SystemClock
@@ -180,7 +181,7 @@ def _only_devices(question: TelemetryQuestion, table: TelemetryTable) -> Telemet
     column = table.columns.index(DEVICE)
     devices = sorted({str(row[column]) for row in table.rows[:MAX_TRENDS]})
     only = f"id in ({','.join(devices)})"
-    return replace(question, selector=",".join(filter(None, (question.selector, only))))
+    return replace(question, selector=joined(question.selector, only))
 
 
 def _trends(

@@ -44,6 +44,7 @@ from controller.schemas import Fault, Health, Request, given_fields
 from wire.clock import Clock, SystemClock
 from wire.codec import from_json
 from wire.console.output import remark
+from wire.console.place import place_lines
 from wire.console.text import plain_text
 from wire.errors import FleetError, WireFormatError
 from wire.files import open_file
@@ -366,6 +367,7 @@ class ApiClient:
             remedy=plain_text(fault.remedy),
             fault_code=fault.code,
             status=status,
+            shown=place_lines(fault.expression, fault.character),
         )
 
     def _decode(self, answer: bytes, kind: type[T]) -> T:

@@ -96,3 +96,19 @@ def tell_unloaded(device: Device) -> None:
                 f"parked; `fleet why {plain_text(device.id)}{of if what else ''} --since 1d` says "
                 "which"
             )
+
+
+def write_attributes(device: Device) -> None:
+    """Write what the device reports of itself, as selectors compare it."""
+    if device.attributes:
+        write()
+        write_table(
+            ("ATTRIBUTE", "VALUE"),
+            [(name, _attribute_text(value)) for name, value in device.attributes.items()],
+        )
+
+
+def _attribute_text(value: str | float | list[str]) -> str:
+    if isinstance(value, str):
+        return value
+    return ",".join(value) if isinstance(value, list) else f"{value:.0f}"

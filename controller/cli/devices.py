@@ -15,6 +15,7 @@ from controller.cli.device_models import (
     models_of,
     tell_unloaded,
     variant_text,
+    write_attributes,
     write_models,
 )
 from controller.cli.errors import ArgumentError
@@ -77,7 +78,8 @@ def device_list(
     selector: Annotated[
         str,
         typer.Option(
-            help="Show only these devices, such as site=berlin,profile!=rpi4.", metavar="SELECTOR"
+            help="Show only these devices, such as 'site=berlin and agent_version<1.4'.",
+            metavar="SELECTOR",
         ),
     ] = "",
     drifted: Annotated[
@@ -93,11 +95,13 @@ def device_list(
 
     Examples:
         fleet device list
-        fleet device list --selector "site=berlin,profile!=rpi4"
+        fleet device list --selector "site=berlin and agent_version<1.4"
         fleet device list --drifted
     """
     with connect(context) as api:
         devices = _selected(api, selector, only_drifted=drifted)
+        if not devices:
+            _tell_why_none(api, selector)
         tell_cut_off(api)
     if as_json:
         write_json(devices)
@@ -121,6 +125,13 @@ def device_list(
     )  # fmt: skip
 
 
+def _tell_why_none(api: ApiClient, selector: str) -> None:
+    from controller.cli.hints import about_selector  # what reads selectors is seldom needed here
+
+    for hint in about_selector(api, selector):
+        remark(hint)
+
+
 def _show_drifted(devices: list[Device], now_s: float) -> None:
     write_table(
         ("DEVICE", "ONLINE", "RELEASE", "DESIRED", "PHASE", "SEEN", "LAST ERROR"),
@@ -140,7 +151,9 @@ def _show_drifted(devices: list[Device], now_s: float) -> None:
 def device_show(
     context: typer.Context, device: DeviceArgument, as_json: JsonOption = False
 ) -> None:
-    """Show one device, and each of its models.
+    """Show one device, each of its models, and its attributes.
+
+    Labels are the operator's, attributes what the device reports. Selectors ask for both.
 
     The policy is the fleet's. A device whose agent.toml has a [policy] of its own goes by that one,
     and does not tell the controller of it.
@@ -414,5 +427,6 @@ def _show(device: Device, *, as_json: bool) -> None:
             ("last error", device.last_error),
         ]
     )
+    write_attributes(device)
     write_models(device)
     tell_unloaded(device)

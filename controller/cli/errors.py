@@ -44,16 +44,24 @@ class FaultError(CliError):
         remedy: As the controller said.
         fault_code: The stable name of the fault.
         status: The HTTP status.
+        shown: Lines to print below it.
     """
 
     code = "cli.fault"
 
     def __init__(
-        self, message: str, *, remedy: str = "", fault_code: str = "", status: int = 0
+        self,
+        message: str,
+        *,
+        remedy: str = "",
+        fault_code: str = "",
+        status: int = 0,
+        shown: tuple[str, ...] = (),
     ) -> None:
         super().__init__(message, remedy=remedy)
         self.fault_code = fault_code
         self.status = status
+        self.shown = shown
 
 
 class PackageFilesError(CliError):

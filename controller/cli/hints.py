@@ -9,20 +9,17 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
+from difflib import get_close_matches
 from typing import Any, Final
 
 from controller.cli.client import ApiClient
 from controller.cli.errors import FaultError
+from controller.domain.attributes import ATTRIBUTES
 from controller.domain.names import which_there_are
-from controller.domain.selectors import OWN_KEYS, parse_selector
+from controller.domain.selectors import NEVER_LABELS, parse_selector
 from controller.telemetry_schemas import DeviceEvent
 
 LABELS_PATH: Final = "/v1/telemetry/labels"
-NO_LABEL: Final = "agent_version"
-"""What devices can be grouped by, and not selected."""
-
-NEEDS_LABEL: Final = ("in", "exists")
-"""The conditions that no device without the label meets."""
 
 
 def about_selector(api: ApiClient, selector: str) -> list[str]:
@@ -35,16 +32,20 @@ def about_selector(api: ApiClient, selector: str) -> list[str]:
     Returns:
         A line for each.
     """
-    asked = [term.key for term in parse_selector(selector).terms if term.operator in NEEDS_LABEL]
+    asked = parse_selector(selector).needed_labels()
     if not asked:
         return []
     names: list[str] = []
     with suppress(FaultError):  # a controller of an earlier version
         names = api.get(LABELS_PATH, list[str])
-    known = sorted({*names, *OWN_KEYS} - {NO_LABEL})
+    others = set(ATTRIBUTES) - NEVER_LABELS
+    known = {*names, *NEVER_LABELS} - others
     return [
-        f"no device has a label {key!r}; {which_there_are(key, known, what='labels', none='')}"
-        for key in dict.fromkeys(asked)
+        f"no device has a label {key!r}; "
+        + which_there_are(
+            key, sorted({*known, *get_close_matches(key, others)}), what="labels", none=""
+        )
+        for key in asked
         if names and key not in known
     ]
 

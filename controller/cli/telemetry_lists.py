@@ -31,6 +31,7 @@ from controller.cli.questions import (
     part_asked,
     part_text,
 )
+from controller.domain.selectors import joined
 from controller.schemas import Device
 from controller.telemetry_schemas import DeadLetter, DeviceEvent, ReportedMetric, ReportingDevice
 from telemetry.server.clocks import clock_text
@@ -95,7 +96,7 @@ def telemetry_events(  # noqa: PLR0913, PLR0917 - one parameter for each option
         fleet telemetry events --kind switch --where to=onnxruntime-fp32
     """
     chosen = chosen_form(form, as_json=as_json, as_csv=as_csv, output=output, possible=RECORDS)
-    only = ",".join(filter(None, (selector, device and f"id={device}")))
+    only = joined(selector, f"id={device}" if device else "")
     asked = part_asked(where or [], only, since, until) | {"kind": kind or [], "limit": str(limit)}
     if model is not None:
         asked["model"] = model

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass
 
+from controller.domain.attributes import DeviceValues
 from controller.domain.selectors import Selector
 from controller.errors import InvalidRequestError
 from wire.capture import CaptureRule
@@ -29,13 +30,13 @@ class FleetCapture:
 
 
 def choose_capture(
-    captures: Iterable[FleetCapture], device: Mapping[str, str], model: str
+    captures: Iterable[FleetCapture], device: DeviceValues, model: str
 ) -> CaptureRule | None:
     """Return what a device is to capture of a model; None for nothing.
 
     Args:
         captures: The fleet's, one of each model.
-        device: Its labels and its own data under `selectors.OWN_KEYS`.
+        device: Its labels and its steady attributes.
         model: The name of the model.
     """
     return next(

@@ -4,6 +4,7 @@ Rules:
 - A policy is for one model or for all. If several policies match a model of a device, it gets the
   one with the highest priority; with equal priorities, one that names the model goes first, and
   then the first by name.
+- A policy asks for labels and steady attributes alone: when one changes, it is chosen again.
 - A model that no policy matches gets the default of `wire.policy.PolicySpec`.
 """
 
@@ -13,6 +14,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from controller.domain.attributes import DeviceValues
 from controller.domain.selectors import Selector
 from controller.errors import InvalidRequestError
 from wire.codec import convert
@@ -38,17 +40,22 @@ class FleetPolicy:
     @property
     def rank(self) -> tuple[int, bool, str]:
         """The order of precedence: the policy with the lowest rank applies."""
-        return (-self.priority, self.model is None, self.name)
+        return rank(self.priority, self.model, self.name)
+
+
+def rank(priority: int, model: str | None, name: str) -> tuple[int, bool, str]:
+    """Return the order of precedence of a policy."""
+    return (-priority, model is None, name)
 
 
 def choose_policy(
-    policies: Iterable[FleetPolicy], device: Mapping[str, str], model: str
+    policies: Iterable[FleetPolicy], device: DeviceValues, model: str
 ) -> FleetPolicy | None:
     """Return the policy that applies to a model of a device.
 
     Args:
         policies: The fleet's, in any order; their names differ.
-        device: Its labels and its own data under `selectors.OWN_KEYS`.
+        device: Its labels and its steady attributes.
         model: The name of the model.
 
     Returns:

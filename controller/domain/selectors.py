@@ -1,74 +1,87 @@
-"""Selectors: label expressions that devices match or do not match.
+"""Selectors: expressions that devices match or do not match. Pure.
 
 ```
-site=berlin,profile!=rpi4        both must hold
-arch in (x86_64,aarch64)         one of them
-stage not in (lab), canary       the label `canary` exists
-!retired                         the label `retired` does not exist
-id=cam-17                        that device
+site=berlin and profile!=rpi4        both must hold; a comma is the same as `and`
+arch in (x86_64,aarch64)             one of them
+site=berlin-* or site=potsdam        wildcards, and one of two conditions
+canary and not (rack=7 or rack=8)    the label `canary` exists; a negation of more
+agent_version<1.4                    an attribute, which the device reports
+model.detector=1.2.0                 the version of a release that it runs
+group:cameras and !retired           what the operator saved by that name
 ```
 
 Rules:
-- `id`, `profile` and `arch` ask for the device's own data; no label may have these names.
 - An empty expression selects every device. An expression that cannot be read is refused; it never
   counts as an empty one.
-- `!=` and `not in` also hold for a device without that label.
+- `!=` and `not in` also hold for a device without a value. Comparisons hold for none without.
+- What a group means is looked up when the selector is used, not when it is written.
+- What every earlier version could read means the same today.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Literal
+from functools import lru_cache
+from typing import Final
 
-from controller.errors import InvalidRequestError, SelectorError
-
-OWN_KEYS = ("id", "profile", "arch")
-MAX_SELECTOR_CHARS = 1024
-MAX_TERMS = 32
-MAX_LABELS = 32
-_KEY = re.compile(r"[a-z0-9][a-z0-9._/-]{0,62}")
-_VALUE = re.compile(r"[A-Za-z0-9._:/-]{1,128}")
-_NAME = r"[A-Za-z0-9._:/-]+"
-_TERM = re.compile(
-    rf"""\s*(?:
-      (?P<absent>!)\s*(?P<absent_key>{_NAME})
-    | (?P<key>{_NAME})\s*(?:
-        (?P<op>==|=|!=)\s*(?P<value>{_NAME})
-      | (?P<set>in|not\s+in|notin)\s*\((?P<values>[^()]*)\)
-      )?
-    )\s*(?:,|$)""",
-    re.VERBOSE,
+from controller.domain.attributes import ATTRIBUTES, DeviceValues, attribute
+from controller.domain.selector_parser import parse_tree
+from controller.domain.selector_tree import (
+    LABEL_PREFIX,
+    And,
+    Exists,
+    Group,
+    In,
+    Node,
+    Or,
+    holds,
+    leaves,
 )
+from controller.errors import InvalidRequestError
 
-Operator = Literal["in", "not_in", "exists", "absent"]
+MAX_LABELS: Final = 32
+NEVER_LABELS: Final = frozenset({"id", "profile", "arch"})
+"""What no label could be called in any version."""
 
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Term:
-    """One condition; `=` is `in` with one value."""
-
-    key: str
-    operator: Operator
-    values: tuple[str, ...] = ()
+_CACHED: Final = 1024
+_KEY: Final = re.compile(r"[a-z0-9][a-z0-9._/-]{0,62}")
+_VALUE: Final = re.compile(r"[A-Za-z0-9._:/-]{1,128}")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class Selector:
-    """Conditions that must all hold."""
+    """An expression that has been read."""
 
-    terms: tuple[Term, ...] = ()
+    tree: Node | None = None
+    """None selects every device."""
 
-    def matches(self, values: Mapping[str, str]) -> bool:
-        """Tell whether a device matches.
+    text: str = ""
+    """As it was written."""
+
+    at_s: float = 0.0
+    """Wall time when it is used; ages are those of then."""
+
+    @property
+    def groups(self) -> frozenset[str]:
+        """The names of the groups in it."""
+        return groups_of(self.tree)
+
+    def matches(self, device: DeviceValues) -> bool:
+        """Tell whether a device matches; no group is left in the expression.
 
         Args:
-            values: Its labels and its own data under `OWN_KEYS`.
+            device: What is known of it.
         """
-        return all(_holds(term, values.get(term.key)) for term in self.terms)
+        return self.tree is None or holds(self.tree, device)
+
+    def needed_labels(self) -> list[str]:
+        """Return the labels without which a device does not meet one of the conditions."""
+        return [] if self.tree is None else list(dict.fromkeys(_needed(self.tree)))
 
 
+@lru_cache(maxsize=_CACHED)
 def parse_selector(text: str) -> Selector:
     """Read an expression.
 
@@ -76,47 +89,66 @@ def parse_selector(text: str) -> Selector:
         text: As the operator wrote it.
 
     Returns:
-        The conditions.
+        The selector. What its groups mean is not known yet.
 
     Raises:
         SelectorError: Too long, or not an expression.
     """
-    if len(text) > MAX_SELECTOR_CHARS:
-        raise SelectorError(
-            f"a selector of {len(text)} characters is too long",
-            remedy=f"write at most {MAX_SELECTOR_CHARS}; a label can name many devices at once",
-        )
-    if not text.strip():
-        return Selector()
-    terms: list[Term] = []
-    position = 0
-    while position < len(text):
-        match = _TERM.match(text, position)
-        if match is None:
-            raise SelectorError(
-                f"cannot read the selector at {text[position:].strip()[:40]!r}",
-                remedy="write conditions such as site=berlin,arch in (aarch64,x86_64)",
-            )
-        terms.append(_term(match))
-        position = match.end()
-    if text.rstrip().endswith(",") or len(terms) > MAX_TERMS:
-        raise SelectorError(
-            f"a selector needs 1 to {MAX_TERMS} conditions, none of them empty",
-            remedy="write conditions with commas between them, such as site=berlin,stage!=lab",
-        )
-    return Selector(terms=tuple(terms))
+    return Selector(parse_tree(text), text)
+
+
+def groups_of(tree: Node | None) -> frozenset[str]:
+    """Return the names of the groups in a tree."""
+    found = () if tree is None else leaves(tree)
+    return frozenset(leaf.name for leaf in found if isinstance(leaf, Group))
+
+
+def _needed(node: Node) -> Iterator[str]:
+    match node:
+        case And(parts) | Or(parts):
+            for part in parts:
+                yield from _needed(part)
+        case In(key=key) | Exists(key=key):
+            label = label_of(key)
+            if label is not None:
+                yield label
+        case _:  # a negation holds without a label
+            return
+
+
+def joined(*texts: str) -> str:
+    """Return an expression that holds where all of some hold.
+
+    Args:
+        texts: Expressions; an empty one always holds.
+
+    Raises:
+        SelectorError: One of them cannot be read.
+    """
+    found = [(text, parse_selector(text).tree) for text in texts]
+    return ",".join(
+        f"({text})" if isinstance(tree, Or) else text for text, tree in found if tree is not None
+    )
+
+
+def label_of(key: str) -> str | None:
+    """Return the label that a key of a condition asks for; None if it asks for an attribute."""
+    if key.startswith(LABEL_PREFIX):
+        return key.removeprefix(LABEL_PREFIX)
+    return key if attribute(key) is None else None
 
 
 def is_label_key(key: str) -> bool:
-    """Tell whether a label may have this key."""
-    return key not in OWN_KEYS and _KEY.fullmatch(key) is not None
+    """Tell whether a device may have a label of this key, if only from an earlier version."""
+    return key not in NEVER_LABELS and _KEY.fullmatch(key) is not None
 
 
-def checked_labels(labels: Mapping[str, str]) -> dict[str, str]:
+def checked_labels(labels: Mapping[str, str], *, kept: Collection[str] = ()) -> dict[str, str]:
     """Return labels that selectors can name.
 
     Args:
         labels: As the operator or a device gave them.
+        kept: Labels that may have the name of an attribute, because an earlier version took them.
 
     Returns:
         The same.
@@ -130,12 +162,7 @@ def checked_labels(labels: Mapping[str, str]) -> dict[str, str]:
             remedy="remove some: `fleet device label DEVICE KEY-`",
         )
     for key, value in labels.items():
-        if not is_label_key(key):
-            own = f", and none of {', '.join(OWN_KEYS)}, which each device has"
-            raise InvalidRequestError(
-                f"{key[:64]!r} is not a valid label",
-                remedy=f"use 1 to 63 of a-z 0-9 . _ / -, a letter or digit first{own}",
-            )
+        _check_key(key, is_kept=key in kept)
         if _VALUE.fullmatch(value) is None:
             raise InvalidRequestError(
                 f"the value of label {key} is not 1 to 128 of A-Z a-z 0-9 . _ : / -",
@@ -144,32 +171,15 @@ def checked_labels(labels: Mapping[str, str]) -> dict[str, str]:
     return dict(labels)
 
 
-def _term(match: re.Match[str]) -> Term:
-    if match["absent"]:
-        return Term(key=match["absent_key"], operator="absent")
-    key = match["key"]
-    if match["op"]:
-        operator: Operator = "not_in" if match["op"] == "!=" else "in"
-        return Term(key=key, operator=operator, values=(match["value"],))
-    if match["set"]:
-        values = tuple(value.strip() for value in match["values"].split(","))
-        if not all(_VALUE.fullmatch(value) for value in values):
-            raise SelectorError(
-                f"the set of {key!r} contains an invalid value",
-                remedy="write values of A-Z a-z 0-9 . _ : / - with commas between them",
-            )
-        operator = "in" if match["set"] == "in" else "not_in"
-        return Term(key=key, operator=operator, values=values)
-    return Term(key=key, operator="exists")
-
-
-def _holds(term: Term, value: str | None) -> bool:
-    match term.operator:
-        case "in":
-            return value in term.values
-        case "not_in":
-            return value not in term.values
-        case "exists":
-            return value is not None
-        case "absent":
-            return value is None
+def _check_key(key: str, *, is_kept: bool) -> None:
+    if _KEY.fullmatch(key) is None:
+        raise InvalidRequestError(
+            f"{key[:64]!r} is not a valid label",
+            remedy="use 1 to 63 of a-z 0-9 . _ / -, a letter or digit first, and none of "
+            f"{', '.join(ATTRIBUTES)}, which each device has",
+        )
+    if key in NEVER_LABELS or (attribute(key) is not None and not is_kept):
+        raise InvalidRequestError(
+            f"{key!r} is not a valid label: it is an attribute, which devices report themselves",
+            remedy="choose another name, such as my-" + key,
+        )

@@ -9,17 +9,20 @@ Rules:
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
 from controller.alert_schemas import AlertRulesChange
 from controller.domain.selectors import parse_selector
+from controller.errors import SelectorError
 from controller.services.alert_notices import ENDED_BY_RULE, notice
 from controller.services.webhooks import Webhooks
-from controller.store import alerts
+from controller.store import alerts, policies
 from controller.store.alert_tables import AlertRuleRow
 from controller.store.database import Database, Transaction
+from controller.store.groups import read_selector
 from telemetry.errors import AlertRuleError
 from telemetry.server.alerts.kept import Retained, faults, remedy
 from telemetry.server.alerts.rules import SILENT_DEVICES, TOLD_ONLY, AnyRule
@@ -58,10 +61,29 @@ def checked(values: Mapping[str, Any], retained: Retained) -> tuple[AnyRule, ...
     """
     rules = checked_rules(values)
     for rule in rules:
-        parse_selector(rule.selector)
+        with _selector_of(rule):
+            parse_selector(rule.selector)
         for fault in faults(rule, retained):
             raise AlertRuleError(f"alert {rule.name}: {fault}", remedy=remedy(rule))
     return rules
+
+
+@contextmanager
+def _selector_of(rule: AnyRule) -> Iterator[None]:
+    """Let faults of a selector name the rule.
+
+    Raises:
+        SelectorError: The selector cannot be read.
+    """
+    try:
+        yield
+    except SelectorError as exc:
+        raise SelectorError(
+            f"alert {rule.name}: {exc.message}",
+            remedy=exc.remedy,
+            expression=exc.expression,
+            character=exc.character,
+        ) from exc
 
 
 def in_force(transaction: Transaction) -> list[RuleInForce]:
@@ -111,10 +133,13 @@ class AlertRuleBook:
         rules = checked(values, self._retained)
         if dry_run:
             with self._database.reading() as transaction:
+                self._check_groups(transaction, rules)
                 before = in_force(transaction)
                 return _compared(before, rules, _watched(transaction), dry_run=True)
         now_s = self._clock.now_s()
         with self._database.transaction() as transaction:
+            policies.lock(transaction)
+            self._check_groups(transaction, rules)
             before = in_force(transaction)
             change = _compared(before, rules, _watched(transaction), dry_run=False)
             ended = {*change.removed, *_compares_else(change.changed)}
@@ -142,6 +167,12 @@ class AlertRuleBook:
                         transaction, at_s=now_s, rule=name, what=what, actor=actor, detail=detail
                     )
         return change
+
+    def _check_groups(self, transaction: Transaction, rules: Sequence[AnyRule]) -> None:
+        """Refuse selectors with groups that there are not."""
+        for rule in rules:
+            with _selector_of(rule):
+                read_selector(transaction, rule.selector, now_s=self._clock.now_s())
 
     def _end(self, transaction: Transaction, ended: Sequence[RuleInForce], now_s: float) -> None:
         """End the alerts of rules that compare this no longer."""

@@ -21,11 +21,12 @@ import msgspec
 from controller.capture_schemas import Capture, CaptureRequest, KeptSample
 from controller.capture_settings import CaptureConfig
 from controller.domain.capture_choice import check_rule
+from controller.domain.device_groups import check_steady
 from controller.domain.selectors import parse_selector
 from controller.errors import UnknownCaptureError
 from controller.services.director import Publisher
 from controller.services.own_messages import own_message
-from controller.store import captures, device_status, models, samples
+from controller.store import captures, device_status, groups, models, policies, samples
 from controller.store.capture_tables import CaptureRow, SampleRow
 from controller.store.database import Database
 from controller.store.policies import Reach
@@ -97,7 +98,7 @@ class Captures:
             UnknownModelError: There is no release of that model.
             ConflictError: There are too many captures.
         """
-        parse_selector(request.selector)
+        selector = parse_selector(request.selector)
         rule = CaptureRule(
             id=secrets.token_hex(16),
             public_key=request.public_key,
@@ -114,6 +115,8 @@ class Captures:
         )
         with self._database.transaction() as transaction:
             models.check_released(transaction, model)
+            policies.lock(transaction)
+            check_steady(selector, groups.texts_for(transaction, [request.selector]), "a capture")
             captures.put(transaction, row)
         _log.info("requests for model %s are captured: %r", model, request.selector)
         return self._of(model)

@@ -11,7 +11,7 @@ from dataclasses import replace
 from typing import Final
 
 from controller.domain.names import which_there_are
-from controller.domain.selectors import OWN_KEYS, parse_selector
+from controller.domain import selectors
 from controller.services.devices import Devices
 from telemetry.server.query import MODEL, Query
 from telemetry.server.question import DEVICE, MINUTE
@@ -58,9 +58,9 @@ def selector_doubt(devices: Devices, selector: str) -> str:
     if devices.chosen(selector) != frozenset():
         return ""
     doubt = f"no device matches its selector {selector!r}"
-    known = sorted({*devices.names_to_group_by(), *OWN_KEYS})
-    for term in parse_selector(selector).terms:
-        if term.operator in {"in", "exists"} and term.key not in known:
-            near = which_there_are(term.key, known, what="labels", none="")
-            return f"{doubt}, and none has a label {term.key!r}; {near}"
+    known = sorted({*devices.names_to_group_by(), *selectors.NEVER_LABELS})
+    for label in selectors.parse_selector(selector).needed_labels():
+        if label not in known:
+            near = which_there_are(label, known, what="labels", none="")
+            return f"{doubt}, and none has a label {label!r}; {near}"
     return doubt

@@ -7,7 +7,7 @@ from dataclasses import asdict
 
 from controller.domain.peer_urls import why_refused
 from controller.domain.policy_choice import choose_policy
-from controller.domain.selectors import checked_labels, parse_selector
+from controller.domain.selectors import checked_labels
 from controller.domain.states import DeviceState
 from controller.domain.transfers import FETCHING
 from controller.peer_settings import PeersConfig
@@ -17,6 +17,7 @@ from controller.services.transfers import Transfers, shown_transfer
 from controller.store import device_records, devices, policy_choices, rollout_steps
 from controller.store.database import Database
 from controller.store.device_records import DeviceRecord, ModelRecord
+from controller.store.groups import read_selector
 from controller.store.policy_choices import PolicySet
 from controller.store.tables import ReleaseRow
 from wire.clock import Clock
@@ -76,8 +77,9 @@ class Devices:
         Raises:
             SelectorError: The selector cannot be read.
         """
-        parsed = parse_selector(selector)
+        now_s = self._clock.now_s()
         with self._database.reading() as transaction:
+            parsed = read_selector(transaction, selector, now_s=now_s)
             found = device_records.records(
                 transaction, parsed, after=after, limit=limit, only_drifted=only_drifted
             )
@@ -94,11 +96,9 @@ class Devices:
         Raises:
             SelectorError: The selector cannot be read.
         """
-        parsed = parse_selector(selector)
-        if not parsed.terms:
-            return None
         with self._database.reading() as transaction:
-            return devices.chosen(transaction, parsed)
+            parsed = read_selector(transaction, selector, now_s=self._clock.now_s())
+            return None if parsed.tree is None else devices.chosen(transaction, parsed)
 
     def presence(self, selector: str) -> dict[str, bool]:
         """Return the enrolled devices that match a selector, and whether each is online.
@@ -109,8 +109,8 @@ class Devices:
         Raises:
             SelectorError: The selector cannot be read.
         """
-        parsed = parse_selector(selector)
         with self._database.reading() as transaction:
+            parsed = read_selector(transaction, selector, now_s=self._clock.now_s())
             return devices.presence(transaction, parsed)
 
     def enrolled(self, selector: str) -> frozenset[str]:
@@ -133,8 +133,8 @@ class Devices:
         Raises:
             SelectorError: The selector cannot be read.
         """
-        parsed = parse_selector(selector)
         with self._database.reading() as transaction:
+            parsed = read_selector(transaction, selector, now_s=self._clock.now_s())
             return devices.heard_at_s(transaction, parsed)
 
     def values_by_name(self, names: Collection[str]) -> dict[str, dict[str, str]]:
@@ -189,7 +189,8 @@ class Devices:
         with self._database.transaction() as transaction:
             row = devices.get(transaction, device, lock=True)
             if change.labels is not None:
-                devices.set_labels(transaction, row, checked_labels(change.labels))
+                kept = {label.key for label in row.labels}
+                devices.set_labels(transaction, row, checked_labels(change.labels, kept=kept))
                 policy_choices.mark_stale(transaction, device)
             if change.lent is not None:
                 row.lent = change.lent
@@ -212,7 +213,7 @@ class Devices:
     def _shown(
         self, record: DeviceRecord, policy_set: PolicySet, clocks: Mapping[str, float]
     ) -> Device:
-        shown = to_schema(record, policy_set)
+        shown = to_schema(record, policy_set, now_s=self._clock.now_s())
         shown.clock_ahead_s = clocks.get(shown.id)
         for model in shown.models:
             if shown.state is DeviceState.ENROLLED and model.phase == FETCHING:
@@ -234,11 +235,11 @@ def _peer_fault(device: Device, peers: PeersConfig) -> str:
     return fault and f"it {fault}"
 
 
-def to_schema(record: DeviceRecord, policy_set: PolicySet) -> Device:
+def to_schema(record: DeviceRecord, policy_set: PolicySet, *, now_s: float) -> Device:
     """Return a device as the API shows it, with the policies that apply to its models now."""
     row = record.row
     models = [_model(record, item, policy_set) for item in record.models]
-    policy = choose_policy(policy_set.policies, record.values, "")
+    policy = choose_policy(policy_set.policies, record.steady_values, "")
     first = models[0] if models else DeviceModel(
         name="",
         release=None,
@@ -252,7 +253,8 @@ def to_schema(record: DeviceRecord, policy_set: PolicySet) -> Device:
         known
         | {
             "profile": row.profile_name,
-            "labels": {label.key: label.value for label in row.labels},
+            "labels": record.labels,
+            "attributes": record.attributes(now_s=now_s),
             "models": [asdict(model) for model in models],
             "release": first.release,
             "variant": first.variant,
@@ -270,7 +272,7 @@ def to_schema(record: DeviceRecord, policy_set: PolicySet) -> Device:
 
 
 def _model(record: DeviceRecord, item: ModelRecord, policy_set: PolicySet) -> DeviceModel:
-    policy = choose_policy(policy_set.policies, record.values, item.name)
+    policy = choose_policy(policy_set.policies, record.steady_values, item.name)
     has_newest = 0 < record.revision <= record.row.reported_revision
     told = item.told
     return DeviceModel(

@@ -59,7 +59,7 @@ def check_request(device: str, request: EnrolRequest) -> None:
     for wrong, text in faults:
         if wrong:
             raise EnrolmentError(text)
-    checked_labels(request.labels)
+    checked_labels(request.labels, kept=request.labels)
 
 
 def account_client_id(request: EnrolRequest) -> str:

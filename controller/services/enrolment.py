@@ -345,7 +345,9 @@ class Enrolment:
             if not tokens.use(transaction, digest, now_s=now_s):
                 raise EnrolmentError(USED_UP)
             labels = {**request.labels, **token.labels}
-            devices.enrol(transaction, row, request, checked_labels(labels), now_s=now_s)
+            devices.enrol(
+                transaction, row, request, checked_labels(labels, kept=labels), now_s=now_s
+            )
             policy_choices.mark_stale(transaction, device)
         return True
 

@@ -18,7 +18,6 @@ from collections.abc import Collection, Mapping, Sequence
 from controller.domain.field_figures import Answered, by_profile
 from controller.domain.measuring import Asked, Measurable, MeasurementState, choose
 from controller.domain.preflight import TAKES, UNKNOWN, Verdict
-from controller.domain.selectors import parse_selector
 from controller.errors import ConflictError
 from controller.measure_schemas import Askable, Measurement, MeasurementPart, MeasurementRequest
 from controller.services.director import Publisher
@@ -27,6 +26,7 @@ from controller.services.preflight import Preflight
 from controller.store import device_facts, measurements, releases
 from controller.store.database import Database, Transaction
 from controller.store.device_facts import DeviceFacts
+from controller.store.groups import read_selector
 from controller.store.measurements import Part
 from controller.store.tables import ReleaseRow
 from wire import topics
@@ -96,9 +96,9 @@ class Measurements:
             ConflictError: No device can be asked.
             FleetError: The files of the release cannot be read.
         """
-        selector = parse_selector(request.selector)
         identifier = f"m{secrets.token_hex(ID_BYTES)}"
         with self._database.transaction() as transaction:
+            selector = read_selector(transaction, request.selector, now_s=self._clock.now_s())
             row = releases.get_published(transaction, request.release)
             facts = device_facts.of_selector(transaction, selector)
             verdicts = self._preflight.judged(transaction, row, facts)
@@ -136,8 +136,8 @@ class Measurements:
             SelectorError: The selector cannot be read.
             ConflictError: No device could be asked.
         """
-        parsed = parse_selector(selector)
         with self._database.reading() as transaction:
+            parsed = read_selector(transaction, selector, now_s=self._clock.now_s())
             facts = device_facts.of_selector(transaction, parsed)
             verdicts = {device.id: TAKES if device.greeted else UNKNOWN for device in facts}
             chosen = _chosen(transaction, facts, verdicts, len(facts))

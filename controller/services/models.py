@@ -11,7 +11,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Mapping
 
-from controller.domain.selectors import Selector, parse_selector
+from controller.domain.selectors import Selector
 from controller.domain.states import ReleaseState
 from controller.errors import ConflictError, ControllerError, InvalidRequestError
 from controller.model_schemas import Model, ModelRelease, RemovedModel
@@ -20,6 +20,7 @@ from controller.services.director import Director
 from controller.store import deployment_changes, deployments, desired, devices, models, releases
 from controller.store.database import Database, Transaction
 from controller.store.deployment_changes import Verdict
+from controller.store.groups import read_selector
 from wire.clock import Clock
 from wire.desired import NAMED_MODELS
 
@@ -101,8 +102,9 @@ class Models:
             InvalidRequestError: No device matches the selector.
             ConflictError: No such device has it, or one takes part in a rollout of it.
         """
-        parsed, now_s = parse_selector(selector), self._clock.now_s()
+        now_s = self._clock.now_s()
         with self._database.transaction() as transaction:
+            parsed = read_selector(transaction, selector, now_s=now_s)
             follow_ups.refuse_busy(deployments.busy(transaction, model, parsed))
             found = models.having(transaction, model, parsed)
             if not found:

@@ -12,13 +12,14 @@ from __future__ import annotations
 
 import logging
 
+from controller.domain.device_groups import check_steady
 from controller.domain.names import checked_name
 from controller.domain.policy_choice import checked_spec
 from controller.domain.selectors import parse_selector
 from controller.policy_schemas import Policy, PolicyRequest
 from controller.schemas import given_fields
 from controller.services.director import Director
-from controller.store import desired, models, policies, policy_choices
+from controller.store import desired, groups, models, policies, policy_choices
 from controller.store.database import Database
 from controller.store.policies import Reach
 from controller.store.tables import PolicyRow
@@ -88,7 +89,7 @@ class Policies:
             UnknownModelError: There is no release of the model that it is for.
             ConflictError: There are too many policies.
         """
-        parse_selector(request.selector)
+        selector = parse_selector(request.selector)
         spec = checked_spec(given_fields(request.policy))
         row = PolicyRow(
             name=checked_name(name, "a policy"),
@@ -99,6 +100,8 @@ class Policies:
             changed_at_s=self._clock.now_s(),
         )
         with self._database.transaction() as transaction:
+            policies.lock(transaction)
+            check_steady(selector, groups.texts_for(transaction, [request.selector]), "a policy")
             if request.model is not None:
                 models.check_released(transaction, request.model)
             is_new = policies.put(transaction, row)

@@ -22,14 +22,15 @@ from controller.domain.preflight import (
     beside_others,
     verdict,
 )
-from controller.domain.selectors import parse_selector
 from controller.domain.states import DeviceState
 from controller.rollout_schemas import PreflightReport, RefusingDevices
 from controller.services.blobs import BlobStore
 from controller.store import device_facts, releases
 from controller.store.database import Database, Transaction
 from controller.store.device_facts import DeviceFacts
+from controller.store.groups import read_selector
 from controller.store.tables import ReleaseRow
+from wire.clock import Clock
 from wire.codec import MAX_JSON_BYTES, sha256_hex
 from wire.errors import FleetError, IntegrityError
 from wire.package.index import PAYLOAD_TYPE, index_from_bytes
@@ -51,10 +52,12 @@ class Preflight:
         database: The control state.
         blobs: The content.
         trust: Who may sign packages.
+        clock: Wall time.
     """
 
-    def __init__(self, database: Database, blobs: BlobStore, trust: Trust) -> None:
+    def __init__(self, database: Database, blobs: BlobStore, trust: Trust, clock: Clock) -> None:
         self._database = database
+        self._clock = clock
         self._blobs = blobs
         self._trust = trust
         self._kept: dict[str, OfferedRelease] = {}
@@ -76,8 +79,8 @@ class Preflight:
             IllegalTransitionError: It was revoked.
             FleetError: Its files cannot be read.
         """
-        parsed = parse_selector(selector)
         with self._database.reading() as transaction:
+            parsed = read_selector(transaction, selector, now_s=self._clock.now_s())
             row = releases.get_published(transaction, ref)
             facts = device_facts.of_selector(transaction, parsed)
             enrolled = [device for device in facts if device.state == DeviceState.ENROLLED]

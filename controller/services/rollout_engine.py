@@ -19,6 +19,7 @@ from functools import partial
 
 from controller.domain.rollout_policy import decide
 from controller.domain.states import ACTIVE_ROLLOUTS, RolloutState
+from controller.errors import SelectorError
 from controller.services.director import Director
 from controller.services.gates import GateLooks
 from controller.services.preflight import Preflight
@@ -100,13 +101,19 @@ class RolloutEngine:
                 return []
             rollout_steps.look(transaction, row, elapsed_s=elapsed_s)
             if _takes_newcomers(transaction, row):
-                unfit = partial(self._unfit, transaction, row.release)
-                rollout_steps.join_newcomers(transaction, row, unfit, now_s=now_s)
+                self._join_newcomers(transaction, row, now_s=now_s)
             decision = decide(rollouts.view(transaction, row))
             told = rollout_steps.save_decision(transaction, row, decision, now_s=now_s)
         if told or decision.action != "hold":
             _log.info("rollout %s: %s, %s", rollout, decision.action, decision.reason)
         return told
+
+    def _join_newcomers(self, transaction: Transaction, row: RolloutRow, *, now_s: float) -> None:
+        unfit = partial(self._unfit, transaction, row.release)
+        try:
+            rollout_steps.join_newcomers(transaction, row, unfit, now_s=now_s)
+        except SelectorError as exc:  # before anything was changed; the abort rules go on
+            _log.warning("nobody joins rollout %s: %s", row.id, exc)
 
     def _unfit(
         self, transaction: Transaction, release: str, devices: Sequence[str]

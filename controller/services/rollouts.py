@@ -16,7 +16,6 @@ from controller.domain.gates.control import LEAST_OF_ROLLOUT
 from controller.domain.gates.language import MAX_GATES
 from controller.domain.gates.states import LEAST_DEVICES
 from controller.domain.rollout_policy import Limits, StageSpec, counted, holding, stage_size
-from controller.domain.selectors import parse_selector
 from controller.domain.states import (
     ACTIVE_ROLLOUTS,
     DeploymentState,
@@ -39,6 +38,7 @@ from controller.services.preflight import Preflight
 from controller.services.transfers import Transfers
 from controller.store import deployments, releases, rollout_steps, rollouts
 from controller.store.database import Database
+from controller.store.groups import read_selector
 from controller.store.rollouts import NewRollout
 from telemetry.server.store import TelemetryStore
 from wire.clock import Clock
@@ -97,11 +97,11 @@ class Rollouts:
             UnfitError: Devices cannot take the release, and the operator has not said what becomes
                 of them; or they are to be left out, and none is left.
         """
-        selector = parse_selector(request.selector)
         specs = _specs(request.stages)
         asked = self._gates(request)
         now_s = self._clock.now_s()
         with self._database.transaction() as transaction:
+            selector = read_selector(transaction, request.selector, now_s=now_s)
             release = releases.get_published(transaction, request.release)
             model = release.name
             if not self._is_listed(model, release.version, release.digest):

@@ -22,8 +22,9 @@ from controller.domain.selectors import parse_selector
 from controller.query_schemas import KeptQuery, SavedQuery, SavedQueryRequest
 from controller.services.device_queries import over_devices, selector_doubt
 from controller.services.devices import Devices
-from controller.store import saved_queries
+from controller.store import policies, saved_queries
 from controller.store.database import Database
+from controller.store.groups import read_selector
 from controller.store.saved_query_tables import SavedQueryRow
 from telemetry.errors import QueryError
 from telemetry.server import query as telemetry_query
@@ -128,6 +129,8 @@ class SavedQueries:
             saved_at_s=now_s,
         )
         with self._database.transaction() as transaction:
+            policies.lock(transaction)
+            read_selector(transaction, query.selector, now_s=now_s)
             is_new = saved_queries.put(transaction, row, replace=replace)
         if is_new:
             _log.info("the query %s is saved", name)

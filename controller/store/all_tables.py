@@ -7,6 +7,7 @@ from typing import Final
 from controller.store.alert_tables import AlertRuleRow
 from controller.store.capture_tables import CaptureRow
 from controller.store.gate_tables import GateRow
+from controller.store.group_tables import DeviceGroupRow
 from controller.store.measurement_tables import MeasurementRow
 from controller.store.model_tables import DesiredModelRow
 from controller.store.saved_query_tables import SavedQueryRow
@@ -19,6 +20,7 @@ _EACH: Final = (
     AlertRuleRow,
     CaptureRow,
     GateRow,
+    DeviceGroupRow,
 )  # one of each module, which declares them all
 CONTROL_METADATA: Final = _EACH[0].metadata
 ALL_TABLES: Final = (*CONTROL_METADATA.sorted_tables, *telemetry_metadata.sorted_tables)

@@ -20,9 +20,9 @@ from controller.domain.states import (
 )
 from controller.domain.transfers import FETCHING
 from controller.errors import UnfitError
-from controller.store import devices as device_rows
 from controller.store.database import in_batches
 from controller.store.model_tables import DesiredModelRow
+from controller.store.selector_conditions import conditions
 from controller.store.tables import (
     DeploymentRow,
     DeviceRow,
@@ -351,7 +351,7 @@ def newcomers(
             ~takes_part,
             ~is_busy,
             *([DeviceRow.greeted] if greeted else []),
-            *device_rows.selected(selector),
+            *conditions(session, selector),
         )
         .order_by(DeviceRow.id)
         .limit(limit)
@@ -373,7 +373,7 @@ def busy(session: Session, model: str, selector: Selector) -> dict[str, str]:
     rows = session.execute(
         select(DeploymentRow.device, DeploymentRow.rollout)
         .join(DeviceRow, DeviceRow.id == DeploymentRow.device)
-        .where(DeploymentRow.model == model, _AT_WORK, *device_rows.selected(selector))
+        .where(DeploymentRow.model == model, _AT_WORK, *conditions(session, selector))
         .order_by(DeploymentRow.device)
         .limit(1)
     )

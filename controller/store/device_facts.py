@@ -11,8 +11,9 @@ from sqlalchemy.orm import Session
 
 from controller.domain.selectors import Selector
 from controller.store.database import in_batches
-from controller.store.devices import named_model, selected
+from controller.store.devices import named_model
 from controller.store.model_tables import DesiredModelRow, DeviceModelRow
+from controller.store.selector_conditions import conditions
 from controller.store.tables import DeviceRow
 
 
@@ -76,7 +77,7 @@ _REMOVED = (
 
 def of_selector(session: Session, selector: Selector) -> list[DeviceFacts]:
     """Return the devices that match a selector, by identifier, whatever their state."""
-    return _facts(session, selected(selector))
+    return _facts(session, conditions(session, selector))
 
 
 def of_devices(session: Session, devices: Sequence[str]) -> list[DeviceFacts]:
@@ -87,17 +88,17 @@ def of_devices(session: Session, devices: Sequence[str]) -> list[DeviceFacts]:
     return found
 
 
-def _facts(session: Session, conditions: list[ColumnElement[bool]]) -> list[DeviceFacts]:
+def _facts(session: Session, wanted: list[ColumnElement[bool]]) -> list[DeviceFacts]:
     releases: defaultdict[str, set[str]] = defaultdict(set)
     models: defaultdict[str, set[str]] = defaultdict(set)
-    for device, model, release in session.execute(_TOLD.where(*conditions)):
+    for device, model, release in session.execute(_TOLD.where(*wanted)):
         releases[device].add(release or "")
         models[device].add(model)
-    for device, model in session.execute(_REMOVED.where(*conditions)):
+    for device, model in session.execute(_REMOVED.where(*wanted)):
         models[device].discard(model)
-    for device, model in session.execute(_WANTED.where(*conditions)):
+    for device, model in session.execute(_WANTED.where(*wanted)):
         models[device].add(model)
-    rows = session.execute(_FACTS.where(*conditions).order_by(DeviceRow.id)).mappings()
+    rows = session.execute(_FACTS.where(*wanted).order_by(DeviceRow.id)).mappings()
     return [
         DeviceFacts(
             **row,

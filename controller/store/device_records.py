@@ -8,12 +8,15 @@ from dataclasses import dataclass
 from sqlalchemy import ColumnElement, ScalarSelect, select
 from sqlalchemy.orm import Session, aliased, selectinload
 
+from controller.domain.attributes import DeviceValues, Value
 from controller.domain.selectors import Selector
 from controller.domain.states import ORDERED_DEPLOYMENTS
 from controller.errors import UnknownDeviceError
 from controller.store import devices
 from controller.store.database import in_batches
+from controller.store.device_values import attributes, steady_attributes
 from controller.store.model_tables import DesiredModelRow, DesiredStateRow, DeviceModelRow
+from controller.store.selector_conditions import conditions
 from controller.store.tables import DeploymentRow, DeviceRow, ReleaseRow
 
 
@@ -45,12 +48,27 @@ class DeviceRecord:
     """By name."""
 
     @property
-    def values(self) -> dict[str, str]:
-        """The values that selectors are matched with."""
-        labels = {label.key: label.value for label in self.row.labels}
-        return labels | devices.own_values(
-            self.row.id, self.row.profile_name, self.row.architecture
-        )
+    def labels(self) -> dict[str, str]:
+        """What the operator calls it."""
+        return {label.key: label.value for label in self.row.labels}
+
+    @property
+    def steady_values(self) -> DeviceValues:
+        """What policies are chosen by."""
+        return DeviceValues(labels=self.labels, attributes=steady_attributes(self.row))
+
+    def attributes(self, *, now_s: float) -> dict[str, Value]:
+        """Return what it reports of itself.
+
+        Args:
+            now_s: Wall time.
+        """
+        versions = {
+            item.name: item.reported.version if item.reported is not None else item.told.release
+            for item in self.models
+            if item.told is not None and item.told.release is not None
+        }
+        return attributes(self.row, versions, now_s=now_s)
 
 
 def record(session: Session, device: str) -> DeviceRecord:
@@ -92,20 +110,20 @@ def records(
     Returns:
         The devices with what they should run and what they run.
     """
-    conditions = [DeviceRow.id > after, *devices.selected(selector)]
+    wanted = [DeviceRow.id > after, *conditions(session, selector)]
     if only_drifted:
-        conditions.append(devices.drifted())
-    return _records(session, conditions, limit=limit)
+        wanted.append(devices.drifted())
+    return _records(session, wanted, limit=limit)
 
 
 def _records(
-    session: Session, conditions: Sequence[ColumnElement[bool]], *, limit: int
+    session: Session, wanted: Sequence[ColumnElement[bool]], *, limit: int
 ) -> list[DeviceRecord]:
     rows = session.execute(
         select(DeviceRow, DesiredStateRow.revision)
         .options(selectinload(DeviceRow.labels))
         .outerjoin(DesiredStateRow, DesiredStateRow.device == DeviceRow.id)
-        .where(*conditions)
+        .where(*wanted)
         .order_by(DeviceRow.id)
         .limit(limit)
     ).all()

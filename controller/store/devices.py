@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping
 from typing import Any
 
 from sqlalchemy import ColumnElement, and_, case, delete, exists, func, select, update
 from sqlalchemy.orm import InstrumentedAttribute, Session, aliased
 
 from controller.domain.device_text import clean
-from controller.domain.selectors import OWN_KEYS, Selector, Term
+from controller.domain.selectors import Selector
 from controller.domain.states import ORDERED_DEPLOYMENTS, DeviceState
 from controller.errors import IllegalTransitionError, UnknownDeviceError
 from controller.store.database import changed_rows
 from controller.store.model_tables import DesiredModelRow, DeviceModelRow
+from controller.store.selector_conditions import conditions
 from controller.store.tables import (
     MAX_CODE_CHARS,
     DeploymentRow,
@@ -25,13 +26,10 @@ from wire.desired import ONE_RELEASE
 from wire.messages import EnrolRequest
 from wire.profile import DeviceProfile
 
-_OWN: Mapping[str, InstrumentedAttribute[str]] = {
+_GROUPING: Mapping[str, InstrumentedAttribute[str]] = {
     "id": DeviceRow.id,
     "profile": DeviceRow.profile_name,
     "arch": DeviceRow.architecture,
-}
-_GROUPING: Mapping[str, InstrumentedAttribute[str]] = {
-    **_OWN,
     "agent_version": DeviceRow.agent_version,
 }
 
@@ -68,16 +66,11 @@ def get(session: Session, device: str, *, lock: bool = False) -> DeviceRow:
     return row
 
 
-def selected(selector: Selector) -> list[ColumnElement[bool]]:
-    """Return a selector as conditions on `DeviceRow`."""
-    return [_condition(term) for term in selector.terms]
-
-
 def is_any(session: Session, selector: Selector) -> bool:
     """Tell whether any device that is not decommissioned matches a selector."""
     statement = (
         select(DeviceRow.id)
-        .where(DeviceRow.state != DeviceState.DECOMMISSIONED, *selected(selector))
+        .where(DeviceRow.state != DeviceState.DECOMMISSIONED, *conditions(session, selector))
         .limit(1)
     )
     return session.scalar(statement) is not None
@@ -128,47 +121,16 @@ def drifted() -> ColumnElement[bool]:
     )
 
 
-def own_values(device: str, profile: str, architecture: str) -> dict[str, str]:
-    """Return a device's own data under `selectors.OWN_KEYS`."""
-    return dict(zip(OWN_KEYS, (device, profile, architecture), strict=True))
-
-
-def values_of(session: Session, devices: Sequence[str]) -> dict[str, dict[str, str]]:
-    """Return the values that selectors are matched with: the devices' labels and their own data.
-
-    Args:
-        session: The transaction.
-        devices: Which devices; at most as many as one statement may name.
-
-    Returns:
-        Device to key to value.
-    """
-    own = session.execute(
-        select(DeviceRow.id, DeviceRow.profile_name, DeviceRow.architecture).where(
-            DeviceRow.id.in_(devices)
-        )
-    )
-    found = {row[0]: own_values(*row) for row in own}
-    labels = session.execute(
-        select(DeviceLabelRow.device, DeviceLabelRow.key, DeviceLabelRow.value).where(
-            DeviceLabelRow.device.in_(devices)
-        )
-    )
-    for device, key, value in labels:
-        found[device].setdefault(key, value)
-    return found
-
-
 def chosen(session: Session, selector: Selector) -> frozenset[str]:
     """Return all devices that match a selector, whatever their state."""
-    return frozenset(session.scalars(select(DeviceRow.id).where(*selected(selector))))
+    return frozenset(session.scalars(select(DeviceRow.id).where(*conditions(session, selector))))
 
 
 def presence(session: Session, selector: Selector) -> dict[str, bool]:
     """Return the enrolled devices that match a selector, and whether each is online."""
     statement = (
         select(DeviceRow.id, DeviceRow.online)
-        .where(DeviceRow.state == DeviceState.ENROLLED, *selected(selector))
+        .where(DeviceRow.state == DeviceState.ENROLLED, *conditions(session, selector))
         .order_by(DeviceRow.id)
     )
     return {row.id: row.online for row in session.execute(statement)}
@@ -183,7 +145,7 @@ def heard_at_s(session: Session, selector: Selector) -> dict[str, tuple[float, f
         DeviceRow.expected_from_s, DeviceRow.last_seen_at_s, DeviceRow.enrolled_at_s
     )
     statement = select(DeviceRow.id, DeviceRow.enrolled_at_s, last_s).where(
-        DeviceRow.state == DeviceState.ENROLLED, *selected(selector)
+        DeviceRow.state == DeviceState.ENROLLED, *conditions(session, selector)
     )
     return {device: (first_s, at_s) for device, first_s, at_s in session.execute(statement)}
 
@@ -385,17 +347,3 @@ def _is_silent(since_s: float, now_s: float) -> ColumnElement[bool]:
     seen_at_s = DeviceRow.last_seen_at_s
     latest_s = now_s + SEEN_AHEAD_S
     return and_(DeviceRow.online.is_(True), (seen_at_s < since_s) | (seen_at_s > latest_s))
-
-
-def _condition(term: Term) -> ColumnElement[bool]:
-    own = _OWN.get(term.key)
-    if own is not None:
-        return {
-            "in": own.in_(term.values),
-            "not_in": own.not_in(term.values),
-            "exists": own.is_not(None),
-            "absent": own.is_(None),
-        }[term.operator]
-    label = exists().where(DeviceLabelRow.device == DeviceRow.id, DeviceLabelRow.key == term.key)
-    valued = label.where(DeviceLabelRow.value.in_(term.values))
-    return {"in": valued, "not_in": ~valued, "exists": label, "absent": ~label}[term.operator]

@@ -15,6 +15,7 @@ from sqlalchemy.orm import Session
 from controller.domain.device_text import clean
 from controller.store import desired, device_models, devices, policy_choices
 from controller.store.device_status import DeviceStatus, set_seen
+from controller.store.device_values import steady_attributes
 from controller.store.model_tables import DesiredStateRow
 from controller.store.tables import (
     MAX_CODE_CHARS,
@@ -54,15 +55,15 @@ def take_hello(
         WireFormatError: An impossible profile.
     """
     row, wanted = known.device, known.desired
-    kind = (row.profile_name, row.architecture)
+    attributes = steady_attributes(row)
     devices.set_profile(row, checked_profile(hello.profile))
-    if kind != (row.profile_name, row.architecture):
-        policy_choices.mark_stale(session, row.id)
     row.runtimes = _runtimes(hello)
     row.greeted = True
     row.peer_url = peer_url
     row.trust_file = isinstance(hello.metadata, msgspec.UnsetType)
     row.agent_version = clean(hello.agent_version, MAX_CODE_CHARS)
+    if attributes != steady_attributes(row):
+        policy_choices.mark_stale(session, row.id)
     boot_id, was_unheard = clean(hello.boot_id, MAX_CODE_CHARS), row.boot_id == ""
     if row.boot_id != boot_id:
         row.boot_id, row.report_sequence = boot_id, 0

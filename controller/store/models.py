@@ -12,8 +12,8 @@ from controller.domain.names import which_there_are
 from controller.domain.selectors import Selector
 from controller.domain.states import DeviceState
 from controller.errors import UnknownModelError
-from controller.store import devices
 from controller.store.model_tables import DesiredModelRow, DeviceModelRow
+from controller.store.selector_conditions import conditions
 from controller.store.tables import DeviceRow, ReleaseRow
 
 MAX_NAMES = 1000
@@ -99,7 +99,7 @@ def having(session: Session, model: str, selector: Selector) -> list[Having]:
         .where(
             DeviceRow.state != DeviceState.DECOMMISSIONED,
             or_(named, told & ~wanted),
-            *devices.selected(selector),
+            *conditions(session, selector),
         )
         .order_by(DeviceRow.id)
     )

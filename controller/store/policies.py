@@ -13,11 +13,11 @@ from sqlalchemy import case, delete, func, select
 from sqlalchemy.orm import Session
 
 from controller.domain.names import which_there_are
-from controller.domain.policy_choice import MAX_POLICIES
+from controller.domain.policy_choice import MAX_POLICIES, rank
 from controller.domain.states import DeviceState
 from controller.errors import ConflictError, UnknownPolicyError
 from controller.store.model_tables import DesiredModelRow, DesiredStateRow
-from controller.store.policy_choices import ONE_POLICY_SET, to_policy
+from controller.store.policy_choices import ONE_POLICY_SET
 from controller.store.tables import DeviceRow, PolicyRow, PolicySetRow
 
 NO_POLICY = "make one with `fleet policy set`"
@@ -38,7 +38,7 @@ class Reach:
 def all_rows(session: Session) -> list[PolicyRow]:
     """Return the policies in the order of precedence."""
     rows = session.scalars(select(PolicyRow))
-    return sorted(rows, key=lambda row: to_policy(row).rank)
+    return sorted(rows, key=lambda row: rank(row.priority, row.model, row.name))
 
 
 def get(session: Session, name: str) -> PolicyRow:
@@ -93,6 +93,11 @@ def put(session: Session, row: PolicyRow) -> bool:
         session.merge(row)
     known_set.generation += 1
     return True
+
+
+def lock(session: Session) -> None:
+    """Keep other controllers from changing policies, captures and groups in the transaction."""
+    _locked(session)
 
 
 def raise_generation(session: Session) -> None:

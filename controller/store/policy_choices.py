@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -9,11 +10,15 @@ import msgspec
 from sqlalchemy import select, update
 from sqlalchemy.orm import Session
 
+from controller.domain.attributes import DeviceValues
 from controller.domain.capture_choice import FleetCapture, choose_capture
+from controller.domain.device_groups import meaning
 from controller.domain.policy_choice import FleetPolicy, choose_policy
-from controller.domain.selectors import parse_selector
-from controller.store import devices as device_rows
+from controller.domain.selectors import Selector, parse_selector
+from controller.errors import SelectorError
 from controller.store.capture_tables import CaptureRow
+from controller.store.device_values import steady_values
+from controller.store.groups import texts_for
 from controller.store.model_tables import DesiredModelRow
 from controller.store.tables import PolicyRow, PolicySetRow
 from wire.capture import CaptureRule
@@ -29,6 +34,8 @@ NEVER_STALE = 2**62
 ONE_POLICY_SET = 1
 """Key of the only row of `PolicySetRow`."""
 
+_NOTHING = DeviceValues(labels={}, attributes={})
+_log = logging.getLogger(__name__)
 _DEFAULT = to_builtins(PolicySpec())
 _FIRST_DEFAULT = to_builtins(PolicySpec(kind="rules"))
 """What a desired state without a policy was issued with: by controllers of before, whose default
@@ -49,32 +56,45 @@ def current_policies(session: Session) -> PolicySet:
     # Read the generation first: if another controller changes a policy between the two queries,
     # the choice made here counts as older than it is, and is made once more.
     generation = session.get_one(PolicySetRow, ONE_POLICY_SET, populate_existing=True).generation
-    rows = session.scalars(select(PolicyRow))
+    policies = list(session.scalars(select(PolicyRow)))
+    captures = list(session.scalars(select(CaptureRow)))
+    texts = [*(row.selector for row in policies), *(row.selector for row in captures)]
+    selectors = _selectors(session, texts)
     return PolicySet(
         generation=generation,
-        policies=tuple(to_policy(row) for row in rows),
-        captures=tuple(to_capture(row) for row in session.scalars(select(CaptureRow))),
+        policies=tuple(
+            FleetPolicy(
+                name=row.name,
+                selector=selectors[row.selector],
+                model=row.model,
+                priority=row.priority,
+                spec=convert(row.spec, PolicySpec),
+            )
+            for row in policies
+            if row.selector in selectors
+        ),
+        captures=tuple(
+            FleetCapture(
+                model=row.model,
+                selector=selectors[row.selector],
+                rule=convert(row.rule, CaptureRule),
+            )
+            for row in captures
+            if row.selector in selectors
+        ),
     )
 
 
-def to_policy(row: PolicyRow) -> FleetPolicy:
-    """Return a row as a policy of the domain."""
-    return FleetPolicy(
-        name=row.name,
-        selector=parse_selector(row.selector),
-        model=row.model,
-        priority=row.priority,
-        spec=convert(row.spec, PolicySpec),
-    )
-
-
-def to_capture(row: CaptureRow) -> FleetCapture:
-    """Return a row as a capture of the domain."""
-    return FleetCapture(
-        model=row.model,
-        selector=parse_selector(row.selector),
-        rule=convert(row.rule, CaptureRule),
-    )
+def _selectors(session: Session, texts: Sequence[str]) -> dict[str, Selector]:
+    """Return what selectors mean now; one that cannot be read is left out, and means no device."""
+    found: dict[str, Selector] = {}
+    groups = texts_for(session, texts)
+    for text in dict.fromkeys(texts):
+        try:
+            found[text] = meaning(parse_selector(text), groups)
+        except SelectorError as exc:  # the others must go on
+            _log.warning("a policy or a capture is for no device: %s", exc)
+    return found
 
 
 def issued_capture(row: DesiredModelRow) -> CaptureRule | msgspec.UnsetType:
@@ -102,10 +122,10 @@ def choose(session: Session, rows: Sequence[DesiredModelRow]) -> list[DesiredMod
     known = current_policies(session)
     devices = sorted({row.device for row in rows})
     is_needed = known.policies or known.captures
-    values = device_rows.values_of(session, devices) if is_needed else {}
+    values = steady_values(session, devices) if is_needed else {}
     changed: list[DesiredModelRow] = []
     for row in rows:
-        device = values.get(row.device, {})
+        device = values.get(row.device, _NOTHING)
         chosen = choose_policy(known.policies, device, row.model)
         rule = choose_capture(known.captures, device, row.model)
         spec = _DEFAULT if chosen is None else to_builtins(chosen.spec)
@@ -119,7 +139,7 @@ def choose(session: Session, rows: Sequence[DesiredModelRow]) -> list[DesiredMod
 
 
 def mark_stale(session: Session, device: str) -> None:
-    """Mark a device's policies to be chosen again, because its labels or its profile changed."""
+    """Mark a device's policies to be chosen again: a label or a steady attribute changed."""
     session.execute(
         update(DesiredModelRow)
         .where(DesiredModelRow.device == device, DesiredModelRow.removed.is_(False))

@@ -17,7 +17,6 @@ from collections.abc import Callable, Mapping, Sequence
 from sqlalchemy.orm import Session
 
 from controller.domain.rollout_policy import Decision
-from controller.domain.selectors import parse_selector
 from controller.domain.states import (
     ORDERED_DEPLOYMENTS,
     UNFINISHED_DEPLOYMENTS,
@@ -28,6 +27,7 @@ from controller.domain.states import (
 from controller.store import deployment_changes as changes
 from controller.store import deployments, desired, gates, way_back
 from controller.store.deployment_changes import Before, Moment, Verdict
+from controller.store.groups import read_selector
 from controller.store.releases import published
 from controller.store.rollouts import leave_out, log, move, named, take_in
 from controller.store.tables import MAX_DETAIL_CHARS, RolloutRow
@@ -71,8 +71,11 @@ def join_newcomers(
         row: The rollout, locked.
         unfit: Returns which devices cannot take the release, and why; they are left out.
         now_s: Wall time.
+
+    Raises:
+        SelectorError: A group in the selector is gone.
     """
-    selector = parse_selector(row.selector)
+    selector = read_selector(session, row.selector, now_s=now_s)
     found = deployments.newcomers(
         session, row.id, row.model, selector, limit=MAX_NEWCOMERS, greeted=True
     )

@@ -5,12 +5,9 @@ from __future__ import annotations
 import threading
 
 import pytest
-from hypothesis import HealthCheck, given, settings
-from hypothesis import strategies as st
 from sqlalchemy import text
 
 from controller.domain.rollout_policy import decide
-from controller.domain.selectors import parse_selector
 from controller.domain.states import (
     DeploymentEvent,
     DeploymentState,
@@ -29,7 +26,6 @@ from controller.store import (
     deployment_changes,
     deployments,
     desired,
-    device_records,
     devices,
     releases,
     rollout_steps,
@@ -297,38 +293,3 @@ def test_a_device_reads_only_what_it_is_meant_to_run(database: Database) -> None
         assert releases.blob_size_for(session, device="one", sha256=blob) is None
         (document,) = desired.documents(session, ["one"])
         assert [model.release for model in document.desired.models] == [None]
-
-
-FLEET = {
-    "cam-1": {"site": "berlin", "canary": "yes"},
-    "cam-2": {"site": "paris", "profile": "jetson"},
-    "cam-3": {"arch": "x86_64"},
-    "cam-4": {"site": "berlin", "rack": "7"},
-}
-keys = st.sampled_from(("site", "canary", "rack", "id", "profile", "arch", "other"))
-values = st.sampled_from(("berlin", "paris", "yes", "7", "cam-1", "rpi4", "jetson", "aarch64"))
-terms = st.one_of(
-    st.builds("{}={}".format, keys, values),
-    st.builds("{}!={}".format, keys, values),
-    st.builds("{} in ({},{})".format, keys, values, values),
-    st.builds("{} not in ({},{})".format, keys, values, values),
-    st.builds("!{}".format, keys),
-    keys,
-)
-
-
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
-@given(st.lists(terms, max_size=3))
-def test_the_database_selects_as_the_expression_says(database: Database, parts: list[str]) -> None:
-    selector = parse_selector(",".join(parts))
-    with database.transaction() as session:
-        if devices.find(session, "cam-1") is None:
-            for name, labels in FLEET.items():
-                add_device(session, name, **labels)
-        found = device_records.records(session, selector, limit=10)
-    meant = [
-        name
-        for name, labels in FLEET.items()
-        if selector.matches({"id": name, "profile": "rpi4", "arch": "aarch64"} | labels)
-    ]
-    assert [item.row.id for item in found] == meant

@@ -1,7 +1,8 @@
 """How a program of ours starts and ends: one line for a fault, a status that never changes.
 
 Rules:
-- 0 is success, 1 is "the answer is no", 2 is a fault, which is one line on standard error.
+- 0 is success, 1 is "the answer is no", 2 is a fault, which is one line on standard error. Of a
+  fault in an expression two more lines show the place.
 - Output that cannot be written is a fault too, even when the command itself has succeeded. A reader
   that has gone, as in `fleet device list | head`, is none: the status is that of SIGPIPE.
 - A closed standard stream is opened on `/dev/null`. Otherwise the next file or socket gets its
@@ -53,7 +54,7 @@ def run_program(name: str, command: Command, arguments: Sequence[str] | None) ->
         status = _status(command, given)
         sys.stdout.flush()
     except FleetError as exc:
-        status = fault(name, str(exc))
+        status = fault(name, str(exc), exc.shown)
         return ANSWER_NO if exc.answers_no else status
     except KeyboardInterrupt:
         return INTERRUPTED
@@ -93,15 +94,16 @@ def cleaned_up_at_sigterm() -> Iterator[None]:
             signal.raise_signal(signal.SIGTERM)
 
 
-def fault(name: str, text: str) -> int:
+def fault(name: str, text: str, shown: Sequence[str] = ()) -> int:
     """Write a fault as one line without control characters, and return its exit status.
 
     Args:
         name: The program's name.
         text: What is wrong, and what to do.
+        shown: Further lines, which are written as they are.
     """
     line = "".join(char if char.isprintable() else "\ufffd" for char in " ".join(text.split()))
-    sys.stderr.write(f"{name}: {line}\n")
+    sys.stderr.write("".join(f"{each}\n" for each in (f"{name}: {line}", *shown)))
     sys.stderr.flush()
     return FAULT
 

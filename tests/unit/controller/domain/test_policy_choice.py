@@ -12,6 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import TypeAdapter, ValidationError
 
+from controller.domain.attributes import DeviceValues
 from controller.domain.names import checked_name
 from controller.domain.policy_choice import FleetPolicy, checked_spec, choose_policy
 from controller.domain.selectors import parse_selector
@@ -26,7 +27,10 @@ from controller.schemas import given_fields
 from wire.codec import from_json, to_json
 from wire.policy import Objective, PolicySpec, Sharing
 
-DEVICE = {"id": "cam-1", "profile": "rpi4", "arch": "aarch64", "site": "berlin"}
+DEVICE = DeviceValues(
+    labels={"site": "berlin"},
+    attributes={"id": "cam-1", "profile": "rpi4", "arch": "aarch64"},
+)
 
 
 def policy(
