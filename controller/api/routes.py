@@ -18,6 +18,7 @@ from fastapi.concurrency import run_in_threadpool
 from fastapi.responses import Response
 from starlette.routing import BaseRoute
 
+from controller.api.access_routes import access_routes, audit_routes
 from controller.api.alert_routes import alert_routes
 from controller.api.capture_routes import capture_routes
 from controller.api.export_routes import export_routes, metrics_routes
@@ -27,7 +28,7 @@ from controller.api.measure_routes import measurement_routes
 from controller.api.metadata_routes import metadata_routes
 from controller.api.model_routes import model_routes
 from controller.api.saved_query_routes import saved_query_routes
-from controller.api.services import Services, router
+from controller.api.services import AskedBy, Services, router
 from controller.api.telemetry_routes import MAX_EVENTS, shown_event, telemetry_routes
 from controller.errors import UnknownBlobError
 from controller.policy_schemas import Policy, PolicyRequest
@@ -78,6 +79,8 @@ def fleet_routes() -> list[BaseRoute]:
     """Return all routes, for an application whose `state.services` are `FleetServices`."""
     routers = (
         _controller,
+        access_routes,
+        audit_routes,
         _tokens,
         _devices,
         _blobs,
@@ -276,6 +279,13 @@ def get_rollout(
     return services.rollouts.get(rollout, limit=limit)
 
 
+@_rollouts.post("/{rollout}/approve")
+def approve(services: Services, caller: AskedBy, rollout: str) -> Rollout:
+    """Let the next stage begin; the token that made the rollout may not."""
+    services.rollouts.approve(rollout, caller.name)
+    return services.rollouts.get(rollout, limit=DEFAULT_LISTED)
+
+
 def _order(name: str, act: Callable[[Rollouts, str], None], description: str) -> None:
     def give(services: Services, rollout: str) -> Rollout:
         act(services.rollouts, rollout)
@@ -288,7 +298,6 @@ def _order(name: str, act: Callable[[Rollouts, str], None], description: str) ->
 
 _order("pause", Rollouts.pause, "Start nothing until resumed.")
 _order("resume", Rollouts.resume, "Go on; after a halt, without the devices that failed.")
-_order("approve", Rollouts.approve, "Let the next stage begin.")
 _order("abort", Rollouts.abort, "End it; devices that failed or have not finished go back.")
 
 

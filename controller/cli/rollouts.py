@@ -371,6 +371,7 @@ def _show(rollout: Rollout) -> None:
             *(("transfers", line) for line in transfer_lines(rollout)),
             ("acknowledged", f"{rollout.acknowledged} of the failed"),
             ("created", local_time(rollout.created_at_s)),
+            ("created by", rollout.created_by),
             ("finished", local_time(rollout.finished_at_s)),
         ]
     )

@@ -3,6 +3,7 @@
 Rules:
 - An order that the state does not allow is refused, and changes nothing.
 - A rollout is of one model, and a device takes part in one unfinished rollout of each at a time.
+- Two people let a stage begin that needs approval: who made the rollout does not approve it.
 - A rollout begins with devices that cannot take its release only if the operator says so.
 """
 
@@ -20,7 +21,7 @@ from controller.domain.states import (
     RolloutOrder,
     RolloutState,
 )
-from controller.errors import ConflictError, InvalidRequestError, UnfitError
+from controller.errors import ConflictError, InvalidRequestError, OwnRolloutError, UnfitError
 from controller.rollout_schemas import (
     RetryRequest,
     RollbackRequest,
@@ -35,6 +36,7 @@ from controller.services.transfers import Transfers
 from controller.store import deployments, releases, rollout_steps, rollouts
 from controller.store.database import Database
 from controller.store.rollouts import NewRollout
+from controller.store.tables import RolloutRow
 from wire.clock import Clock
 
 MAX_DEVICES = 1_000_000
@@ -261,14 +263,16 @@ class Rollouts:
             )
         self._director.publish(back)
 
-    def approve(self, rollout: str) -> None:
+    def approve(self, rollout: str, by: str) -> None:
         """Let the next stage begin.
 
         Args:
             rollout: Its identifier.
+            by: The API token of who approves.
 
         Raises:
             UnknownRolloutError: No such rollout.
+            OwnRolloutError: That token made the rollout.
             ConflictError: Nothing waits for approval.
         """
         now_s = self._clock.now_s()
@@ -282,7 +286,22 @@ class Rollouts:
                     f"rollout {row.id} has no stage that waits for approval",
                     remedy=f"`fleet rollout show {row.id}` says what it waits for",
                 )
+            _refuse_own(row, by)
             rollouts.approve(transaction, row, now_s=now_s)
+
+
+def _refuse_own(row: RolloutRow, by: str) -> None:
+    """Refuse an approval by the token that made the rollout.
+
+    Raises:
+        OwnRolloutError: It did.
+    """
+    if row.created_by and row.created_by == by:
+        raise OwnRolloutError(
+            f"rollout {row.id} was made with the API token {by}: another one must approve it",
+            remedy="use another token; an admin makes one with "
+            "`fleet access create NAME --role approver`",
+        )
 
 
 def _no_device(selector: str) -> str:
