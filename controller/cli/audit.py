@@ -112,10 +112,14 @@ def audit_verify(
             "ok": fault is None, "rows": chain.count, "head": chain.head, "fault": fault or "",
         })  # fmt: skip
     elif fault is None:
-        write(f"{chain.count} rows fit; the head is {chain.head}")
+        write(f"{_rows(chain.count)} fit; the head is {chain.head}")
     else:
-        write(f"{plain_text(fault)}; {chain.count} rows before it fit")
+        write(f"{plain_text(fault)}; {_rows(chain.count)} before it fit")
     return 0 if fault is None else 1
+
+
+def _rows(count: int) -> str:
+    return "1 row" if count == 1 else f"{count} rows"
 
 
 def _checked(api: ApiClient, chain: ChainCheck) -> tuple[ChainCheck, str | None]:

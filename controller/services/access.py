@@ -50,7 +50,7 @@ REMEMBER_ENDED_S: Final = 30 * 86_400.0
 """So long the holder of a token that has ended is told so, and not only that it is wrong."""
 
 _SHOWN: Final = (
-    "name", "role", "rate_per_s", "created_by", "created_at_s", "expires_at_s", "used_at_s",
+    "name", "rate_per_s", "created_by", "created_at_s", "expires_at_s", "used_at_s",
     "revoked_at_s", "old_until_s",
 )  # fmt: skip
 _log = logging.getLogger(__name__)
@@ -316,7 +316,8 @@ def _state(row: ApiTokenRow, now_s: float) -> ApiTokenState:
 
 
 def _shown(row: ApiTokenRow, now_s: float) -> ApiToken:
-    return ApiToken(state=_state(row, now_s), **{name: getattr(row, name) for name in _SHOWN})
+    same = {name: getattr(row, name) for name in _SHOWN}
+    return ApiToken(role=Role(row.role), state=_state(row, now_s), **same)
 
 
 def _with_secret(row: ApiTokenRow, token: str, now_s: float) -> NewApiToken:

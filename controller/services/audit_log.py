@@ -37,6 +37,7 @@ class AuditLog:
         Raises:
             DatabaseError: The database does not answer.
         """
+        act.is_noted = True  # or this transaction would add a row of its own
         with self._database.transaction() as transaction:
             noted = audit.append(transaction, act, str(status))
         audit.tell(noted)
