@@ -22,12 +22,12 @@ class Commands:
         self.directory = directory
         self._url = url
 
-    def run(self, *words: str, token: str = "api.token") -> Done:
-        file = self.directory / token
+    def run(self, *words: str, key_file: str = "api.token") -> Done:
+        file = self.directory / key_file
         return fleet_here(*words, "--url", self._url, "--token-file", str(file))
 
-    def ok(self, *words: str, token: str = "api.token") -> Done:
-        done = self.run(*words, token=token)
+    def ok(self, *words: str, key_file: str = "api.token") -> Done:
+        done = self.run(*words, key_file=key_file)
         assert done.code == 0, done.err
         return done
 
@@ -52,8 +52,8 @@ def test_a_token_is_made_used_rotated_and_revoked(commands: Commands, tmp_path: 
     assert "is of ci, viewer, and expires" in made.err
     assert stat.S_IMODE(file.stat().st_mode) == 0o600
     first = file.read_text()
-    commands.ok("device", "list", token="ci.token")
-    refused = commands.run("access", "list", token="ci.token")
+    commands.ok("device", "list", key_file="ci.token")
+    refused = commands.run("access", "list", key_file="ci.token")
     assert refused.code == 2
     assert refused.err == (
         "fleet: GET /v1/access needs the role admin; the API token ci is of a viewer; use another "
@@ -63,14 +63,14 @@ def test_a_token_is_made_used_rotated_and_revoked(commands: Commands, tmp_path: 
     assert (again.code, "it exists" in again.err) == (2, True)
     commands.ok("access", "rotate", "ci", "--expires", "1d", "-o", str(file))
     assert file.read_text() != first
-    commands.ok("device", "list", token="ci.token")
+    commands.ok("device", "list", key_file="ci.token")
     listed = commands.ok("access", "list").out
     assert listed.splitlines()[1].split()[:3] == ["ci", "viewer", "valid"]
     shown = commands.ok("access", "show", "ci").out
     assert "100/s" in shown
     assert "by home" in shown
     assert commands.ok("access", "revoke", "ci").out == "ci revoked\n"
-    ended = commands.run("device", "list", token="ci.token")
+    ended = commands.run("device", "list", key_file="ci.token")
     assert ended.err == (
         "fleet: the API token ci was revoked; an admin makes another: fleet access create NAME "
         "--role viewer\n"

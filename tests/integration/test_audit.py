@@ -38,7 +38,6 @@ def rows(fleet: Fleet, **params: Any) -> list[dict[str, Any]]:
 
 
 def told(fleet: Fleet, **params: Any) -> list[tuple[str, str, str, str]]:
-    keys = ("actor", "action", "subject", "outcome")
     return [(r["actor"], r["action"], r["subject"], r["outcome"]) for r in rows(fleet, **params)]
 
 
