@@ -72,6 +72,7 @@ _LATER: Final = {"Retry-After": "5"}
 FAULT_RESPONSES: dict[int | str, dict[str, object]] = {
     status: {"model": Fault, "description": text}
     for status, text in (
+        (400, "The request cannot be read, or cannot be done as the controller is set up."),
         (401, "The API token is missing, wrong, expired or revoked."),
         (403, "The role of the API token does not allow it."),
         (404, "There is nothing with this name."),

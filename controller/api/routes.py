@@ -204,7 +204,7 @@ async def put_blob(services: Services, sha256: str, request: Request) -> BlobRef
     return BlobRef(sha256=sha256, size_bytes=writer.size_bytes)
 
 
-@_blobs.head("/{sha256}")
+@_blobs.head("/{sha256}", response_class=Response)
 def has_blob(services: Services, sha256: str) -> Response:
     """Tell whether a blob is there, and its size."""
     return Response(headers={"Content-Length": str(_size(services.blobs, sha256))})
