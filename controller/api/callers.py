@@ -33,6 +33,10 @@ from wire.clock import Clock
 METRICS_PATH: Final = "/metrics"
 """This path may be read with a token of its own, too."""
 
+TOLD_PER_S: Final = 1 / 60
+TOLD_BURST: Final = 5.0
+"""Wrong tokens that the log tells of, those of all addresses together."""
+
 _log = logging.getLogger(__name__)
 
 
@@ -48,6 +52,7 @@ class Callers:
         self._access = access
         self._rates = Rates(clock, MAX_TOKENS)
         self._wrong = Rates(clock, MAX_ADDRESSES)
+        self._told = Rates(clock, 1)
 
     async def find(self, scope: Mapping[str, Any], header: bytes) -> Caller:
         """Return the caller of a request.
@@ -104,6 +109,8 @@ class Callers:
 
     def _note_wrong(self, scope: Mapping[str, Any]) -> None:
         address = client_of((scope.get("client") or ("",))[0])
+        if self._told.take("", TOLD_PER_S, TOLD_BURST) == 0.0:
+            _log.warning("a request from %s had no right API token", address)
         wait_s = self._wrong.take(address, WRONG_PER_S, WRONG_BURST)
         if wait_s > 0.0:
             raise WrongTokensError(

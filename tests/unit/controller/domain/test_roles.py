@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import re
+from pathlib import Path
+
 from controller.domain.roles import RIGHTS, Role, may, needed
 
+PAGE = Path(__file__).parents[4] / "docs/access.md"
 CHANGING = [route for route in RIGHTS if route.split()[0] not in {"GET", "HEAD"}]
 
 
@@ -30,3 +34,13 @@ def test_what_the_table_lacks_is_for_an_admin() -> None:
     assert needed("POST /v1/new") == "admin"
     assert needed("POST /v1/rollouts") == "operator or admin"
     assert all(may(Role.ADMIN, route) for route in RIGHTS)
+
+
+def test_the_document_has_the_same_table() -> None:
+    rows = re.findall(r"^\| `([A-Z]+ /[^`]*)` \| ([a-z, ]+) \|$", PAGE.read_text(), re.MULTILINE)
+    limited = {route: roles for route, roles in RIGHTS.items() if roles != frozenset(Role)}
+    assert {route: {Role(name) for name in roles.split(", ")} for route, roles in rows} == limited
+    assert {route for route in RIGHTS if route not in limited and not route.startswith("GET ")} == {
+        "HEAD /openapi.json",
+        "HEAD /v1/blobs/{sha256}",
+    }
