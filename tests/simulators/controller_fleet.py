@@ -444,7 +444,8 @@ class Fleet:
     def ask(self, token: str, method: str, path: str, **more: Any) -> httpx.Response:
         """Ask the HTTP API with another token."""
         headers = {"Authorization": f"Bearer {token}"}
-        return self.api.request(method, path, headers=headers, **more)
+        answer: httpx.Response = self.api.request(method, path, headers=headers, **more)
+        return answer
 
     def approve(self, rollout: str) -> httpx.Response:
         """Approve a stage, as somebody else than who made the rollout."""
