@@ -14,6 +14,7 @@ Rules:
 from __future__ import annotations
 
 import base64
+import re
 import zlib
 from typing import Final
 
@@ -24,6 +25,7 @@ SECRET_BYTES: Final = 32
 _SECRET_CHARS: Final = 43
 _CHECKSUM_CHARS: Final = 6
 TOKEN_CHARS: Final = len(PREFIX) + _SECRET_CHARS + _CHECKSUM_CHARS
+_ANYWHERE: Final = re.compile(f"{PREFIX}[A-Za-z0-9_-]{{{TOKEN_CHARS - len(PREFIX)}}}")
 
 
 def token_of(secret: bytes) -> str:
@@ -54,6 +56,11 @@ def is_token(text: str) -> bool:
 def digest_of(token: str) -> str:
     """Return what is kept of a token."""
     return sha256_hex(token.encode())
+
+
+def without_tokens(text: str) -> str:
+    """Return a text in which no API token stands that somebody put there by mistake."""
+    return _ANYWHERE.sub(f"{PREFIX}...", text)
 
 
 def _checksum(body: str) -> str:

@@ -12,6 +12,7 @@ from contextvars import ContextVar
 from dataclasses import dataclass
 from typing import Final
 
+from controller.domain.api_tokens import without_tokens
 from controller.domain.audit_chain import (
     MAX_ACTION_CHARS,
     MAX_ACTOR_CHARS,
@@ -37,7 +38,7 @@ class Act:
         self.actor = clean(self.actor, MAX_ACTOR_CHARS)
         self.role = clean(self.role, MAX_ROLE_CHARS)
         self.action = clean(self.action, MAX_ACTION_CHARS)
-        self.subject = clean(self.subject, MAX_SUBJECT_CHARS)
+        self.subject = clean(without_tokens(self.subject), MAX_SUBJECT_CHARS)
 
 
 _NOW: Final[ContextVar[Act | None]] = ContextVar("act", default=None)

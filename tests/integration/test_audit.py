@@ -70,6 +70,7 @@ def test_every_changing_request_leaves_a_row_and_no_secret(fleet: Fleet) -> None
     fleet.ask(kim, "PUT", "/v1/policies/calm", json={"nonsense": "do not keep this"})
     fleet.ask(kim, "POST", "/v1/rollouts/r1/pause")
     fleet.ask(kim, "POST", "/v1/nothing/here%0Afoo")
+    fleet.ask(kim, "DELETE", f"/v1/policies/{eve}")
     fleet.ask(eve, "DELETE", "/v1/policies/calm")
     fleet.ask(eve, "GET", "/v1/devices")
     fleet.ask("wrong", "DELETE", "/v1/policies/calm")
@@ -84,10 +85,11 @@ def test_every_changing_request_leaves_a_row_and_no_secret(fleet: Fleet) -> None
     assert found[3][3] == "201"
     release = next(row for row in found if row[1] == "POST /v1/releases")
     assert release == ("home", "POST /v1/releases", "digits:1", "committed")
-    assert found[-4:] == [
+    assert found[-5:] == [
         ("kim", "PUT /v1/policies/{policy}", "calm", "422"),
         ("kim", "POST /v1/rollouts/{rollout}/pause", "r1", "404"),
         ("kim", "POST (no such path)", "", "404"),
+        ("kim", "DELETE /v1/policies/{policy}", "eft_...", "422"),
         ("eve", "DELETE /v1/policies/{policy}", "calm", "403"),
     ]
     text = str(rows(fleet))
