@@ -81,6 +81,47 @@ class UnauthorizedError(ControllerError):
     code = "controller.unauthorized"
 
 
+class EndedTokenError(UnauthorizedError):
+    """The caller showed an API token that has expired or was revoked."""
+
+    code = "controller.unauthorized.ended"
+
+
+class ForbiddenError(ControllerError):
+    """The role of the caller's API token does not allow the request."""
+
+    code = "controller.forbidden"
+
+
+class OwnRolloutError(ForbiddenError):
+    """Who made a rollout may not approve its stages."""
+
+    code = "controller.forbidden.own_rollout"
+
+
+class RateLimitedError(ControllerError):
+    """A caller asks too often.
+
+    Args:
+        message: What happened.
+        remedy: What the reader can do about it.
+        retry_after_s: When it may ask again.
+    """
+
+    code = "controller.rate_limited"
+    retryable = True
+
+    def __init__(self, message: str, *, remedy: str = "", retry_after_s: float = 0.0) -> None:
+        super().__init__(message, remedy=remedy)
+        self.retry_after_s = retry_after_s
+
+
+class WrongTokensError(RateLimitedError):
+    """There were too many wrong API tokens from one address."""
+
+    code = "controller.rate_limited.wrong_tokens"
+
+
 class LinkError(ControllerError):
     """A link to a blob is not valid, or no longer."""
 
@@ -157,6 +198,12 @@ class UnknownTokenError(UnknownError):
     """There is no enrolment token of that name."""
 
     code = "controller.unknown.token"
+
+
+class UnknownApiTokenError(UnknownError):
+    """There is no API token of that name."""
+
+    code = "controller.unknown.api_token"
 
 
 class UnknownBlobError(UnknownError):

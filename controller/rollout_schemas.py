@@ -172,6 +172,8 @@ class RolloutEvent:
     at_s: float
     action: str
     reason: str
+    actor: str = ""
+    """The API token of the request in which it was made; empty for the controller's own."""
 
 
 @dataclass(kw_only=True)
@@ -252,6 +254,9 @@ class Rollout:
     """The reason of the last decision."""
 
     created_at_s: float
+    created_by: str = ""
+    """The API token that made it: another one must approve its stages. Empty if it is not known."""
+
     finished_at_s: float | None
     stages: list[StageProgress]
     counts: dict[DeploymentState, int]

@@ -17,7 +17,7 @@ from controller.alert_schemas import (
     AlertTestResult,
     WebhookResult,
 )
-from controller.api.services import Services, router
+from controller.api.services import AskedBy, Services, author, router
 from controller.services.webhook_posts import Answered
 from telemetry.server.query_text import parse_step_s, parse_time_s
 
@@ -48,10 +48,12 @@ def list_alert_rules(services: Services) -> list[AlertRule]:
 
 
 @alert_routes.put("/rules")
-def apply_alert_rules(services: Services, request: AlertRulesRequest) -> AlertRulesChange:
+def apply_alert_rules(
+    services: Services, caller: AskedBy, request: AlertRulesRequest
+) -> AlertRulesChange:
     """Put rules in the place of all that were set. A second time changes nothing."""
     change = services.alert_rules.apply(
-        request.rules, actor=request.by or "operator", dry_run=request.dry_run
+        request.rules, actor=author(caller, request.by) or "operator", dry_run=request.dry_run
     )
     change.doubts = services.alerts.doubts(request.rules)
     return change
@@ -70,8 +72,9 @@ def get_alert_rule(
 
 
 @alert_routes.post("/rules/{name}/ack")
-def acknowledge(services: Services, name: str, request: AckRequest) -> list[Alert]:
+def acknowledge(services: Services, caller: AskedBy, name: str, request: AckRequest) -> list[Alert]:
     """Note that somebody has seen alerts: they are not told again while that lasts."""
+    request.by = author(caller, request.by)
     return services.alerts.acknowledge(name, request)
 
 

@@ -1,8 +1,9 @@
 """The HTTP API: the only access for the command line and for other programs.
 
 Rules:
-- Every path needs the API token, except the health. The description of the API at `/openapi.json`
-  needs it too; there are no pages of documentation, because theirs load scripts from the internet.
+- Every path needs an API token, except the health, and a role that the path allows. The description
+  of the API at `/openapi.json` needs one too; there are no pages of documentation, because theirs
+  load scripts from the internet.
 - Every error has the same form, `schemas.Fault`.
 """
 
@@ -11,6 +12,7 @@ from __future__ import annotations
 from fastapi import FastAPI
 
 from controller.api import faults as api_faults
+from controller.api.callers import Callers
 from controller.api.guard import Guard
 from controller.api.routes import fleet_routes
 from controller.api.services import FleetServices
@@ -19,7 +21,7 @@ from controller.services.blobs import MAX_BLOB_BYTES
 _DESCRIPTION = """
 Devices, releases, rollouts, policies and telemetry of a fleet.
 
-Send the API token as `Authorization: Bearer TOKEN`; only the health needs none. Times are seconds
+Send an API token as `Authorization: Bearer TOKEN`; only the health needs none. Times are seconds
 since the epoch (`_s`), sizes are bytes, digests are SHA-256 in hexadecimal. Every answer of 400 or
 more is a `Fault`.
 """
@@ -28,19 +30,15 @@ more is a `Fault`.
 def create_app(
     services: FleetServices,
     *,
-    token: str,
     version: str,
     max_blob_bytes: int = MAX_BLOB_BYTES,
-    metrics_token: str | None = None,
 ) -> FastAPI:
     """Make the application.
 
     Args:
         services: What the API gives access to.
-        token: The secret that callers show.
         version: The program's version.
         max_blob_bytes: The largest body of an uploaded blob.
-        metrics_token: The secret that opens the metrics alone; None if there is none.
 
     Returns:
         The application behind its guard.
@@ -56,6 +54,10 @@ def create_app(
     app.state.services = services
     api_faults.install(app)
     app.add_middleware(
-        Guard, token=token, max_blob_bytes=max_blob_bytes, metrics_token=metrics_token
+        Guard,
+        callers=Callers(services.access, services.clock),
+        audit=services.audit,
+        clock=services.clock,
+        max_blob_bytes=max_blob_bytes,
     )
     return app

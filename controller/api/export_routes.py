@@ -15,7 +15,7 @@ from typing import Annotated, Literal
 from fastapi import APIRouter, Header, Query
 from fastapi.responses import Response
 
-from controller.api.guard import METRICS_PATH
+from controller.api.callers import METRICS_PATH
 from controller.api.made_answers import MadeAnswer
 from controller.api.services import FleetServices, Services, router
 from controller.errors import InvalidRequestError, UnknownError

@@ -8,9 +8,11 @@ Rules:
 from __future__ import annotations
 
 import logging
+import math
 from collections.abc import Mapping
 from dataclasses import asdict
 from http import HTTPStatus
+from typing import Final
 
 from fastapi import FastAPI, Request
 from fastapi.exceptions import RequestValidationError
@@ -20,12 +22,15 @@ from starlette.requests import ClientDisconnect
 
 from controller.errors import (
     ConflictError,
+    ForbiddenError,
     InvalidRequestError,
     LinkError,
+    RateLimitedError,
     SelectorError,
     TooLargeError,
     UnauthorizedError,
     UnknownError,
+    WrongTokensError,
 )
 from controller.metadata.errors import MetadataError
 from controller.schemas import Fault
@@ -36,6 +41,7 @@ _log = logging.getLogger(__name__)
 
 STATUSES: Mapping[type[FleetError], int] = {
     UnauthorizedError: 401,
+    ForbiddenError: 403,
     LinkError: 403,
     UnknownError: 404,
     ConflictError: 409,
@@ -49,26 +55,32 @@ STATUSES: Mapping[type[FleetError], int] = {
     UnknownMetricError: 404,
     QueryError: 422,
     AlertRuleError: 422,
+    RateLimitedError: 429,
 }
 """The status of each family; the first match counts. Without one, a retryable fault is 503, any
 other 400."""
 
-_HEADERS: Mapping[int, Mapping[str, str]] = {
-    401: {"WWW-Authenticate": "Bearer", "Connection": "close"},
-    403: {"Connection": "close"},
-    503: {"Retry-After": "5"},
+_HEADERS: Mapping[type[FleetError], Mapping[str, str]] = {
+    UnauthorizedError: {"WWW-Authenticate": "Bearer", "Connection": "close"},
+    LinkError: {"Connection": "close"},
 }
-"""What an answer of a status has in its header. A client that shows no token, or no valid link, may
+"""What an answer to a fault has in its header. A client that shows no token, or no valid link, may
 send one request for each connection."""
+
+_LATER: Final = {"Retry-After": "5"}
+"""What an answer of 503 has there."""
 
 FAULT_RESPONSES: dict[int | str, dict[str, object]] = {
     status: {"model": Fault, "description": text}
     for status, text in (
-        (401, "The API token is missing or wrong."),
+        (400, "The request cannot be read, or cannot be done as the controller is set up."),
+        (401, "The API token is missing, wrong, expired or revoked."),
+        (403, "The role of the API token does not allow it."),
         (404, "There is nothing with this name."),
         (409, "The request conflicts with the present state."),
         (413, "The body is too large."),
         (422, "The request is not valid."),
+        (429, "The API token is used too often; Retry-After says when to try again."),
         (503, "The database or the broker does not answer, or the API is busy; try again."),
     )
 }
@@ -88,7 +100,17 @@ def answer(error: FleetError) -> Response:
     if isinstance(error, SelectorError):
         fault.expression, fault.character = error.expression, error.character
     status = status_of(error)
-    return JSONResponse(asdict(fault), status_code=status, headers=_HEADERS.get(status))
+    return JSONResponse(asdict(fault), status_code=status, headers=_headers(error, status))
+
+
+def _headers(error: FleetError, status: int) -> Mapping[str, str] | None:
+    if isinstance(error, RateLimitedError):
+        later = {"Retry-After": str(max(math.ceil(error.retry_after_s), 1))}
+        return {**later, "Connection": "close"} if isinstance(error, WrongTokensError) else later
+    for family, headers in _HEADERS.items():
+        if isinstance(error, family):
+            return headers
+    return _LATER if status == HTTPStatus.SERVICE_UNAVAILABLE else None
 
 
 def written(response: Response) -> bytes:

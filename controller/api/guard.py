@@ -1,7 +1,7 @@
-"""The gate before the HTTP API: it checks the token, the address and the size of the body.
+"""The gate before the HTTP API: it checks the token, its role, the address and the body's size.
 
 Rules:
-- The gate checks the token, in constant time, before it reads a byte of the body.
+- The gate checks the token and its role before it reads a byte of the body.
 - A request without the token is answered, and then its connection ends. A request with it keeps the
   place of its connection.
 - No path and no query holds a NUL, which PostgreSQL stores in no text.
@@ -10,22 +10,23 @@ Rules:
 
 from __future__ import annotations
 
-import hmac
-
 from starlette.exceptions import HTTPException
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from controller.api import faults as api_faults
+from controller.api import rights
+from controller.api.callers import Callers
+from controller.api.noting import Noting
 from controller.api.places import keep_place
-from controller.errors import InvalidRequestError, TooLargeError, UnauthorizedError
+from controller.errors import InvalidRequestError, TooLargeError
+from controller.services.audit_log import AuditLog
+from controller.store.acting import Act
+from wire.clock import Clock
 from wire.errors import FleetError
 
 MAX_BODY_BYTES = 1024 * 1024
 OPEN_PATHS = frozenset({"/v1/health"})
 """These paths need no token: they say nothing about the fleet, and load balancers ask for them."""
-
-METRICS_PATH = "/metrics"
-"""This path may be read with a token of its own, too."""
 
 _BLOBS = "/v1/blobs/"
 
@@ -35,17 +36,19 @@ class Guard:
 
     Args:
         app: The other application.
-        token: The API token.
+        callers: Finds who asks.
+        audit: Where requests are noted that change something.
+        clock: Wall time.
         max_blob_bytes: The largest body of an uploaded blob.
-        metrics_token: What opens the metrics alone; None if only the API token does.
     """
 
     def __init__(
-        self, app: ASGIApp, token: str, max_blob_bytes: int, metrics_token: str | None = None
+        self, app: ASGIApp, callers: Callers, audit: AuditLog, clock: Clock, max_blob_bytes: int
     ) -> None:
         self._app = app
-        self._token = token.encode()
-        self._metrics_token = None if metrics_token is None else metrics_token.encode()
+        self._callers = callers
+        self._audit = audit
+        self._clock = clock
         self._max_blob_bytes = max_blob_bytes
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -55,34 +58,25 @@ class Guard:
             return
         path: str = scope["path"]
         headers = {name.lower(): value for name, value in scope["headers"]}
+        act: Act | None = None
         try:
             if path not in OPEN_PATHS:
-                self._check_token(path, headers.get(b"authorization", b""))
+                caller = await self._callers.find(scope, headers.get(b"authorization", b""))
                 keep_place(scope)
+                wanted = rights.asked(scope)
+                act = rights.act_of(caller, wanted, self._clock)
+                rights.check(caller, wanted)
+                scope.setdefault("state", {})["caller"] = caller
             _check_address(path, scope["query_string"])
             limit = self._max_blob_bytes if path.startswith(_BLOBS) else MAX_BODY_BYTES
             _check_length(headers.get(b"content-length", b""), limit)
         except FleetError as exc:
-            await api_faults.answer(exc)(scope, receive, send)
+            await self._noted(api_faults.answer(exc), act)(scope, receive, send)
             return
-        await self._app(scope, _Counted(receive, limit), send)
+        await self._noted(self._app, act)(scope, _Counted(receive, limit), send)
 
-    def _check_token(self, path: str, header: bytes) -> None:
-        scheme, _, shown = header.partition(b" ")
-        right = hmac.compare_digest(shown.strip(), self._token)
-        if path == METRICS_PATH and self._metrics_token is not None:
-            right |= hmac.compare_digest(shown.strip(), self._metrics_token)
-        if scheme.lower() == b"bearer" and right:
-            return
-        if path == METRICS_PATH and self._metrics_token is not None:
-            raise UnauthorizedError(
-                "the token of the metrics is missing or wrong",
-                remedy="send the content of the file prometheus.token_file as a bearer token",
-            )
-        raise UnauthorizedError(
-            "the API token is missing or wrong",
-            remedy="send the content of api.token as a bearer token",
-        )
+    def _noted(self, app: ASGIApp, act: Act | None) -> ASGIApp:
+        return app if act is None else Noting(app, act, self._audit)
 
 
 class _Counted:

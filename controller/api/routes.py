@@ -18,6 +18,7 @@ from fastapi.concurrency import run_in_threadpool
 from fastapi.responses import Response
 from starlette.routing import BaseRoute
 
+from controller.api.access_routes import access_routes, audit_routes
 from controller.api.alert_routes import alert_routes
 from controller.api.capture_routes import capture_routes
 from controller.api.export_routes import export_routes, metrics_routes
@@ -28,7 +29,7 @@ from controller.api.measure_routes import measurement_routes
 from controller.api.metadata_routes import metadata_routes
 from controller.api.model_routes import model_routes
 from controller.api.saved_query_routes import saved_query_routes
-from controller.api.services import Services, router
+from controller.api.services import AskedBy, Services, router
 from controller.api.telemetry_routes import MAX_EVENTS, shown_event, telemetry_routes
 from controller.errors import UnknownBlobError
 from controller.policy_schemas import Policy, PolicyRequest
@@ -80,6 +81,8 @@ def fleet_routes() -> list[BaseRoute]:
     """Return all routes, for an application whose `state.services` are `FleetServices`."""
     routers = (
         _controller,
+        access_routes,
+        audit_routes,
         _tokens,
         _devices,
         _blobs,
@@ -204,7 +207,7 @@ async def put_blob(services: Services, sha256: str, request: Request) -> BlobRef
     return BlobRef(sha256=sha256, size_bytes=writer.size_bytes)
 
 
-@_blobs.head("/{sha256}")
+@_blobs.head("/{sha256}", response_class=Response)
 def has_blob(services: Services, sha256: str) -> Response:
     """Tell whether a blob is there, and its size."""
     return Response(headers={"Content-Length": str(_size(services.blobs, sha256))})
@@ -285,6 +288,16 @@ def get_gates(services: Services, rollout: str) -> RolloutGates:
     return services.rollouts.gates(rollout)
 
 
+@_rollouts.post("/{rollout}/approve")
+def approve(services: Services, caller: AskedBy, rollout: str) -> Rollout:
+    """Let the next stage begin, or one end despite gates that hold.
+
+    The token that made the rollout may not, if the rollout waits for approval between stages.
+    """
+    services.rollouts.approve(rollout, caller.name)
+    return services.rollouts.get(rollout, limit=DEFAULT_LISTED)
+
+
 def _order(name: str, act: Callable[[Rollouts, str], None], description: str) -> None:
     def give(services: Services, rollout: str) -> Rollout:
         act(services.rollouts, rollout)
@@ -297,7 +310,6 @@ def _order(name: str, act: Callable[[Rollouts, str], None], description: str) ->
 
 _order("pause", Rollouts.pause, "Start nothing until resumed.")
 _order("resume", Rollouts.resume, "Go on; after a halt, without the devices that failed.")
-_order("approve", Rollouts.approve, "Let the next stage begin, or one end despite gates that hold.")
 _order("abort", Rollouts.abort, "End it; devices that failed or have not finished go back.")
 
 

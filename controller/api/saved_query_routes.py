@@ -6,7 +6,7 @@ from typing import Annotated
 
 from fastapi import APIRouter, Query
 
-from controller.api.services import Services, router
+from controller.api.services import AskedBy, Services, author, router
 from controller.query_schemas import KeptQuery, SavedQuery, SavedQueryRequest
 
 saved_query_routes: APIRouter = router("/v1/telemetry/saved", "telemetry")
@@ -27,13 +27,15 @@ def get_saved_query(services: Services, query: str) -> SavedQuery:
 @saved_query_routes.put("/{query}")
 def save_query(
     services: Services,
+    caller: AskedBy,
     query: str,
     request: SavedQueryRequest,
     replace: Annotated[
         bool, Query(description="Whether it may take the place of another one of that name.")
     ] = False,
 ) -> KeptQuery:
-    """Save a query under a name; all who have the API token can run it."""
+    """Save a query under a name; all who have an API token can run it."""
+    request.saved_by = author(caller, request.saved_by)
     return services.saved_queries.put(query, request, replace=replace)
 
 

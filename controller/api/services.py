@@ -11,9 +11,12 @@ from fastapi.security import HTTPBearer
 
 from controller.api.faults import FAULT_RESPONSES
 from controller.api.made_answers import Running
+from controller.domain.roles import HOME, Caller
 from controller.exporting.metrics_page import MetricsPage
 from controller.schemas import Health
+from controller.services.access import Access
 from controller.services.alert_rules import AlertRuleBook
+from controller.services.audit_log import AuditLog
 from controller.services.blobs import BlobStore
 from controller.services.captures import Captures
 from controller.services.devices import Devices
@@ -42,6 +45,8 @@ MAX_EXPORTS: Final = 4
 class FleetServices:
     """What the API gives access to."""
 
+    access: Access
+    audit: AuditLog
     alerts: ShownAlerts
     alert_rules: AlertRuleBook
     captures: Captures
@@ -76,6 +81,26 @@ async def _services(request: Request) -> FleetServices:
 
 
 Services = Annotated[FleetServices, Depends(_services)]
+
+
+async def _caller(request: Request) -> Caller:
+    caller: Caller = request.state.caller
+    return caller
+
+
+AskedBy = Annotated[Caller, Depends(_caller)]
+"""Whose token the guard has seen."""
+
+
+def author(caller: Caller, said: str) -> str:
+    """Return who writes something that others see: the token's name.
+
+    Args:
+        caller: Whose token the guard has seen.
+        said: Who the request says it is from. Only the token of the controller's directory, which
+            people share, may say so.
+    """
+    return said if caller.name == HOME else caller.name
 
 
 def router(path: str, tag: str) -> APIRouter:

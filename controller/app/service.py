@@ -59,6 +59,8 @@ from controller.secret_files import (
     read_seed,
     read_trust,
 )
+from controller.services.access import Access
+from controller.services.audit_log import AuditLog
 from controller.services.captures import Captures
 from controller.services.devices import Devices
 from controller.services.director import Director
@@ -194,6 +196,10 @@ class Controller:
         self.alerting = Alerting(database, telemetry, devices, reception, config.alerts, clock)
         self.app = create_app(
             FleetServices(
+                access=Access(
+                    database, clock, home_token=token, metrics_token=read_metrics_token(config)
+                ),
+                audit=AuditLog(database),
                 alerts=self.alerting.shown,
                 alert_rules=self.alerting.rules,
                 captures=captures,
@@ -225,9 +231,7 @@ class Controller:
                 clock=clock,
                 metrics_page=self.exports.page,
             ),
-            token=token,
             version=VERSION,
-            metrics_token=read_metrics_token(config),
         )
         self._tickers = [
             threading.Thread(target=self._for_ever, args=args, name=args[0], daemon=True)

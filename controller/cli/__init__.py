@@ -29,6 +29,8 @@ COMMANDS: Final = {
     "broker": ("controller.cli.admin", "Run the local MQTT broker."),
     "controller": ("controller.cli.admin", "Run, back up and restore the controller."),
     "token": ("controller.cli.admin", "Make and end tokens that devices enrol with."),
+    "access": ("controller.cli.access", "Make and end API tokens for people and programs."),
+    "audit": ("controller.cli.audit", "Show who did what, and check that log."),
     "tool": ("controller.cli.tools", "Install external converters."),
     "profile": ("controller.cli.packages", "Show kinds of devices."),
     "package": ("controller.cli.packages", "Check and sign packages on this disk."),

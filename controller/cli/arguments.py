@@ -25,6 +25,8 @@ _UNITS: Final = {
     "kib": 1024, "mib": 1024**2, "gib": 1024**3,
 }  # fmt: skip
 _SIZE = re.compile(r"([0-9]{1,15}(?:\.[0-9]{1,6})?) ?([kmg]?i?b|)", re.IGNORECASE | re.ASCII)
+_RATE = re.compile(r"([0-9]{1,6}(?:\.[0-9]{1,6})?)/(s|min|h)", re.ASCII)
+_RATE_UNITS_S: Final = {"s": 1.0, "min": 60.0, "h": 3600.0}
 _NUMBER = re.compile(r"\d+(?:\.\d+)?")
 WHOLE_PERCENT = 100.0
 MAX_DIGITS: Final = 10
@@ -79,6 +81,27 @@ def parse_duration(text: str, *, option: str) -> float:
             f"{option}: {text!r} is longer than ten years", remedy="give a shorter time, such as 7d"
         )
     return seconds
+
+
+def parse_rate(text: str, *, option: str) -> float:
+    """Read how often something may happen.
+
+    Args:
+        text: Such as `20/s` or `30/min`.
+        option: The option that it belongs to, for the error.
+
+    Returns:
+        Times a second.
+
+    Raises:
+        ArgumentError: Not a rate.
+    """
+    found = _RATE.fullmatch(text.strip())
+    if found is None or float(found[1]) == 0.0:
+        raise ArgumentError(
+            f"{option}: {text[:40]!r} is not a rate", remedy="write it as 20/s or 30/min"
+        )
+    return float(found[1]) / _RATE_UNITS_S[found[2]]
 
 
 def parse_bytes(text: str, *, option: str) -> int:

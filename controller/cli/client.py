@@ -26,7 +26,7 @@ from http.client import (
 )
 from pathlib import Path
 from types import TracebackType
-from typing import Any, BinaryIO, Self, TypeVar
+from typing import Any, BinaryIO, Final, Self, TypeVar
 from urllib.parse import quote, urlencode, urlsplit
 
 import typer
@@ -54,6 +54,9 @@ T = TypeVar("T")
 TIMEOUT_S = 30.0
 PART_BYTES = 1024 * 1024
 CONNECT_TIMEOUT_S = 5.0
+ENDED: Final = b"controller.unauthorized.ended"
+"""In an answer that says which token was refused, and why."""
+
 MOST_IDLE_S = 2.0
 """A connection that was idle for longer is not used again: servers and proxies close such ones
 after some seconds, and a request that meets the close gets no answer."""
@@ -349,7 +352,7 @@ class ApiClient:
         )
 
     def _fault(self, method: str, status: int, answer: bytes) -> FaultError | AnswerError:
-        if status == HTTPStatus.UNAUTHORIZED:
+        if status == HTTPStatus.UNAUTHORIZED and ENDED not in answer:
             return FaultError(
                 f"the controller at {self._url} refused the token",
                 remedy="use the token file of that controller (api.token in its directory)",

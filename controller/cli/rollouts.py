@@ -405,6 +405,7 @@ def _show(rollout: Rollout) -> None:
             ("control group", _control_text(rollout)),
             ("acknowledged", f"{rollout.acknowledged} of the failed"),
             ("created", local_time(rollout.created_at_s)),
+            ("created by", rollout.created_by),
             ("finished", local_time(rollout.finished_at_s)),
         ]
     )

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 from controller.cli.repeating import answers
 from controller.cli.transfers import phase_text, sum_text
+from controller.domain.roles import HOME
 from controller.domain.states import DeploymentState
 from controller.errors import UnfitError
 from controller.rollout_schemas import Deployment, Rollout, RolloutEvent
@@ -203,7 +204,8 @@ def _device_text(deployment: Deployment, *, live: bool = False) -> str:
 
 def event_text(event: RolloutEvent) -> str:
     """Return a decision and its reason, in one line."""
-    return f"{local_time(event.at_s)} {plain_text(event.action)}: {plain_text(event.reason)}"
+    who = f" ({plain_text(event.actor)})" if event.actor not in {"", HOME} else ""
+    return f"{local_time(event.at_s)} {plain_text(event.action)}: {plain_text(event.reason)}{who}"
 
 
 def _words(state: str) -> str:

@@ -10,8 +10,8 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Final
 
-from controller.domain.names import which_there_are
 from controller.domain import selectors
+from controller.domain.names import which_there_are
 from controller.services.devices import Devices
 from telemetry.server.query import MODEL, Query
 from telemetry.server.question import DEVICE, MINUTE

@@ -3,6 +3,7 @@
 Rules:
 - An order that the state does not allow is refused, and changes nothing.
 - A rollout is of one model, and a device takes part in one unfinished rollout of each at a time.
+- Two people let a stage begin that needs approval: who made the rollout does not approve it.
 - A rollout begins with devices that cannot take its release only if the operator says so.
 """
 
@@ -22,7 +23,7 @@ from controller.domain.states import (
     RolloutOrder,
     RolloutState,
 )
-from controller.errors import ConflictError, InvalidRequestError, UnfitError
+from controller.errors import ConflictError, InvalidRequestError, OwnRolloutError, UnfitError
 from controller.rollout_schemas import (
     RetryRequest,
     RollbackRequest,
@@ -40,6 +41,7 @@ from controller.store import deployments, releases, rollout_steps, rollouts
 from controller.store.database import Database
 from controller.store.groups import read_selector
 from controller.store.rollouts import NewRollout
+from controller.store.tables import RolloutRow
 from telemetry.server.store import TelemetryStore
 from wire.clock import Clock
 
@@ -299,14 +301,16 @@ class Rollouts:
             )
         self._director.publish(back)
 
-    def approve(self, rollout: str) -> None:
+    def approve(self, rollout: str, by: str) -> None:
         """Let a stage end despite gates that hold it, or let the next stage begin.
 
         Args:
             rollout: Its identifier.
+            by: The API token of who approves.
 
         Raises:
             UnknownRolloutError: No such rollout.
+            OwnRolloutError: That token made the rollout, and it is to be approved by another.
             ConflictError: Nothing waits for approval, or for gates.
         """
         now_s = self._clock.now_s()
@@ -316,6 +320,8 @@ class Rollouts:
             view = rollouts.view(transaction, row)
             complete = view.stage_complete_at_s is not None and view.finished > 0
             if complete and row.state in ACTIVE_ROLLOUTS and (held := holding(view)):
+                if row.approval:
+                    _refuse_own(row, by)
                 rollouts.pass_by_hand(transaction, row, held, now_s=now_s)
                 return
             if not row.approval or last or not complete or row.state not in ACTIVE_ROLLOUTS:
@@ -323,7 +329,22 @@ class Rollouts:
                     f"rollout {row.id} has no stage that waits for approval",
                     remedy=f"`fleet rollout show {row.id}` says what it waits for",
                 )
+            _refuse_own(row, by)
             rollouts.approve(transaction, row, now_s=now_s)
+
+
+def _refuse_own(row: RolloutRow, by: str) -> None:
+    """Refuse an approval by the token that made the rollout.
+
+    Raises:
+        OwnRolloutError: It did.
+    """
+    if row.created_by and row.created_by == by:
+        raise OwnRolloutError(
+            f"rollout {row.id} was made with the API token {by}: another one must approve it",
+            remedy="use another token; an admin makes one with "
+            "`fleet access create NAME --role approver`",
+        )
 
 
 def _no_device(selector: str) -> str:

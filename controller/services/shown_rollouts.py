@@ -48,6 +48,7 @@ def outline(transaction: Transaction, row: RolloutRow) -> Rollout:
             "state": row.state,
             "reason": row.reason,
             "created_at_s": row.created_at_s,
+            "created_by": row.created_by,
             "finished_at_s": row.finished_at_s,
             "stages": [
                 {"number": number, "target": target, "state": state}
@@ -83,7 +84,7 @@ def whole(
     shown.deployments = [_deployment(*part, transfers) for part in parts]
     _show_transfers(shown, row.model, deployments.fetching(transaction, row.id), transfers)
     shown.events = [
-        RolloutEvent(at_s=item.at_s, action=item.action, reason=item.reason)
+        RolloutEvent(at_s=item.at_s, action=item.action, reason=item.reason, actor=item.actor)
         for item in rollouts.events(transaction, row.id, limit=MAX_EVENTS)
     ]
     return shown

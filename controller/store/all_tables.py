@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
+from controller.store.access_tables import AuditLogRow
 from controller.store.alert_tables import AlertRuleRow
 from controller.store.capture_tables import CaptureRow
 from controller.store.gate_tables import GateRow
@@ -21,6 +22,7 @@ _EACH: Final = (
     CaptureRow,
     GateRow,
     DeviceGroupRow,
+    AuditLogRow,
 )  # one of each module, which declares them all
 CONTROL_METADATA: Final = _EACH[0].metadata
 ALL_TABLES: Final = (*CONTROL_METADATA.sorted_tables, *telemetry_metadata.sorted_tables)

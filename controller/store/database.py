@@ -7,6 +7,8 @@ Rules:
 - A transaction that may write takes SQLite's write lock at its start, so that it never fails
   half way because another writer was faster.
 - Every statement works with SQLite and with PostgreSQL.
+- The first transaction that a request commits also holds the request's row of the audit log: there
+  is no change without its row, and no row of a change that was rolled back.
 - Only `controller.store` knows SQLAlchemy. Services open a `Transaction` here and hand it to the
   functions of this package.
 """
@@ -38,7 +40,9 @@ from sqlalchemy.exc import (
 from sqlalchemy.orm import Session
 
 from controller.database_url import sqlite_path
+from controller.domain.audit_chain import COMMITTED
 from controller.errors import ConflictError, DatabaseError, InvalidRequestError, SettingsError
+from controller.store import acting, audit
 from wire.files import PRIVATE
 
 BATCH = 500
@@ -82,6 +86,9 @@ class Database:
         try:
             with Transaction(self.engine, expire_on_commit=False) as session, session.begin():
                 yield session
+                noted = _note(session)
+            if noted is not None:
+                audit.tell(noted)
         except IntegrityError as exc:
             raise ConflictError(
                 f"the database refused a value that breaks a constraint: {_first_line(exc.orig)}"
@@ -113,6 +120,14 @@ class Database:
     def close(self) -> None:
         """Close all connections."""
         self.engine.dispose()
+
+
+def _note(session: Transaction) -> audit.Noted | None:
+    """Add the row of the request that is answered now, if the audit log has none of it."""
+    act = acting.current()
+    if act is None or act.is_noted:
+        return None
+    return audit.append(session, act, COMMITTED)
 
 
 def migrate(url: str, revision: str = "head") -> None:

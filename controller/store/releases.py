@@ -11,6 +11,7 @@ from controller.domain.measuring import MeasurementState
 from controller.domain.names import which_there_are
 from controller.domain.states import DeltaState, DeviceState, ReleaseState
 from controller.errors import IllegalTransitionError, UnknownReleaseError
+from controller.store import acting
 from controller.store.database import changed_rows, in_batches
 from controller.store.measurement_tables import MeasurementRow
 from controller.store.model_tables import DesiredModelRow
@@ -146,6 +147,7 @@ def published(session: Session, digests: Collection[str]) -> set[str]:
 def add(session: Session, row: ReleaseRow, blobs: Iterable[tuple[str, int]]) -> None:
     """Save a new release and the list of its blobs."""
     session.add(row)
+    acting.about(f"{row.name}:{row.version}")
     session.flush()
     session.add_all(
         ReleaseBlobRow(release=row.digest, sha256=sha256, size_bytes=size_bytes)

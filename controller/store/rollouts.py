@@ -24,7 +24,7 @@ from controller.domain.states import (
     sources,
 )
 from controller.errors import IllegalTransitionError, UnknownRolloutError
-from controller.store import deployment_changes, deployments, gates
+from controller.store import acting, deployment_changes, deployments, gates
 from controller.store.database import changed_rows
 from controller.store.deployment_changes import Verdict
 from controller.store.tables import (
@@ -187,8 +187,10 @@ def begin(session: Session, new: NewRollout, devices: Sequence[str]) -> None:
             approved_stage=1,
             ran_s=0.0,
             created_at_s=new.created_at_s,
+            created_by=acting.actor(),
         )
     )
+    acting.about(new.id)
     session.flush()
     session.add_all(
         RolloutStageRow(rollout=new.id, number=number, count=spec.count, percent=spec.percent)
@@ -316,7 +318,11 @@ def log(session: Session, rollout: str, *, action: str, reason: str, now_s: floa
     """Write down a decision and why it was made."""
     session.add(
         RolloutEventRow(
-            rollout=rollout, at_s=now_s, action=action, reason=reason[:MAX_DETAIL_CHARS]
+            rollout=rollout,
+            at_s=now_s,
+            action=action,
+            reason=reason[:MAX_DETAIL_CHARS],
+            actor=acting.actor(),
         )
     )
 

@@ -46,7 +46,8 @@ MAX_CODE_CHARS = 64
 ERROR_CHARS = MAX_DETAIL_CHARS + MAX_CODE_CHARS + 2
 
 
-def _one_of(column: str, states: type[StrEnum]) -> CheckConstraint:
+def one_of(column: str, states: type[StrEnum]) -> CheckConstraint:
+    """Return a constraint: a column holds one of some states."""
     names = ", ".join(f"'{state}'" for state in states)
     return CheckConstraint(f"{column} IN ({names})", name=column)
 
@@ -71,7 +72,7 @@ class DeviceRow(Base):
 
     __tablename__ = "device"
     __table_args__ = (
-        _one_of("state", DeviceState),
+        one_of("state", DeviceState),
         Index(None, "online", "last_seen_at_s"),
     )
 
@@ -146,7 +147,7 @@ class EnrolmentTokenRow(Base):
 
     __tablename__ = "enrolment_token"
     __table_args__ = (
-        _one_of("state", TokenState),
+        one_of("state", TokenState),
         CheckConstraint("uses_left >= 0", name="uses_left"),
         UniqueConstraint("username"),
     )
@@ -165,7 +166,7 @@ class ReleaseRow(Base):
     """A published package."""
 
     __tablename__ = "release"
-    __table_args__ = (_one_of("state", ReleaseState), UniqueConstraint("name", "version"))
+    __table_args__ = (one_of("state", ReleaseState), UniqueConstraint("name", "version"))
 
     digest: Mapped[str] = mapped_column(String(DIGEST_CHARS), primary_key=True)
     name: Mapped[str] = mapped_column(String(NAME_CHARS))
@@ -195,7 +196,7 @@ class DeltaRow(Base):
 
     __tablename__ = "delta"
     __table_args__ = (
-        _one_of("state", DeltaState),
+        one_of("state", DeltaState),
         CheckConstraint(
             "state <> 'ready' OR (sha256 IS NOT NULL AND size_bytes IS NOT NULL)", name="ready"
         ),
@@ -227,7 +228,7 @@ class RolloutRow(Base):
 
     __tablename__ = "rollout"
     __table_args__ = (
-        _one_of("state", RolloutState),
+        one_of("state", RolloutState),
         CheckConstraint("stage >= 1 AND approved_stage >= 1", name="stage"),
         CheckConstraint("max_in_flight >= 1 AND max_failures >= 0", name="limits"),
         Index(None, "state"),
@@ -277,6 +278,9 @@ class RolloutRow(Base):
     """The last stage that the operator let end despite gates that held."""
 
     created_at_s: Mapped[float]
+    created_by: Mapped[str] = mapped_column(String(NAME_CHARS), server_default="")
+    """The API token that made it; empty where that was not noted yet."""
+
     finished_at_s: Mapped[float | None]
 
 
@@ -299,7 +303,7 @@ class DeploymentRow(Base):
 
     __tablename__ = "deployment"
     __table_args__ = (
-        _one_of("state", DeploymentState),
+        one_of("state", DeploymentState),
         CheckConstraint(
             "state IN ('pending', 'cancelled') OR (revision IS NOT NULL"
             " AND started_at_s IS NOT NULL)",
@@ -404,3 +408,5 @@ class RolloutEventRow(Base):
     at_s: Mapped[float]
     action: Mapped[str] = mapped_column(String(32))
     reason: Mapped[str] = mapped_column(String(MAX_DETAIL_CHARS))
+    actor: Mapped[str] = mapped_column(String(NAME_CHARS), server_default="")
+    """The API token of the request in which it was made; empty for the controller's own."""

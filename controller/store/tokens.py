@@ -9,6 +9,7 @@ from sqlalchemy.orm import Session
 
 from controller.domain.states import TokenState
 from controller.errors import UnknownTokenError
+from controller.store import acting
 from controller.store.database import changed_rows
 from controller.store.tables import EnrolmentTokenRow
 
@@ -26,6 +27,7 @@ def add(
     expires_at_s: float,
 ) -> None:
     """Save a new token."""
+    acting.about(username)
     session.add(
         EnrolmentTokenRow(
             sha256=sha256,

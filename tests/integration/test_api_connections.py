@@ -5,6 +5,7 @@ from __future__ import annotations
 import http.client
 import socket
 import ssl
+import tempfile
 import threading
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
@@ -13,14 +14,20 @@ from pathlib import Path
 import pytest
 from fastapi import FastAPI, Request
 
+from controller.api.callers import Callers
 from controller.api.guard import Guard
 from controller.api.protocol import ConnectionLimits
 from controller.api.server import HttpServer
 from controller.api.tls import server_tls
 from controller.errors import SettingsError
 from controller.schemas import Fault
+from controller.services.access import Access
+from controller.services.audit_log import AuditLog
+from controller.store.all_tables import CONTROL_METADATA
+from controller.store.database import Database
 from tests.simulators.certificates import Authority
 from tests.simulators.patience import PATIENCE_S, finished, until
+from wire.clock import SystemClock
 from wire.codec import from_json
 
 HOST = "127.0.0.1"
@@ -49,7 +56,7 @@ class Gate:
         self.opened = threading.Event()
 
 
-def application(gate: Gate) -> FastAPI:
+def application(gate: Gate, database: Database) -> FastAPI:
     app = FastAPI()
 
     @app.get("/now")
@@ -78,8 +85,28 @@ def application(gate: Gate) -> FastAPI:
     async def length(request: Request) -> int:
         return len(await request.body())
 
-    app.add_middleware(Guard, token=TOKEN, max_blob_bytes=LARGE_BYTES)
+    clock = SystemClock()
+    app.add_middleware(
+        Guard,
+        callers=Callers(Access(database, clock, home_token=TOKEN), clock),
+        audit=AuditLog(database),
+        clock=clock,
+        max_blob_bytes=LARGE_BYTES,
+    )
     return app
+
+
+@contextmanager
+def access_database() -> Iterator[Database]:
+    """A database with what the guard needs, and no more."""
+    with tempfile.TemporaryDirectory() as folder:
+        database = Database(f"sqlite:///{folder}/fleet.db")
+        tables = [CONTROL_METADATA.tables[name] for name in ("api_token", "audit")]
+        CONTROL_METADATA.create_all(database.engine, tables=tables)
+        try:
+            yield database
+        finally:
+            database.close()
 
 
 @contextmanager
@@ -87,12 +114,13 @@ def serving(
     limits: ConnectionLimits | None = None, tls: ssl.SSLContext | None = None
 ) -> Iterator[tuple[int, Gate]]:
     server, gate = HttpServer(HOST, 0, tls=tls, limits=limits), Gate()
-    server.start(application(gate))
-    try:
-        yield server.port, gate
-    finally:
-        gate.opened.set()
-        server.stop()
+    with access_database() as database:
+        server.start(application(gate, database))
+        try:
+            yield server.port, gate
+        finally:
+            gate.opened.set()
+            server.stop()
 
 
 def dial(port: int, source: str = HOST) -> socket.socket:
@@ -377,7 +405,7 @@ def test_an_api_in_the_clear_on_other_addresses_is_told(
 ) -> None:
     server = HttpServer(host, 0)
     with caplog.at_level("WARNING"):
-        server.start(application(Gate()))
+        server.start(FastAPI())
     server.stop()
     assert ("the API has no TLS" in caplog.text) is told
 

@@ -30,6 +30,8 @@ def test_a_fleet_goes_on_from_a_backup_that_was_made_while_it_ran(tmp_path: Path
             counts = stack.ok("rollout", "show", rollout, "--json").json["counts"]
             return int(counts.get("succeeded", 0))
 
+        kim_file = str(tmp_path / "kim.token")
+        stack.ok("access", "create", "kim", "--role", "approver", "-o", kim_file)
         until(lambda: succeeded() == 1, "the first stage")
         backup = tmp_path / "fleet.tar"
         done = fleet_here("controller", "backup", str(stack.home), str(backup))
@@ -46,7 +48,8 @@ def test_a_fleet_goes_on_from_a_backup_that_was_made_while_it_ran(tmp_path: Path
         shutil.rmtree(lost)
         stack.start()
 
-        until(lambda: stack.fleet("rollout", "approve", rollout).code == 0, "the approval")
+        kim = ("--token-file", kim_file)
+        until(lambda: stack.fleet("rollout", "approve", rollout, *kim).code == 0, "the approval")
         until(lambda: succeeded() == 2, "the second stage")
         watched = stack.fleet("rollout", "watch", rollout)
         assert watched.code == 0, watched.out + watched.err

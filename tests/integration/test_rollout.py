@@ -290,14 +290,18 @@ def test_a_soaked_stage_goes_on(fleet: Fleet) -> None:
 def test_approval(fleet: Fleet) -> None:
     fleet.enrol(*names("cam", 4))
     rollout = fleet.roll_out("digits:1", stages=[{"count": 1}, {"percent": 100}], approval=True)
-    assert fleet.api.post(f"/v1/rollouts/{rollout}/approve").status_code == 409
+    assert fleet.approve(rollout).status_code == 409
     for _ in range(10):
         fleet.step()
     shown = fleet.show(rollout)
     assert shown["stages"][0]["state"] == "awaiting_approval"
     assert shown["reason"] == "stage 2 waits for approval"
     fleet.kill()
-    fleet.api.post(f"/v1/rollouts/{rollout}/approve").raise_for_status()
+    own = fleet.api.post(f"/v1/rollouts/{rollout}/approve")
+    assert (own.status_code, own.json()["code"]) == (403, "controller.forbidden.own_rollout")
+    fleet.approve(rollout).raise_for_status()
+    logged = [(e["action"], e["actor"]) for e in fleet.show(rollout)["events"] if e["actor"]]
+    assert logged == [("create", "home"), ("approve", "approver")]
     assert fleet.run(rollout)["state"] == "succeeded"
 
 
@@ -373,7 +377,7 @@ def test_rollback_ends_what_still_goes_on_and_spares_what_was_not_touched(fleet:
     assert set(states(made)) == touched
     for _ in range(5):
         fleet.step()
-    fleet.api.post(f"/v1/rollouts/{made['id']}/approve")
+    fleet.approve(made["id"]).raise_for_status()
     assert fleet.run(made["id"])["state"] == "succeeded"
     assert len(fleet.running(ONE.digest)) == 6
 

@@ -22,6 +22,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
+import httpx
 import msgspec
 
 from controller.alert_settings import AlertsConfig
@@ -421,6 +422,7 @@ class Fleet:
             self.config = msgspec.structs.replace(self.config, alerts=alerts)
         self.devices: dict[str, FleetDevice] = {}
         self._api: TestClient | None = None
+        self._approver = ""
         self.controller = self._boot()
         self.kill_every_step = False
 
@@ -432,6 +434,23 @@ class Fleet:
             self._api = TestClient(self.controller.app, headers=headers)
             self._api.__enter__()  # one event loop for all requests, not one for each
         return self._api
+
+    def token(self, name: str, role: str, **settings: object) -> str:
+        """Make an API token."""
+        body = {"name": name, "role": role, **settings}
+        made: str = self.api.post("/v1/access", json=body).raise_for_status().json()["token"]
+        return made
+
+    def ask(self, token: str, method: str, path: str, **more: Any) -> httpx.Response:
+        """Ask the HTTP API with another token."""
+        headers = {"Authorization": f"Bearer {token}"}
+        answer: httpx.Response = self.api.request(method, path, headers=headers, **more)
+        return answer
+
+    def approve(self, rollout: str) -> httpx.Response:
+        """Approve a stage, as somebody else than who made the rollout."""
+        self._approver = self._approver or self.token("approver", "approver")
+        return self.ask(self._approver, "POST", f"/v1/rollouts/{rollout}/approve")
 
     def kill(self) -> None:
         """End the controller as a kill does, and start another on the same database."""

@@ -53,7 +53,10 @@ INSERT INTO rollout (id, release, origin, selector, state, reason, max_in_flight
     device_deadline_s, max_failures, max_failure_percent, min_finished, approval, initial_devices,
     stage, approved_stage, stage_complete_at_s, created_at_s, finished_at_s) VALUES
     ('r0', 'd', 'r1', '', 'halted', '', 1, 0, 60, 0, NULL, 1, FALSE, 1, 1, 1, NULL, 1.0, NULL);
-INSERT INTO rollout_event VALUES (12, 'r1', 1.0, 'start', 'because')
+INSERT INTO rollout_event (id, rollout, at_s, action, reason)
+    VALUES (12, 'r1', 1.0, 'start', 'because');
+INSERT INTO api_token VALUES ('kim', 'viewer', 'd1', NULL, NULL, 100, 'home', 1.0, 2.0, NULL, NULL);
+INSERT INTO audit VALUES (1, 1000, 'home', 'admin', 'POST /v1/access', 'kim', 'committed', 'h')
 """
 
 

@@ -15,6 +15,9 @@ from wire.errors import FleetError, IntegrityError, SignatureError, TransportErr
     ("kind", "status"),
     [
         (errors.UnauthorizedError, 401),
+        (errors.EndedTokenError, 401),
+        (errors.OwnRolloutError, 403),
+        (errors.WrongTokensError, 429),
         (errors.UnknownDeviceError, 404),
         (UnknownMetricError, 404),
         (errors.ConflictError, 409),
