@@ -53,6 +53,7 @@ LEAST_WINDOW_S: Final = 600.0
 LEAST_VALUES: Final = 20
 """Requests that a figure of a device rests on; of a percentile, five must lie beyond it."""
 
+REQUESTS: Final = "inference_requests_total"
 _BEYOND: Final = 5
 _log = logging.getLogger(__name__)
 
@@ -206,7 +207,11 @@ def figures(
         shares = {name: found.get(name, (0.0,))[0] / of for name, (of,) in whole.items() if of > 0}
         return {name: share for name, share in shares.items() if whole[name][0] >= LEAST_VALUES}
     if gate.statistic == "rate":
-        values = {name: row[0] for name, row in _asked(store, about, "rate").items()}
+        # Devices report no counter that stands still; those that answered requests counted 0.
+        over = replace(about, metric=REQUESTS, where=_of_model(REQUESTS, model))
+        busy = {name for name, (number,) in _asked(store, over, "total").items() if number > 0}
+        found = _asked(store, about, "rate")
+        values = dict.fromkeys(busy, 0.0) | {name: row[0] for name, row in found.items()}
     else:
         wanted = _least_values(gate.statistic)
         rows = _asked(store, about, gate.statistic, "count")

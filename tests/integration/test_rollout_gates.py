@@ -160,6 +160,15 @@ def test_a_harmless_release_reaches_all_and_the_control_group_last(fleet: Measur
     assert {look["stage"] for gate in fleet.looks(rollout) for look in gate["looks"]} == {1, 2}
 
 
+def test_a_counter_that_stands_still_is_0_on_devices_that_answer(fleet: MeasuredFleet) -> None:
+    fleet.failing = 0.2
+    rollout = roll_out(fleet, "rate(inference_failures_total) <= +0.1")
+    assert fleet.until(rollout, "halted", "succeeded")["state"] == "halted"
+    last = fleet.looks(rollout)[0]["looks"][-1]
+    assert (last["treated"], last["control"]) == (8, 12)
+    assert last["estimate"] == pytest.approx(0.2 * 120 / 60, rel=0.2)
+
+
 def test_a_controller_that_is_killed_all_the_time_decides_the_same(fleet: MeasuredFleet) -> None:
     fleet.failing, fleet.kill_every_step = 0.2, True
     rollout = roll_out(fleet, FAILURES)
