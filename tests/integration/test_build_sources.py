@@ -460,6 +460,7 @@ def rig(tmp_path: Path) -> Iterator[Rig]:
     rig.stop()
 
 
+@pytest.mark.thorough
 def test_a_fixed_state_and_scalars_go_through_as_the_model_has_them(
     tmp_path: Path, rig: Rig, capsys: pytest.CaptureFixture[str]
 ) -> None:

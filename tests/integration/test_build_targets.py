@@ -28,6 +28,7 @@ def need(target: str) -> None:
         pytest.skip(f"{missing} is not installed")
 
 
+@pytest.mark.thorough
 def test_a_variant_for_a_riscv_board_is_proven_under_emulation_and_has_no_latency(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

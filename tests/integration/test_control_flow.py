@@ -145,6 +145,7 @@ def test_equal_models_with_bodies_give_equal_bytes(
         assert first.read_bytes() == second.read_bytes()
 
 
+@pytest.mark.thorough
 def test_a_build_warns_of_a_branch_that_no_sample_takes(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -70,6 +70,7 @@ def answers(package: Path, manifest: Manifest, inputs: Tensors) -> dict[str, Any
     return found
 
 
+@pytest.mark.thorough
 def test_a_default_becomes_a_constant_of_all_variants_and_the_manifest_says_so(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

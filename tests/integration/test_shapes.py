@@ -130,6 +130,7 @@ def test_one_set_is_shared_by_calibration_and_gate_at_every_shape(
     assert max(shares) - min(shares) < 0.1, "the gate's mixture of shapes is that of the set"
 
 
+@pytest.mark.thorough
 def test_golden_samples_are_those_of_the_most_frequent_shape(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -97,6 +97,7 @@ def test_a_later_build_with_no_trials_takes_the_schedule(
     np.testing.assert_allclose(tuned.answer, untuned.answer, rtol=1e-4)
 
 
+@pytest.mark.thorough
 def test_a_kept_schedule_beats_the_plain_one(database: Path) -> None:
     (content,) = contents(database).values()
     found = msgspec.json.decode(content)
