@@ -12,6 +12,7 @@ from controller.domain.transfers import TransferSum
 from controller.schemas import Bounds, Request, Transfer
 
 MAX_DEVICES = 10_000_000
+MAX_STAGES = 100
 MAX_WAIT_S = 366 * 86_400
 UnfitRule = Literal["refuse", "exclude", "allow"]
 

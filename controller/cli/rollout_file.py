@@ -19,13 +19,19 @@ from controller.cli.errors import ArgumentError
 from controller.domain.gates.language import MAX_GATES, parse_gate
 from controller.domain.selectors import parse_selector
 from controller.errors import ControllerError
-from controller.rollout_schemas import MAX_DEVICES, MAX_WAIT_S, RolloutRequest, Stage, UnfitRule
+from controller.rollout_schemas import (
+    MAX_DEVICES,
+    MAX_STAGES,
+    MAX_WAIT_S,
+    RolloutRequest,
+    Stage,
+    UnfitRule,
+)
 from wire.codec import convert, from_toml
 from wire.errors import WireFormatError
 from wire.settings_faults import no_such_setting, plain_fault
 
 MAX_FILE_BYTES: Final = 64 * 1024
-MAX_STAGES: Final = 100
 MAX_FAULT_CHARS: Final = 400
 MAX_CONTROL_PERCENT: Final = 50
 REMEDY: Final = "docs/rollouts.md lists the keys and their limits"

@@ -17,7 +17,7 @@ from controller.domain.gates.language import MAX_GATES
 from controller.domain.gates.states import LEAST_DEVICES
 from controller.domain.rollout_policy import Limits, StageSpec, counted, stage_size
 from controller.errors import ConflictError, InvalidRequestError, UnfitError
-from controller.rollout_schemas import RolloutRequest, Stage
+from controller.rollout_schemas import MAX_STAGES, RolloutRequest, Stage
 from controller.services.gates import checked_gates
 from controller.services.metadata import FleetMetadata
 from controller.store import rollouts
@@ -25,7 +25,6 @@ from controller.store.database import Transaction
 from controller.store.tables import ReleaseRow
 from telemetry.server.store import TelemetryStore
 
-MAX_STAGES: Final = 100
 _ID: Final = re.compile(r"r[0-9a-f]{10}")
 
 IsListed = Callable[[str, str, str], bool]

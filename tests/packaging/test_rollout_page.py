@@ -1,4 +1,7 @@
-"""The page of rollouts says what is so: its file, its table of keys, and the schema beside it."""
+"""The page of rollouts says what is so: its file, its table of keys, and the schema beside it.
+
+`fleet rollout schema > docs/rollout.schema.json` writes the schema anew.
+"""
 
 from __future__ import annotations
 
@@ -10,14 +13,9 @@ import msgspec
 import pytest
 
 from controller.cli import main
-from controller.cli.rollout_file import (
-    MAX_STAGES,
-    RolloutFile,
-    option_of,
-    read_rollout_file,
-    schema,
-)
+from controller.cli.rollout_file import RolloutFile, option_of, read_rollout_file, schema
 from controller.domain.gates.language import MAX_GATES
+from controller.rollout_schemas import MAX_STAGES
 from wire.codec import to_pretty_json
 
 DOCS = Path(__file__).parents[2] / "docs"
