@@ -12,6 +12,7 @@ from controller.domain.transfers import TransferSum
 from controller.schemas import Bounds, Request, Transfer
 
 MAX_DEVICES = 10_000_000
+MAX_STAGES = 100
 MAX_WAIT_S = 366 * 86_400
 UnfitRule = Literal["refuse", "exclude", "allow"]
 
@@ -68,6 +69,10 @@ class RolloutRequest(Request):
     """What becomes of devices that cannot take the release: `refuse` the rollout, `exclude` them
     from it, or `allow` them, also if all are; each device then decides. None for `refuse`."""
 
+    id: str | None = None
+    """The identifier that a plan has named, so that the same devices start first; None for a new
+    one."""
+
 
 @dataclass(kw_only=True)
 class RollbackRequest(Request):
@@ -122,6 +127,117 @@ class PreflightReport:
 
     unknown_devices: list[str] = field(default_factory=list)
     """The first of them, by identifier."""
+
+
+@dataclass(kw_only=True)
+class PlannedStage:
+    """What a stage would do."""
+
+    number: int
+    """From 1."""
+
+    target: int
+    """How many devices have the release at its end, earlier stages included."""
+
+    count: int
+    """How many start in it, without the control group."""
+
+    offline: int
+    """Those of them that are offline now."""
+
+    devices: list[str]
+    """The first of them, in the order in which they start."""
+
+    profiles: dict[str, int]
+    """How many of them have which profile."""
+
+    asks_gates: bool
+    """Whether it waits for the gates; with too few devices it does not."""
+
+    expected_s: float | None = None
+    """How long it takes by the median of earlier installs; None if there were too few."""
+
+    slow_s: float | None = None
+    """The same by the slowest tenth of them."""
+
+
+@dataclass(kw_only=True)
+class PlannedBytes:
+    """What devices of one kind would fetch."""
+
+    kind: str
+    """A profile, or a network as agents name it; empty for devices that have told of none."""
+
+    devices: int
+    each_bytes: int
+    """Of the device that fetches most, at most: deltas and what a device has already save some."""
+
+    total_bytes: int
+    """Of all of them, at most."""
+
+
+@dataclass(kw_only=True)
+class BusyDevices:
+    """Devices that another rollout of the model has."""
+
+    rollout: str
+    count: int
+    devices: list[str]
+    """The first of them, by identifier."""
+
+
+@dataclass(kw_only=True)
+class InstallTimes:
+    """How long earlier installs of the model took, from the start to the outcome."""
+
+    count: int
+    median_s: float
+    slow_s: float
+    """One of ten took longer."""
+
+
+@dataclass(kw_only=True)
+class RolloutPlan:
+    """What a rollout would do. Nothing of it is kept."""
+
+    id: str
+    """The identifier to make the rollout with, so that the same devices start first."""
+
+    release: str
+    selector: str
+    refused: list[str] = field(default_factory=list)
+    """Why it would not begin as things are, a line for each; empty if it would."""
+
+    devices: int
+    """How many would take part: without those that refuse, unless they are allowed."""
+
+    busy: list[BusyDevices] = field(default_factory=list)
+    preflight: PreflightReport
+    stages: list[PlannedStage]
+    control: int = 0
+    """Devices that keep the old release until the gates have passed in the last stage."""
+
+    control_devices: list[str] = field(default_factory=list)
+    """The first of them."""
+
+    gates: list[str] = field(default_factory=list)
+    total_bytes: int
+    """What all devices fetch together, at most."""
+
+    unknown_bytes: int = 0
+    """Devices of which it is not known what they would fetch."""
+
+    by_profile: list[PlannedBytes] = field(default_factory=list)
+    by_network: list[PlannedBytes] = field(default_factory=list)
+    """By the network over which each device fetched most in the last days; empty if none told."""
+
+    earlier: InstallTimes | None = None
+    """None if there were too few to tell."""
+
+    expected_s: float | None = None
+    """How long all stages take together, by the median of earlier installs."""
+
+    slow_s: float | None = None
 
 
 @dataclass(kw_only=True)

@@ -39,6 +39,7 @@ from controller.rollout_schemas import (
     RollbackRequest,
     Rollout,
     RolloutGates,
+    RolloutPlan,
     RolloutRequest,
 )
 from controller.schemas import (
@@ -263,6 +264,18 @@ def revoke(services: Services, ref: str) -> Release:
 def create(services: Services, request: RolloutRequest) -> Rollout:
     """Bring a release to the devices that match a selector, stage by stage."""
     return services.rollouts.get(services.rollouts.create(request), limit=DEFAULT_LISTED)
+
+
+@_rollouts.post("/plan")
+def plan_rollout(
+    services: Services,
+    request: RolloutRequest,
+    limit: Annotated[
+        int, Query(ge=1, le=MAX_LISTED, description="How many devices are named in each place.")
+    ] = DEFAULT_NAMED,
+) -> RolloutPlan:
+    """Tell what such a rollout would do, and why it would not begin. Changes nothing."""
+    return services.rollout_plans.plan(request, limit=limit)
 
 
 @_rollouts.get("")

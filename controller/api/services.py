@@ -30,6 +30,7 @@ from controller.services.policies import Policies
 from controller.services.preflight import Preflight
 from controller.services.releases import Releases
 from controller.services.report_requests import ReportRequests
+from controller.services.rollout_plans import RolloutPlans
 from controller.services.rollouts import Rollouts
 from controller.services.saved_queries import SavedQueries
 from controller.services.shown_alerts import ShownAlerts
@@ -64,6 +65,7 @@ class FleetServices:
     releases: Releases
     report_requests: ReportRequests
     rollouts: Rollouts
+    rollout_plans: RolloutPlans
     saved_queries: SavedQueries
     blobs: BlobStore
     telemetry: TelemetryStore

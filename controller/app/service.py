@@ -77,7 +77,9 @@ from controller.services.preflight import Preflight
 from controller.services.reception import Reception
 from controller.services.releases import Releases
 from controller.services.report_requests import ReportRequests
+from controller.services.rollout_checks import lists_of
 from controller.services.rollout_engine import RolloutEngine
+from controller.services.rollout_plans import RolloutPlans
 from controller.services.rollouts import Rollouts
 from controller.services.saved_queries import SavedQueries
 from controller.services.shut_out import ShutOut
@@ -214,13 +216,11 @@ class Controller:
                 releases=Releases(database, blobs, trust, director, clock),
                 report_requests=ReportRequests(database, telemetry, self._transport, clock),
                 rollouts=Rollouts(
-                    database,
-                    director,
-                    preflight,
-                    transfers,
-                    telemetry,
-                    clock,
-                    is_listed=metadata.lists if metadata is not None else lambda *_: True,
+                    *(database, director, preflight, transfers, telemetry, clock),
+                    is_listed=lists_of(metadata),
+                ),
+                rollout_plans=RolloutPlans(
+                    database, preflight, telemetry, clock, is_listed=lists_of(metadata)
                 ),
                 groups=Groups(database, clock),
                 saved_queries=SavedQueries(database, telemetry, devices, clock),

@@ -126,11 +126,15 @@ def parse_bytes(text: str, *, option: str) -> int:
     return int(size)
 
 
-def parse_stage(text: str) -> StageArgument:
+def parse_stage(
+    text: str, *, option: str = "--stage", remedy: str = "write --stage 1 --stage 50% --stage 100%"
+) -> StageArgument:
     """Read a stage.
 
     Args:
         text: A number of devices such as `10`, or a share such as `50%`.
+        option: Where it was given, for the text of a fault.
+        remedy: What may be given there.
 
     Returns:
         The stage.
@@ -146,8 +150,7 @@ def parse_stage(text: str) -> StageArgument:
     if not is_percent and is_count and int(number) >= 1:
         return StageArgument(count=int(number))
     raise ArgumentError(
-        f"--stage: {text!r} is not a number of devices or a percentage",
-        remedy="write --stage 1 --stage 50% --stage 100%",
+        f"{option}: {text!r} is not a number of devices or a percentage", remedy=remedy
     )
 
 

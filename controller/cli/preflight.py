@@ -79,18 +79,33 @@ def show_preflight(report: PreflightReport) -> None:
     write_fields(fields)
     if not report.takes + report.refuses + report.unknown:
         write_lines(["", "no enrolled device matches"])
+    write_refusing(report)
+    if report.unknown_devices:
+        write()
+        write_lines([f"{counted(report.unknown)} unknown:"])
+        write_lines([names_line(report.unknown_devices, report.unknown)])
+
+
+def write_refusing(report: PreflightReport) -> None:
+    """Write which devices would refuse a release, and why.
+
+    Args:
+        report: What the controller said.
+    """
     for part in report.refusing:
         verb = "refuses" if part.count == 1 else "refuse"
         write()
         write_lines([f"{counted(part.count)} {verb}: {plain_text(part.reason)}"])
-        _write_names(part.devices, part.count)
+        write_lines([names_line(part.devices, part.count)])
     if others := report.refuses - sum(part.count for part in report.refusing):
         write()
         write_lines([f"{others} more refuse, for other reasons"])
-    if report.unknown_devices:
-        write()
-        write_lines([f"{counted(report.unknown)} unknown:"])
-        _write_names(report.unknown_devices, report.unknown)
+
+
+def names_line(names: list[str], total: int) -> str:
+    """Return a line with the first of some devices, and how many more there are."""
+    more = f" and {total - len(names)} more" if total > len(names) else ""
+    return f"  {', '.join(map(plain_text, names))}{more}"
 
 
 def _of_these(report: PreflightReport) -> str:
@@ -100,8 +115,3 @@ def _of_these(report: PreflightReport) -> str:
     if report.offline:
         parts.append(f"{report.offline} {'is' if report.offline == 1 else 'are'} offline now")
     return f", of which {' and '.join(parts)}" if parts else ""
-
-
-def _write_names(names: list[str], total: int) -> None:
-    more = f" and {total - len(names)} more" if total > len(names) else ""
-    write_lines([f"  {', '.join(map(plain_text, names))}{more}"])

@@ -30,6 +30,7 @@ Rules:
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
@@ -297,11 +298,25 @@ def holding(view: RolloutView) -> tuple[GateView, ...]:
 
 def stage_targets(view: RolloutView) -> tuple[int, ...]:
     """Return how many devices each stage brings to the release, earlier stages included."""
+    return targets_of(view.stages, view.devices, view.initial_devices)
+
+
+def targets_of(stages: Sequence[StageSpec], devices: int, initial: int) -> tuple[int, ...]:
+    """Return how many devices each of some stages brings to the release.
+
+    Args:
+        stages: The stages.
+        devices: How many devices take part.
+        initial: How many did when the rollout was made.
+
+    Returns:
+        For each stage, earlier ones included.
+    """
     targets: list[int] = []
     reached = 0
-    for number, stage in enumerate(view.stages, start=1):
-        base = view.devices if number == len(view.stages) else view.initial_devices
-        reached = min(max(reached, stage_size(stage, base)), view.devices)
+    for number, stage in enumerate(stages, start=1):
+        base = devices if number == len(stages) else initial
+        reached = min(max(reached, stage_size(stage, base)), devices)
         targets.append(reached)
     return tuple(targets)
 

@@ -84,10 +84,9 @@ class Preflight:
             row = releases.get_published(transaction, ref)
             facts = device_facts.of_selector(transaction, parsed)
             enrolled = [device for device in facts if device.state == DeviceState.ENROLLED]
-            judged = _beside_others(row, enrolled, self.judged(transaction, row, enrolled))
-        report = _report(row, selector, enrolled, judged, limit=limit)
-        report.shut_out = len(facts) - len(enrolled)
-        return report
+            judged = self.answers(transaction, row, enrolled)
+        shut_out = len(facts) - len(enrolled)
+        return report(row, selector, enrolled, judged, limit=limit, shut_out=shut_out)
 
     def unfit(
         self, transaction: Transaction, release: ReleaseRow, devices: Sequence[str]
@@ -106,10 +105,25 @@ class Preflight:
             FleetError: The files of the release cannot be read.
         """
         facts = device_facts.of_devices(transaction, devices)
-        judged = _beside_others(release, facts, self.judged(transaction, release, facts))
-        return {
-            device: said.reason for device, said in judged.items() if said.answer is Answer.REFUSES
-        }
+        return refusing(self.answers(transaction, release, facts))
+
+    def answers(
+        self, transaction: Transaction, release: ReleaseRow, facts: Sequence[DeviceFacts]
+    ) -> dict[str, Verdict]:
+        """Return what some devices would say to a release that they get beside their other models.
+
+        Args:
+            transaction: The transaction.
+            release: The release.
+            facts: What is known of the devices.
+
+        Returns:
+            Device to what it would say.
+
+        Raises:
+            FleetError: The files of the release cannot be read.
+        """
+        return _beside_others(release, facts, self.judged(transaction, release, facts))
 
     def judged(
         self, transaction: Transaction, release: ReleaseRow, facts: Sequence[DeviceFacts]
@@ -208,14 +222,30 @@ def _beside_others(
     }
 
 
-def _report(
+def refusing(judged: Mapping[str, Verdict]) -> dict[str, str]:
+    """Return which devices would refuse a release, and why, in the order given."""
+    return {device: said.reason for device, said in judged.items() if said.answer is Answer.REFUSES}
+
+
+def report(
     row: ReleaseRow,
     selector: str,
     devices: Sequence[DeviceFacts],
     judged: Mapping[str, Verdict],
     *,
     limit: int,
+    shut_out: int,
 ) -> PreflightReport:
+    """Return what devices would say, as it is shown.
+
+    Args:
+        row: The release.
+        selector: Which devices were asked.
+        devices: Those of them that are enrolled.
+        judged: What each of these would say.
+        limit: How many are named for each reason.
+        shut_out: How many others match the selector.
+    """
     by_answer: defaultdict[Answer, list[DeviceFacts]] = defaultdict(list)
     by_reason: defaultdict[str, list[str]] = defaultdict(list)
     for device in devices:
@@ -234,7 +264,7 @@ def _report(
         offline=sum(not device.online for device in takes),
         refuses=len(by_answer[Answer.REFUSES]),
         unknown=len(unknown),
-        shut_out=0,
+        shut_out=shut_out,
         refusing=[
             RefusingDevices(reason=reason, count=len(names), devices=names[:limit])
             for reason, names in reasons[:MAX_REASONS]

@@ -9,33 +9,25 @@ Rules:
 
 from __future__ import annotations
 
-import shlex
-from collections.abc import Callable, Mapping, Sequence
-from itertools import pairwise
-
-from controller.domain.gates.control import LEAST_OF_ROLLOUT
-from controller.domain.gates.language import MAX_GATES
-from controller.domain.gates.states import LEAST_DEVICES
-from controller.domain.rollout_policy import Limits, StageSpec, counted, holding, stage_size
+from controller.domain.rollout_policy import holding
 from controller.domain.states import (
     ACTIVE_ROLLOUTS,
     DeploymentState,
     RolloutOrder,
     RolloutState,
 )
-from controller.errors import ConflictError, InvalidRequestError, OwnRolloutError, UnfitError
+from controller.errors import ConflictError, InvalidRequestError, OwnRolloutError
 from controller.rollout_schemas import (
     RetryRequest,
     RollbackRequest,
     Rollout,
     RolloutGates,
     RolloutRequest,
-    Stage,
 )
-from controller.services import follow_ups, shown_gates, shown_rollouts
+from controller.services import follow_ups, rollout_checks, shown_gates, shown_rollouts
 from controller.services.director import Director
-from controller.services.gates import checked_gates
 from controller.services.preflight import Preflight
+from controller.services.rollout_checks import IsListed
 from controller.services.transfers import Transfers
 from controller.store import deployments, releases, rollout_steps, rollouts
 from controller.store.database import Database
@@ -46,7 +38,6 @@ from telemetry.server.store import TelemetryStore
 from wire.clock import Clock
 
 MAX_DEVICES = 1_000_000
-MAX_STAGES = 100
 
 
 class Rollouts:
@@ -71,7 +62,7 @@ class Rollouts:
         telemetry: TelemetryStore,
         clock: Clock,
         *,
-        is_listed: Callable[[str, str, str], bool],
+        is_listed: IsListed,
     ) -> None:
         self._is_listed = is_listed
         self._database = database
@@ -99,36 +90,35 @@ class Rollouts:
             UnfitError: Devices cannot take the release, and the operator has not said what becomes
                 of them; or they are to be left out, and none is left.
         """
-        specs = _specs(request.stages)
-        asked = self._gates(request)
+        specs = rollout_checks.specs(request.stages)
+        asked = rollout_checks.gate_texts(self._telemetry, request)
         now_s = self._clock.now_s()
         with self._database.transaction() as transaction:
             selector = read_selector(transaction, request.selector, now_s=now_s)
             release = releases.get_published(transaction, request.release)
             model = release.name
-            if not self._is_listed(model, release.version, release.digest):
-                raise ConflictError(
-                    f"no trusted list has {model}:{release.version}: devices would not take it",
-                    remedy="publish it again with a key that may list it, or roll out another",
-                )
+            if request.id is not None:
+                rollout_checks.check_id(transaction, request.id)
+            rollout_checks.check_listed(release, self._is_listed)
             devices = deployments.newcomers(transaction, "", model, selector, limit=MAX_DEVICES)
             follow_ups.refuse_busy(deployments.busy(transaction, model, selector))
             if not devices:
                 raise InvalidRequestError(
-                    _no_device(request.selector), remedy="list the devices, or enrol one"
+                    rollout_checks.no_device(request.selector),
+                    remedy="list the devices, or enrol one",
                 )
             unfit = self._preflight.unfit(transaction, release, devices)
-            _check_unfit(request, unfit, len(devices))
+            rollout_checks.check_unfit(request, unfit, len(devices))
             if request.unfit == "exclude":
                 devices = [device for device in devices if device not in unfit]
-            _check_growing(specs, len(devices))
-            _check_gates(request, len(devices))
+            rollout_checks.check_growing(specs, len(devices))
+            rollout_checks.check_gates(request, len(devices))
             new = NewRollout(
-                id=follow_ups.new_id(),
+                id=request.id or follow_ups.new_id(),
                 release=release.digest,
                 model=model,
                 selector=request.selector,
-                limits=_limits(request),
+                limits=rollout_checks.limits(request),
                 stages=specs,
                 gates=asked,
                 control_percent=request.control_percent if asked else 0.0,
@@ -141,19 +131,6 @@ class Rollouts:
                 reason = rollouts.named(list(unfit), "tried although they cannot take it")
                 rollouts.log(transaction, new.id, action="unfit", reason=reason, now_s=now_s)
         return new.id
-
-    def _gates(self, request: RolloutRequest) -> tuple[str, ...]:
-        """Return the gates of a new rollout as they are shown.
-
-        Raises:
-            InvalidRequestError: They cannot be read, or ask for what no metric has.
-        """
-        if len(request.gates) > MAX_GATES:
-            raise InvalidRequestError(
-                f"{len(request.gates)} gates are more than the limit of {MAX_GATES}",
-                remedy="leave some out: each makes the others less sharp",
-            )
-        return tuple(gate.text for gate in checked_gates(self._telemetry, request.gates))
 
     def gates(self, rollout: str) -> RolloutGates:
         """Return the gates of a rollout with what each look at them has shown.
@@ -345,98 +322,3 @@ def _refuse_own(row: RolloutRow, by: str) -> None:
             remedy="use another token; an admin makes one with "
             "`fleet access create NAME --role approver`",
         )
-
-
-def _no_device(selector: str) -> str:
-    if selector:
-        return f"no enrolled device matches the selector {selector!r}"
-    return "no device is enrolled"
-
-
-def _check_unfit(request: RolloutRequest, unfit: Mapping[str, str], devices: int) -> None:
-    """Refuse a rollout for its devices that cannot take the release.
-
-    Raises:
-        UnfitError: There are such devices, and the operator has not said what becomes of them; or
-            they are to be left out, and there are no others.
-    """
-    if not unfit or request.unfit == "allow":
-        return
-    if request.unfit == "exclude" and len(unfit) < devices:
-        return
-    first, reason = next(iter(unfit.items()))
-    check = f"`fleet rollout check {request.release}"
-    check += f" --selector {shlex.quote(request.selector)}`" if request.selector else "`"
-    if len(unfit) == devices:
-        which = f"{first} cannot take {request.release}"
-        if devices > 1:
-            which = f"none of {devices} devices can take {request.release}, such as {first}"
-        raise UnfitError(
-            f"{which}: {reason}",
-            remedy=f"{check} names them; --allow-unfit tries them all the same",
-        )
-    raise UnfitError(
-        f"{len(unfit)} of {counted(devices)} cannot take {request.release}, such as {first}: "
-        f"{reason}",
-        remedy=f"{check} names them; --exclude-unfit leaves them out, and --allow-unfit tries them "
-        "all the same",
-    )
-
-
-def _check_gates(request: RolloutRequest, devices: int) -> None:
-    """Refuse gates that can never pass.
-
-    Raises:
-        InvalidRequestError: The rollout has too few devices.
-    """
-    least = LEAST_OF_ROLLOUT if request.control_percent else LEAST_DEVICES
-    if request.gates and devices < least:
-        raise InvalidRequestError(
-            f"{counted(devices)} cannot show what a gate asks: it takes {least}, as each device is "
-            "one observation",
-            remedy="leave the gates out, or choose more devices"
-            + ("; --control 0 compares devices with themselves" if least > LEAST_DEVICES else ""),
-        )
-
-
-def _specs(stages: Sequence[Stage]) -> tuple[StageSpec, ...]:
-    if not 1 <= len(stages) <= MAX_STAGES:
-        raise InvalidRequestError(
-            f"a rollout has 1 to {MAX_STAGES} stages, not {len(stages)}",
-            remedy="give fewer stages" if stages else "give a stage, such as 100%",
-        )
-    for number, stage in enumerate(stages, start=1):
-        if (stage.count is None) == (stage.percent is None):
-            raise InvalidRequestError(
-                f"stage {number} needs either a count or a percent", remedy="give one of the two"
-            )
-    return tuple(StageSpec(count=stage.count, percent=stage.percent) for stage in stages)
-
-
-def _check_growing(stages: Sequence[StageSpec], devices: int) -> None:
-    for before, after in pairwise(stages):
-        # Of percentages the greater may round to the same number of devices, not to a smaller one.
-        falls = (before.percent or 0.0) > (after.percent or 100.0)
-        if falls or stage_size(before, devices) > stage_size(after, devices):
-            raise InvalidRequestError(
-                f"a stage of {_words(after)} reaches fewer of {counted(devices)} than the one of "
-                f"{_words(before)} before it",
-                remedy="stages are cumulative: give each as a total",
-            )
-
-
-def _words(stage: StageSpec) -> str:
-    return f"{stage.percent:g} %" if stage.percent is not None else counted(stage.count or 0)
-
-
-def _limits(request: RolloutRequest) -> Limits:
-    return Limits(
-        max_in_flight=request.max_in_flight,
-        soak_s=request.soak_s,
-        device_deadline_s=request.device_deadline_s,
-        offline_limit_s=request.offline_limit_s,
-        max_failures=request.max_failures,
-        max_failure_percent=request.max_failure_percent,
-        min_finished=request.min_finished,
-        approval=request.approval,
-    )

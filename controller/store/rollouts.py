@@ -5,7 +5,6 @@ This module makes, finds and shows them; `controller.store.rollout_steps` moves 
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
@@ -14,6 +13,7 @@ from sqlalchemy.orm import Session
 
 from controller.domain.gates.control import control_group
 from controller.domain.rollout_policy import GateView, Limits, RolloutView, StageSpec, counted
+from controller.domain.starting_order import position
 from controller.domain.states import (
     ACTIVE_ROLLOUTS,
     ROLLOUT_TRANSITIONS,
@@ -100,6 +100,11 @@ def get(session: Session, rollout: str, *, lock: bool = False) -> RolloutRow:
             remedy="`fleet rollout list` shows all rollouts",
         )
     return row
+
+
+def is_there(session: Session, rollout: str) -> bool:
+    """Tell whether there is a rollout of a name."""
+    return session.get(RolloutRow, rollout) is not None
 
 
 def active_ids(session: Session) -> list[str]:
@@ -212,7 +217,7 @@ def begin(session: Session, new: NewRollout, devices: Sequence[str]) -> None:
 def _hold_out(session: Session, new: NewRollout) -> int:
     """Choose the control group of a new rollout; return its size."""
     members = gates.without_release(session, new.id)
-    places = {member.device: _position(new.id, member.device) for member in members}
+    places = {member.device: position(new.id, member.device) for member in members}
     chosen = control_group(places, dict(members), new.control_percent)
     deployment_changes.hold_out(session, new.id, sorted(chosen))
     return len(chosen)
@@ -361,7 +366,7 @@ def take_in(
         error_code="controller.superseded", detail=f"rollout {rollout} took the device"
     )
     deployment_changes.end_waiting(session, model, devices, verdict, now_s=now_s, but=rollout)
-    places = [(name, _position(rollout, name)) for name in devices]
+    places = [(name, position(rollout, name)) for name in devices]
     deployment_changes.add(session, rollout, model, places, releases)
 
 
@@ -381,11 +386,6 @@ def leave_out(
         deployment_changes.leave_out(session, rollout, model, unfit, now_s=now_s)
         reason = named(list(unfit), "left out: cannot take the release")
         log(session, rollout, action="skip", reason=reason, now_s=now_s)
-
-
-def _position(rollout: str, device: str) -> int:
-    """Return the place of a device in the order of starting: the same shuffle in every process."""
-    return int.from_bytes(hashlib.sha256(f"{rollout}/{device}".encode()).digest()[:3])
 
 
 def named(devices: Sequence[str], what: str) -> str:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import re
 import shlex
 from collections.abc import Iterator
+from pathlib import Path
 
 import msgspec
 import pytest
@@ -48,6 +50,41 @@ def counts(stack: Stack, rollout: str) -> dict[str, int]:
 
 def is_online(stack: Stack, device: str) -> bool:
     return bool(stack.ok("device", "show", device, "--json").json["online"])
+
+
+def test_a_file_says_what_to_do_and_a_dry_run_what_it_would_do(
+    stack: Stack, puppets: dict[str, Puppet], tmp_path: Path
+) -> None:
+    file = tmp_path / "rollout.toml"
+    file.write_text('release = "digits:2"\nstages = [1, "100%"]\nsoak = "1h"\napproval = true\n')
+    before = stack.ok("rollout", "list", "--json").json
+    shown = stack.ok("rollout", "create", "-f", str(file), "--dry-run")
+    assert "takes        not known yet: the model has fewer than 5 earlier installs" in shown.out
+    assert re.search(r"(?m)^2 +3 +2 +0 +bench=2 +none +not known yet$", shown.out)
+    (first,) = re.findall(r"(?m)^stage 1: (cam-\d)$", shown.out)
+    (rollout,) = re.findall(r"^rollout +(r\w+), not begun\n", shown.out)
+    assert shown.err.endswith(f"with --id {rollout} the same devices start first\n")
+    asked = stack.ok("rollout", "create", "-f", str(file), "--id", rollout, "--dry-run", "--json")
+    assert (asked.json["id"], asked.json["stages"][0]["devices"]) == (rollout, [first])
+    assert stack.ok("rollout", "list", "--json").json == before
+    words = ("digits:1", "-f", str(file), "--soak", "0", "--no-approval", "--id", rollout)
+    done = stack.fleet("rollout", "create", *words, "--watch")
+    assert (done.code, done.out.splitlines()[0]) == (0, rollout), done.err
+    parts = stack.ok("rollout", "show", rollout, "--json").json["deployments"]
+    assert [part["device"] for part in parts if part["stage"] == 1] == [first]
+
+
+def test_a_dry_run_ends_with_1_for_a_rollout_that_would_not_begin(
+    stack: Stack, puppets: dict[str, Puppet]
+) -> None:
+    gate = "p95(inference_latency_ms) <= +10%"
+    done = stack.fleet("rollout", "create", "digits:2", "--gate", gate, "--dry-run")
+    assert (done.code, done.err.count("\n")) == (1, 1)
+    assert "it would not begin: 3 devices cannot show what a gate asks" in done.out
+    assert "too few devices" in done.out
+    nothing = stack.fleet("rollout", "create", "--dry-run")
+    assert (nothing.code, nothing.out) == (2, "")
+    assert nothing.err.startswith("fleet: no release is named; give RELEASE, or write")
 
 
 def test_a_rollout_succeeds_without_a_device_that_is_offline(

@@ -60,6 +60,7 @@ def here(tmp_path: Path) -> Path:
         ("--home", "home", "release", "publish", "folder"),
         ("--home", "home", "release", "publish", "damaged"),
         ("--home", "home", "policy", "set", "everyone", "--file", "pipe"),
+        ("--home", "home", "rollout", "create", "--file", "pipe"),
         ("package", "sign", "package", "--key", "pipe"),
     ],
     ids=" ".join,

@@ -4,7 +4,7 @@ Rules:
 - A part of each profile is held out, rounded up, so that each kind of device has its own; at least
   `LEAST_DEVICES` in all, and never more than half of the devices.
 - Who it is follows from the order of starting, which is a shuffle by hash: the last ones of each
-  profile. So everybody who knows the rollout's identifier can check that nobody chose.
+  profile. So everybody who knows the rollout's identifier can check it.
 """
 
 from __future__ import annotations

@@ -1,0 +1,259 @@
+"""`fleet rollout create`: from options, from a file or from both; or only what it would do."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Annotated, Any
+
+import msgspec
+import typer
+
+from controller.cli.arguments import JsonOption
+from controller.cli.client import ApiClient, connect
+from controller.cli.errors import ArgumentError
+from controller.cli.output import write_json
+from controller.cli.preflight import MAX_NAMED, SelectorOption
+from controller.cli.rollout_answers import WatchOption, answer, post, tell_skipped
+from controller.cli.rollout_file import (
+    MAX_FILE_BYTES,
+    RolloutFile,
+    read_rollout_file,
+    request_of,
+    schema,
+)
+from controller.cli.rollout_plan_view import NAMED, write_plan
+from controller.cli.watch import EXIT_NO
+from controller.rollout_schemas import RolloutPlan, RolloutRequest
+from wire.codec import to_pretty_json
+from wire.console.output import write_exact
+from wire.files import open_file
+
+
+def rollout_create(  # noqa: PLR0913, PLR0917 - one parameter for each option
+    context: typer.Context,
+    release: Annotated[
+        str,
+        typer.Argument(
+            metavar="RELEASE",
+            help="The release as NAME:VERSION or its digest; a file may name it, too.",
+        ),
+    ] = "",
+    file: Annotated[
+        Path | None,
+        typer.Option(
+            "--file",
+            "-f",
+            help="TOML file with the rollout: docs/rollouts.md. Options that are given come first.",
+            metavar="FILE",
+        ),
+    ] = None,
+    selector: SelectorOption = "",
+    stage: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="Number or share of the devices, such as 10 or 50%. The default is 100%.",
+            metavar="N",
+        ),
+    ] = None,
+    max_in_flight: Annotated[
+        int,
+        typer.Option(
+            help="No device starts while this many install. Devices that return go on at once.",
+            metavar="N",
+        ),
+    ] = 100,
+    soak: Annotated[
+        str,
+        typer.Option(
+            help="How long a stage must stay good before the next begins.", metavar="TIME"
+        ),
+    ] = "0s",
+    deadline: Annotated[
+        str,
+        typer.Option(
+            help="A device that is online for longer than this without an outcome has failed.",
+            metavar="TIME",
+        ),
+    ] = "1h",
+    offline_limit: Annotated[
+        str,
+        typer.Option(help="How long a stage waits for devices that are offline.", metavar="TIME"),
+    ] = "1d",
+    max_failures: Annotated[
+        int, typer.Option(help="More failed devices than this halt the rollout.", metavar="N")
+    ] = 0,
+    max_failure_percent: Annotated[
+        float | None,
+        typer.Option(
+            help="A larger share of failed devices than this halts the rollout.", metavar="PERCENT"
+        ),
+    ] = None,
+    min_finished: Annotated[
+        int,
+        typer.Option(help="How many devices must finish before that share counts.", metavar="N"),
+    ] = 10,
+    gate: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="What the release may do to what devices measure, such as "
+            "'p95(inference_latency_ms) <= +10%'. Each stage waits until all gates have passed; "
+            "one that fails halts the rollout.",
+            metavar="GATE",
+        ),
+    ] = None,
+    control: Annotated[
+        str,
+        typer.Option(
+            help="With gates: the share of devices that keep the old release to the end, to "
+            "compare the others with. 0 compares devices with themselves before.",
+            metavar="PERCENT",
+        ),
+    ] = "10%",
+    approval: Annotated[
+        bool,
+        typer.Option(
+            "--approval/--no-approval", help="Wait for `fleet rollout approve` between stages."
+        ),
+    ] = False,
+    exclude_unfit: Annotated[
+        bool,
+        typer.Option("--exclude-unfit", help="Leave out devices that cannot take the release."),
+    ] = False,
+    allow_unfit: Annotated[
+        bool,
+        typer.Option(
+            "--allow-unfit",
+            help="Try devices that cannot take the release, too; each decides itself.",
+        ),
+    ] = False,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Show what the rollout would do; nothing begins.")
+    ] = False,
+    identifier: Annotated[
+        str | None,
+        typer.Option(
+            "--id",
+            help="The identifier that a dry run has shown: the same devices start first.",
+            metavar="ROLLOUT",
+        ),
+    ] = None,
+    follow: WatchOption = False,
+    as_json: JsonOption = False,
+) -> int:
+    """Bring a release to devices, stage by stage.
+
+    The rollout halts by itself when too many devices fail. Devices that are offline have not
+    failed: the rollout waits for them, up to the offline limit. Those that are still offline when
+    it ends get the release when they return.
+
+    If a device cannot take the release, as `fleet rollout check` shows, nothing begins unless you
+    say what becomes of such devices.
+
+    With --dry-run nothing begins: the stages are shown with their devices, who would refuse, what
+    is sent at most, and about how long it takes. The exit status is 1 if it would not begin.
+
+    Examples:
+        fleet rollout create detector:1.0.0
+        fleet rollout create detector:1.0.0 --stage 1 --stage 100% --watch
+        fleet rollout create detector:1.0.0 --selector site=berlin --soak 10m
+        fleet rollout create detector:1.0.0 --offline-limit 2d
+        fleet rollout create detector:1.0.0 --exclude-unfit
+        fleet rollout create -f rollout.toml --dry-run
+        fleet rollout create detector:1.1.0 --gate 'p95(inference_latency_ms) <= +10%'
+    """  # noqa: DOC501 - is the help text
+    if dry_run and follow:
+        raise ArgumentError(
+            "--dry-run begins nothing that --watch could follow", remedy="give one of them"
+        )
+    words = {
+        "release": release,
+        "selector": selector,
+        "stage": stage,
+        "max_in_flight": max_in_flight,
+        "soak": soak,
+        "deadline": deadline,
+        "offline_limit": offline_limit,
+        "max_failures": max_failures,
+        "max_failure_percent": max_failure_percent,
+        "min_finished": min_finished,
+        "gate": gate,
+        "control": control,
+        "approval": approval,
+        "exclude_unfit": exclude_unfit,
+        "allow_unfit": allow_unfit,
+    }
+    given = {key: value for key, value in words.items() if _is_given(context, key)}
+    spec = RolloutFile() if file is None else _read(file)
+    body = request_of(msgspec.structs.replace(spec, **_settings(given)))
+    body.id = identifier
+    if not body.release:
+        raise ArgumentError(
+            "no release is named", remedy='give RELEASE, or write release = "NAME:VERSION"'
+        )
+    with connect(context) as api:
+        if dry_run:
+            return _tell_plan(api, body, as_json=as_json)
+        rollout = post(api, "/v1/rollouts", body)
+        tell_skipped(rollout)
+        return answer(api, rollout, follow=follow, as_json=as_json)
+
+
+def rollout_schema() -> None:
+    """Print the JSON schema of the file that `fleet rollout create -f` reads.
+
+    Examples:
+        fleet rollout schema > rollout.schema.json
+    """
+    write_exact(to_pretty_json(schema()).decode().rstrip())
+
+
+def _is_given(context: typer.Context, parameter: str) -> bool:
+    """Tell whether a parameter stands on the line, so that it comes before the file."""
+    source = context.get_parameter_source(parameter)
+    return source is not None and source.name == "COMMANDLINE"
+
+
+def _settings(given: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what was given on the line, with the keys of the file.
+
+    Raises:
+        ArgumentError: Two options contradict each other.
+    """
+    settings = {key: value for key, value in given.items() if key in RolloutFile.__struct_fields__}
+    for option, key in (("stage", "stages"), ("gate", "gates")):
+        if option in given:
+            settings[key] = list(given[option])
+    exclude, allow = given.get("exclude_unfit", False), given.get("allow_unfit", False)
+    if exclude and allow:
+        raise ArgumentError(
+            "--exclude-unfit and --allow-unfit contradict each other", remedy="give one of them"
+        )
+    if exclude or allow:
+        settings["unfit"] = "exclude" if exclude else "allow"
+    return settings
+
+
+def _read(path: Path) -> RolloutFile:
+    """Read a file.
+
+    Raises:
+        ArgumentError: It cannot be read, or holds something else.
+    """
+    try:
+        with open_file(path) as file:
+            return read_rollout_file(file.read(MAX_FILE_BYTES + 1), str(path))
+    except OSError as exc:
+        reason = (exc.strerror or str(exc)).lower()
+        raise ArgumentError(f"cannot read {path}: {reason}", remedy="check the path") from exc
+
+
+def _tell_plan(api: ApiClient, body: RolloutRequest, *, as_json: bool) -> int:
+    """Write what a rollout would do; return the exit status."""
+    limit = MAX_NAMED if as_json else NAMED
+    plan = api.send("POST", f"/v1/rollouts/plan?limit={limit}", RolloutPlan, body)
+    if as_json:
+        write_json(plan)
+    else:
+        write_plan(plan)
+    return EXIT_NO if plan.refused else 0

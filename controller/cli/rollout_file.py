@@ -1,0 +1,269 @@
+"""A rollout as a person writes it, in a file: its keys are the words of the options.
+
+Rules:
+- What would have no effect is a fault: a key that is misspelt, a value of the wrong kind.
+- A fault is one line that names the file and the key; then nothing begins.
+- What a file leaves out has the default of the option.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from types import MappingProxyType
+from typing import Annotated, Any, Final
+
+import msgspec
+
+from controller.cli.arguments import parse_duration, parse_percent, parse_stage
+from controller.cli.errors import ArgumentError
+from controller.domain.gates.language import MAX_GATES, parse_gate
+from controller.domain.selectors import parse_selector
+from controller.errors import ControllerError
+from controller.rollout_schemas import (
+    MAX_DEVICES,
+    MAX_STAGES,
+    MAX_WAIT_S,
+    RolloutRequest,
+    Stage,
+    UnfitRule,
+)
+from wire.codec import convert, from_toml
+from wire.errors import WireFormatError
+from wire.settings_faults import no_such_setting, plain_fault
+
+MAX_FILE_BYTES: Final = 64 * 1024
+MAX_FAULT_CHARS: Final = 400
+MAX_CONTROL_PERCENT: Final = 50
+REMEDY: Final = "docs/rollouts.md lists the keys and their limits"
+DIALECT: Final = "https://json-schema.org/draft/2020-12/schema"
+_DURATION: Final = MappingProxyType(
+    {"pattern": r"^(0|([0-9]{1,12}(\.[0-9]{1,6})?(ms|[smhdw])){1,6})$", "examples": ["90s", "2h"]}
+)
+_PERCENT: Final = MappingProxyType({"pattern": r"^[0-9]+(\.[0-9]+)? *%?$", "examples": ["10%"]})
+_STAGE: Final = MappingProxyType({"pattern": r"^([1-9][0-9]*|[0-9]+(\.[0-9]+)? *%)$"})
+
+Text = Annotated[str, msgspec.Meta(min_length=1)]
+Count = Annotated[int, msgspec.Meta(ge=1, le=MAX_DEVICES)]
+Duration = Annotated[str, msgspec.Meta(extra_json_schema=dict(_DURATION))]
+
+
+class RolloutFile(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A rollout of edgefleet: `fleet rollout create -f FILE` reads it as TOML."""
+
+    release: (
+        Annotated[Text, msgspec.Meta(description="The release as NAME:VERSION or its digest.")]
+        | msgspec.UnsetType
+    ) = msgspec.UNSET
+    selector: Annotated[
+        str, msgspec.Meta(description="Which devices it is for; empty for all of them.")
+    ] = ""
+    stages: Annotated[
+        list[Annotated[str, msgspec.Meta(extra_json_schema=dict(_STAGE))] | Count],
+        msgspec.Meta(
+            min_length=1,
+            max_length=MAX_STAGES,
+            description="How many devices have the release at the end of each stage, in all: a "
+            "number, or a share such as 10%.",
+            extra_json_schema={"default": ["100%"]},
+        ),
+    ] = msgspec.field(default_factory=lambda: ["100%"])
+    soak: Annotated[
+        Duration,
+        msgspec.Meta(description="How long a stage must stay good before the next begins."),
+    ] = "0s"
+    deadline: Annotated[
+        Duration,
+        msgspec.Meta(
+            description="A device that is online for longer without an outcome has failed."
+        ),
+    ] = "1h"
+    offline_limit: Annotated[
+        Duration, msgspec.Meta(description="How long a stage waits for devices that are offline.")
+    ] = "1d"
+    max_in_flight: Annotated[
+        Count, msgspec.Meta(description="No device starts while so many install.")
+    ] = 100
+    max_failures: Annotated[
+        int,
+        msgspec.Meta(
+            ge=0, le=MAX_DEVICES, description="More failed devices than this halt the rollout."
+        ),
+    ] = 0
+    max_failure_percent: (
+        Annotated[
+            float,
+            msgspec.Meta(
+                ge=0, le=100, description="A larger share of failed devices halts it, too."
+            ),
+        ]
+        | msgspec.UnsetType
+    ) = msgspec.UNSET
+    min_finished: Annotated[
+        Count, msgspec.Meta(description="How many devices must finish before that share counts.")
+    ] = 10
+    approval: Annotated[
+        bool, msgspec.Meta(description="Wait for `fleet rollout approve` between stages.")
+    ] = False
+    gates: Annotated[
+        list[Text],
+        msgspec.Meta(
+            max_length=MAX_GATES,
+            description="What the release may do to what devices measure, such as "
+            "p95(inference_latency_ms) <= +10%.",
+        ),
+    ] = msgspec.field(default_factory=list)
+    control: Annotated[
+        Annotated[str, msgspec.Meta(extra_json_schema=dict(_PERCENT))]
+        | Annotated[float, msgspec.Meta(ge=0, le=50)],
+        msgspec.Meta(
+            description="With gates: the share of devices that keep the old release to the end, "
+            "to compare the others with. 0 for none."
+        ),
+    ] = "10%"
+    unfit: Annotated[
+        UnfitRule,
+        msgspec.Meta(
+            description="What becomes of devices that cannot take the release: refuse the rollout, "
+            "exclude them from it, or allow them, so that each decides itself."
+        ),
+    ] = "refuse"
+
+
+LIMITS: Final[Mapping[str, str]] = MappingProxyType(
+    {
+        "release": "NAME:VERSION or a digest",
+        "stages": f'1 to {MAX_STAGES} of: a number of devices, or a share such as "10%"',
+        "max_in_flight": f"a whole number, 1 to {MAX_DEVICES}",
+        "max_failures": f"a whole number, 0 to {MAX_DEVICES}",
+        "max_failure_percent": "a number, 0 to 100",
+        "min_finished": f"a whole number, 1 to {MAX_DEVICES}",
+        "gates": f"at most {MAX_GATES} gates",
+        "soak": "a time, up to 366d",
+        "deadline": "a time above 0, up to 366d",
+        "offline_limit": "a time, up to 366d",
+        "control": 'a share such as "10%", 0 to 50',
+        "unfit": '"refuse", "exclude" or "allow"',
+    }
+)
+"""What keys may be whose kind does not tell."""
+
+OPTIONS: Final[Mapping[str, str]] = MappingProxyType(
+    {"release": "RELEASE", "stages": "--stage", "gates": "--gate", "unfit": "--allow-unfit"}
+)
+"""The words on the line for keys that have another name there."""
+
+
+def option_of(key: str) -> str:
+    """Return what a key of the file is called on the line."""
+    return OPTIONS.get(key, f"--{key.replace('_', '-')}")
+
+
+def read_rollout_file(data: bytes, name: str) -> RolloutFile:
+    """Read a rollout.
+
+    Args:
+        data: TOML.
+        name: The file, for a fault.
+
+    Returns:
+        What it holds; every value can be.
+
+    Raises:
+        ArgumentError: It is not TOML or too long, or a key or a value cannot be.
+    """
+    try:
+        values = from_toml(data, dict, limit_bytes=MAX_FILE_BYTES)
+    except WireFormatError as exc:
+        fault = f"not TOML: {exc.message.removeprefix('not a valid dict: ')}"
+        error = _faulty(name, fault, "write the keys of docs/rollouts.md in TOML")
+        raise error from exc
+    for key in values:
+        if key not in RolloutFile.__struct_fields__:
+            error = _faulty(name, no_such_setting(key[:64], RolloutFile), REMEDY)
+            raise error
+    try:
+        spec = convert(values, RolloutFile)
+    except WireFormatError as exc:
+        error = _faulty(name, _fault(exc.message, values), REMEDY)
+        raise error from exc
+    request = request_of(spec, called=lambda key: f"{name}: {key}")
+    for key, is_wrong in (
+        ("control", request.control_percent > MAX_CONTROL_PERCENT),
+        ("soak", request.soak_s > MAX_WAIT_S),
+        ("deadline", not 0 < request.device_deadline_s <= MAX_WAIT_S),
+        ("offline_limit", request.offline_limit_s > MAX_WAIT_S),
+    ):
+        if is_wrong:
+            error = _faulty(name, _not_within(key, values), REMEDY)
+            raise error
+    try:
+        parse_selector(spec.selector)
+    except ControllerError as exc:
+        error = _faulty(name, f"selector: {exc.message}", exc.remedy)
+        raise error from exc
+    for gate in spec.gates:
+        try:
+            parse_gate(gate)
+        except ControllerError as exc:
+            error = _faulty(name, f"gates: {exc.message}", exc.remedy)
+            raise error from exc
+    return spec
+
+
+def request_of(spec: RolloutFile, *, called: Callable[[str], str] = option_of) -> RolloutRequest:
+    """Return the request for a rollout.
+
+    Args:
+        spec: What the file and the options say together.
+        called: What a key is called where its value was given, for a fault.
+
+    Returns:
+        The request; its release is empty if none is named.
+
+    Raises:
+        ArgumentError: A value cannot be read.
+    """
+    stages = [
+        parse_stage(str(text), option=called("stages"), remedy=f"give {LIMITS['stages']}")
+        for text in spec.stages
+    ]
+    percent = spec.max_failure_percent
+    control = spec.control if isinstance(spec.control, str) else f"{spec.control:g}"
+    return RolloutRequest(
+        release=spec.release if isinstance(spec.release, str) else "",
+        selector=spec.selector,
+        stages=[Stage(count=each.count, percent=each.percent) for each in stages],
+        soak_s=parse_duration(spec.soak, option=called("soak")),
+        device_deadline_s=parse_duration(spec.deadline, option=called("deadline")),
+        offline_limit_s=parse_duration(spec.offline_limit, option=called("offline_limit")),
+        max_in_flight=spec.max_in_flight,
+        max_failures=spec.max_failures,
+        max_failure_percent=percent if isinstance(percent, float) else None,
+        min_finished=spec.min_finished,
+        approval=spec.approval,
+        gates=spec.gates,
+        control_percent=parse_percent(control, option=called("control")),
+        unfit=None if spec.unfit == "refuse" else spec.unfit,
+    )
+
+
+def schema() -> dict[str, Any]:
+    """Return the JSON schema of the file, for editors and other tools."""
+    _, parts = msgspec.json.schema_components([RolloutFile])
+    return {"$schema": DIALECT, **parts[RolloutFile.__name__], "title": "Rollout"}
+
+
+def _fault(message: str, values: Mapping[str, Any]) -> str:
+    fault = plain_fault(message, RolloutFile)
+    key = fault.partition(":")[0].partition("[")[0]
+    if " must be " in fault or key not in LIMITS:
+        return fault
+    return _not_within(key, values)
+
+
+def _not_within(key: str, values: Mapping[str, Any]) -> str:
+    return f"{key} must be {LIMITS[key]}, not {repr(values.get(key))[:64]}"
+
+
+def _faulty(name: str, fault: str, remedy: str) -> ArgumentError:
+    return ArgumentError(f"{name}: {fault[:MAX_FAULT_CHARS]}", remedy=remedy)

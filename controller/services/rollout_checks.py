@@ -1,0 +1,206 @@
+"""What a new rollout is refused for, and what a request for one says.
+
+Rules:
+- A rollout and its dry run are refused for the same, in the same words.
+"""
+
+from __future__ import annotations
+
+import re
+import shlex
+from collections.abc import Callable, Mapping, Sequence
+from itertools import pairwise
+from typing import Final
+
+from controller.domain.gates.control import LEAST_OF_ROLLOUT
+from controller.domain.gates.language import MAX_GATES
+from controller.domain.gates.states import LEAST_DEVICES
+from controller.domain.rollout_policy import Limits, StageSpec, counted, stage_size
+from controller.errors import ConflictError, InvalidRequestError, UnfitError
+from controller.rollout_schemas import MAX_STAGES, RolloutRequest, Stage
+from controller.services.gates import checked_gates
+from controller.services.metadata import FleetMetadata
+from controller.store import rollouts
+from controller.store.database import Transaction
+from controller.store.tables import ReleaseRow
+from telemetry.server.store import TelemetryStore
+
+_ID: Final = re.compile(r"r[0-9a-f]{10}")
+
+IsListed = Callable[[str, str, str], bool]
+"""Tells whether devices take a release, by its name, version and digest."""
+
+
+def check_id(transaction: Transaction, rollout: str) -> None:
+    """Refuse an identifier that a dry run did not give, or that is taken.
+
+    Args:
+        transaction: The transaction.
+        rollout: The identifier.
+
+    Raises:
+        InvalidRequestError: It is none.
+        ConflictError: There is a rollout of that name.
+    """
+    if _ID.fullmatch(rollout) is None:
+        raise InvalidRequestError(
+            f"{rollout[:64]!r} is no identifier of a rollout",
+            remedy="give one that a dry run has shown, or none",
+        )
+    if rollouts.is_there(transaction, rollout):
+        raise ConflictError(
+            f"there is a rollout {rollout} already",
+            remedy=f"`fleet rollout show {rollout}` shows it; without --id a new one gets its own",
+        )
+
+
+def lists_of(metadata: FleetMetadata | None) -> IsListed:
+    """Return what tells which releases are on trusted lists; of a fleet without lists, all are."""
+    return metadata.lists if metadata is not None else lambda *_: True
+
+
+def check_listed(release: ReleaseRow, is_listed: IsListed) -> None:
+    """Refuse a release that devices would not take.
+
+    Args:
+        release: The release.
+        is_listed: Tells whether they would.
+
+    Raises:
+        ConflictError: It is on no list that they trust.
+    """
+    model, version = release.name, release.version
+    if not is_listed(model, version, release.digest):
+        raise ConflictError(
+            f"no trusted list has {model}:{version}: devices would not take it",
+            remedy="publish it again with a key that may list it, or roll out another",
+        )
+
+
+def gate_texts(telemetry: TelemetryStore, request: RolloutRequest) -> tuple[str, ...]:
+    """Return the gates of a new rollout as they are shown.
+
+    Args:
+        telemetry: What devices measured.
+        request: The rollout.
+
+    Raises:
+        InvalidRequestError: They cannot be read, or ask for what no metric has.
+    """
+    if len(request.gates) > MAX_GATES:
+        raise InvalidRequestError(
+            f"{len(request.gates)} gates are more than the limit of {MAX_GATES}",
+            remedy="leave some out: each makes the others less sharp",
+        )
+    return tuple(gate.text for gate in checked_gates(telemetry, request.gates))
+
+
+def no_device(selector: str) -> str:
+    """Say that no device would take part."""
+    if selector:
+        return f"no enrolled device matches the selector {selector!r}"
+    return "no device is enrolled"
+
+
+def check_unfit(request: RolloutRequest, unfit: Mapping[str, str], devices: int) -> None:
+    """Refuse a rollout for its devices that cannot take the release.
+
+    Raises:
+        UnfitError: There are such devices, and the operator has not said what becomes of them; or
+            they are to be left out, and there are no others.
+    """
+    if not unfit or request.unfit == "allow":
+        return
+    if request.unfit == "exclude" and len(unfit) < devices:
+        return
+    first, reason = next(iter(unfit.items()))
+    check = f"`fleet rollout check {request.release}"
+    check += f" --selector {shlex.quote(request.selector)}`" if request.selector else "`"
+    if len(unfit) == devices:
+        which = f"{first} cannot take {request.release}"
+        if devices > 1:
+            which = f"none of {devices} devices can take {request.release}, such as {first}"
+        raise UnfitError(
+            f"{which}: {reason}",
+            remedy=f"{check} names them; --allow-unfit tries them all the same",
+        )
+    raise UnfitError(
+        f"{len(unfit)} of {counted(devices)} cannot take {request.release}, such as {first}: "
+        f"{reason}",
+        remedy=f"{check} names them; --exclude-unfit leaves them out, and --allow-unfit tries them "
+        "all the same",
+    )
+
+
+def check_gates(request: RolloutRequest, devices: int) -> None:
+    """Refuse gates that can never pass.
+
+    Raises:
+        InvalidRequestError: The rollout has too few devices.
+    """
+    least = LEAST_OF_ROLLOUT if request.control_percent else LEAST_DEVICES
+    if request.gates and devices < least:
+        raise InvalidRequestError(
+            f"{counted(devices)} cannot show what a gate asks: it takes {least}, as each device is "
+            "one observation",
+            remedy="leave the gates out, or choose more devices"
+            + ("; --control 0 compares devices with themselves" if least > LEAST_DEVICES else ""),
+        )
+
+
+def specs(stages: Sequence[Stage]) -> tuple[StageSpec, ...]:
+    """Return the stages of a request.
+
+    Raises:
+        InvalidRequestError: There are none or too many, or one makes no sense.
+    """
+    if not 1 <= len(stages) <= MAX_STAGES:
+        raise InvalidRequestError(
+            f"a rollout has 1 to {MAX_STAGES} stages, not {len(stages)}",
+            remedy="give fewer stages" if stages else "give a stage, such as 100%",
+        )
+    for number, stage in enumerate(stages, start=1):
+        if (stage.count is None) == (stage.percent is None):
+            raise InvalidRequestError(
+                f"stage {number} needs either a count or a percent", remedy="give one of the two"
+            )
+    return tuple(StageSpec(count=stage.count, percent=stage.percent) for stage in stages)
+
+
+def check_growing(stages: Sequence[StageSpec], devices: int) -> None:
+    """Refuse stages that do not grow.
+
+    Args:
+        stages: The stages.
+        devices: How many devices take part.
+
+    Raises:
+        InvalidRequestError: One reaches fewer devices than the one before it.
+    """
+    for before, after in pairwise(stages):
+        # Of percentages the greater may round to the same number of devices, not to a smaller one.
+        falls = (before.percent or 0.0) > (after.percent or 100.0)
+        if falls or stage_size(before, devices) > stage_size(after, devices):
+            raise InvalidRequestError(
+                f"a stage of {_words(after)} reaches fewer of {counted(devices)} than the one of "
+                f"{_words(before)} before it",
+                remedy="stages are cumulative: give each as a total",
+            )
+
+
+def _words(stage: StageSpec) -> str:
+    return f"{stage.percent:g} %" if stage.percent is not None else counted(stage.count or 0)
+
+
+def limits(request: RolloutRequest) -> Limits:
+    """Return the limits of a request."""
+    return Limits(
+        max_in_flight=request.max_in_flight,
+        soak_s=request.soak_s,
+        device_deadline_s=request.device_deadline_s,
+        offline_limit_s=request.offline_limit_s,
+        max_failures=request.max_failures,
+        max_failure_percent=request.max_failure_percent,
+        min_finished=request.min_finished,
+        approval=request.approval,
+    )

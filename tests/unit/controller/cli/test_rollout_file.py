@@ -1,0 +1,116 @@
+"""A rollout as a file: what may stand in it, and what is said of what may not."""
+
+from __future__ import annotations
+
+import jsonschema
+import pytest
+
+from controller.cli.errors import ArgumentError
+from controller.cli.rollout_file import (
+    MAX_FILE_BYTES,
+    RolloutFile,
+    read_rollout_file,
+    request_of,
+    schema,
+)
+from controller.rollout_schemas import RolloutRequest, Stage
+from wire.codec import from_toml
+
+WHOLE = """
+release = "detector:1.1.0"
+selector = "site=berlin"
+stages = [1, "12.5%", "100%"]
+soak = "1h30m"
+deadline = "2h"
+offline_limit = "8d"
+max_in_flight = 5
+max_failures = 2
+max_failure_percent = 7
+min_finished = 20
+approval = true
+gates = ["p95(inference_latency_ms) <= +10%"]
+control = "20%"
+unfit = "exclude"
+"""
+VALIDATOR = jsonschema.Draft202012Validator(schema())
+
+
+def test_every_key_reaches_the_request() -> None:
+    assert set(from_toml(WHOLE.encode(), dict)) == set(RolloutFile.__struct_fields__)
+    assert request_of(read_rollout_file(WHOLE.encode(), "r.toml")) == RolloutRequest(
+        release="detector:1.1.0",
+        selector="site=berlin",
+        stages=[Stage(count=1), Stage(percent=12.5), Stage(percent=100.0)],
+        soak_s=5400.0,
+        device_deadline_s=7200.0,
+        offline_limit_s=8 * 86_400.0,
+        max_in_flight=5,
+        max_failures=2,
+        max_failure_percent=7.0,
+        min_finished=20,
+        approval=True,
+        gates=["p95(inference_latency_ms) <= +10%"],
+        control_percent=20.0,
+        unfit="exclude",
+    )
+
+
+def test_an_empty_file_is_a_rollout_with_the_defaults_of_the_api() -> None:
+    assert request_of(read_rollout_file(b"", "r.toml")) == RolloutRequest(release="")
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ('soack = "1m"', "there is no setting soack (did you mean soak?)"),
+        ('stage = ["1"]', "there is no setting stage (did you mean stages?)"),
+        ("[limits]", "there is no setting limits"),
+        ("soak = 5", "soak must be a text, not a whole number"),
+        ('soak = "5"', "soak: '5' has no unit"),
+        ('soak = "2000d"', "soak must be a time, up to 366d, not '2000d'"),
+        ('deadline = "0s"', "deadline must be a time above 0, up to 366d, not '0s'"),
+        ("stages = []", "stages must be 1 to 100 of: a number of devices"),
+        ('stages = ["0%"]', "stages: '0%' is not a number of devices or a percentage"),
+        ("stages = [1.5]", "stages[0] must be a whole number or a text, not a number"),
+        ("max_in_flight = 0", "max_in_flight must be a whole number, 1 to 10000000, not 0"),
+        ("max_in_flight = true", "max_in_flight must be a whole number, not true or false"),
+        ("max_failure_percent = inf", "max_failure_percent must be a number, 0 to 100, not inf"),
+        ('unfit = "no"', "unfit must be one of refuse, exclude, allow, not 'no'"),
+        ('control = "60%"', "control must be a share such as \"10%\", 0 to 50, not '60%'"),
+        ("control = nan", 'control must be a share such as "10%", 0 to 50, not nan'),
+        ('gates = ["faster"]', "gates: cannot read the gate 'faster'"),
+        ('selector = "a=="', "selector: cannot read the selector at 'a=='"),
+        ('release = ""', "release must be NAME:VERSION or a digest, not ''"),
+        ("soak", "not TOML: Expected '='"),
+        ("#" * MAX_FILE_BYTES + "#", "not TOML: "),
+    ],
+)
+def test_a_fault_names_the_file_and_the_key(text: str, said: str) -> None:
+    with pytest.raises(ArgumentError) as caught:
+        read_rollout_file(text.encode(), "r.toml")
+    assert caught.value.message.startswith(f"r.toml: {said}")
+    assert caught.value.remedy
+    assert "\n" not in f"{caught.value.message}{caught.value.remedy}"
+
+
+def test_a_value_on_the_line_is_told_by_its_option() -> None:
+    with pytest.raises(ArgumentError, match=r"^--stage: 'all' is not a number"):
+        request_of(RolloutFile(stages=["all"]))
+
+
+@pytest.mark.parametrize("text", ["", WHOLE, "control = 5.5", 'stages = ["7", 9]', 'soak = "0"'])
+def test_the_schema_takes_what_the_reader_takes(text: str) -> None:
+    read_rollout_file(text.encode(), "r.toml")
+    VALIDATOR.validate(from_toml(text.encode(), dict))
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        'soack = "1m"', "soak = 5", 'soak = "5"', "stages = []", "stages = [0]", 'stages = ["x"]',
+        "max_in_flight = 0", "max_failure_percent = 101", 'unfit = "no"', "control = 60",
+        'release = ""',
+    ],
+)  # fmt: skip
+def test_the_schema_refuses_what_the_reader_refuses(text: str) -> None:
+    assert not VALIDATOR.is_valid(from_toml(text.encode(), dict))
