@@ -82,7 +82,7 @@ RIGHTS: Final[Mapping[str, frozenset[Role]]] = {
     "POST /v1/releases/{ref}/revoke": _WORK,
     "POST /v1/rollouts": _WORK,
     "GET /v1/rollouts": _SEE,
-    "POST /v1/rollouts/plan": _SEE,  # which makes nothing
+    "POST /v1/rollouts/plan": _WORK,
     "GET /v1/rollouts/{rollout}": _SEE,
     "GET /v1/rollouts/{rollout}/gates": _SEE,
     "POST /v1/rollouts/{rollout}/pause": _WORK,

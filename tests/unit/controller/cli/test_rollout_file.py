@@ -79,7 +79,7 @@ def test_an_empty_file_is_a_rollout_with_the_defaults_of_the_api() -> None:
         ('control = "60%"', "control must be a share such as \"10%\", 0 to 50, not '60%'"),
         ("control = nan", 'control must be a share such as "10%", 0 to 50, not nan'),
         ('gates = ["faster"]', "gates: cannot read the gate 'faster'"),
-        ('selector = "a=="', "selector: cannot read the selector at 'a=='"),
+        ('selector = "a=="', "selector: cannot read the selector at character 4"),
         ('release = ""', "release must be NAME:VERSION or a digest, not ''"),
         ("soak", "not TOML: Expected '='"),
         ("#" * MAX_FILE_BYTES + "#", "not TOML: "),
