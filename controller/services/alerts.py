@@ -331,11 +331,16 @@ class Alerts:
 
 
 def _known(rule: AnyRule, rows: Rows) -> dict[Group, State]:
-    """Return the groups of a rule that are not inactive."""
+    """Return the groups of a rule that are not inactive.
+
+    What was resolved when the rule was grouped by something else is none of its groups.
+    """
     return {
-        tuple(str(row.labels.get(name, "")) for name in rule.names): alerts.state_of(row)
+        tuple(str(row.labels[name]) for name in rule.names): alerts.state_of(row)
         for row in rows.values()
-        if row.rule == rule.name and row.phase != Phase.INACTIVE
+        if row.rule == rule.name
+        and row.phase != Phase.INACTIVE
+        and row.labels.keys() == set(rule.names)
     }
 
 

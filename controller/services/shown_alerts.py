@@ -41,6 +41,8 @@ TEST_LIMIT_S = 20.0
 """How long the test of one request may take: less than a client waits."""
 
 OPERATOR = "operator"
+RULE_GONE = "no rule of this name is in force any more"
+RULE_CHANGED = "its rule has been changed since"
 OPEN = (Phase.PENDING, Phase.FIRING)
 SHOWN = (*OPEN, Phase.RESOLVED)
 
@@ -104,26 +106,33 @@ class ShownAlerts:
         return [self._rule(item, evaluated, counts.get(item.name, {})) for item in rules]
 
     def history(self, name: str, *, limit: int) -> AlertHistory:
-        """Return a rule, its alerts and what happened.
+        """Return a rule, its alerts and what happened; also of one that is gone.
 
         Args:
             name: The name of the rule.
             limit: The greatest number of entries.
 
         Raises:
-            UnknownAlertError: No rule has it.
+            UnknownAlertError: No rule has it, and none had while history is kept.
             DatabaseError: The database does not answer.
         """
         with self._database.reading() as transaction:
             rules = in_force(transaction)
-            alerts.check_rule(name, [item.name for item in rules])
+            names = [item.name for item in rules]
+            if name not in names:
+                names += [
+                    each for each in alerts.names_in_history(transaction) if each not in names
+                ]
+            alerts.check_rule(name, names)
             rows = list(alerts.states(transaction, name).values())
             entries = alerts.history(transaction, name, limit=limit)
             counts = alerts.counts(transaction)
-        (item,) = (each for each in rules if each.name == name)
+        item = next((each for each in rules if each.name == name), None)
         shown = [row for row in rows if row.phase in SHOWN]
         return AlertHistory(
-            rule=self._rule(item, self._judging.evaluated(), counts.get(name, {})),
+            rule=self._rule(item, self._judging.evaluated(), counts.get(name, {}))
+            if item is not None
+            else _gone(name),
             alerts=self._shown(rules, shown),
             history=[_event(entry) for entry in entries],
         )
@@ -303,7 +312,13 @@ def _alert(item: RuleInForce | None, row: AlertRow, now_s: float) -> Alert:
     spec = item.spec if item is not None else {}
     limits = item.rule.limits if item is not None and item.rule is not None else Limits()
     acked = is_acked(row, now_s)
+    note = ""
+    if item is None:
+        note = RULE_GONE
+    elif row.phase == Phase.RESOLVED and row.since_s <= (item.changed_at_s or 0.0):
+        note, limits = RULE_CHANGED, Limits()
     return Alert(
+        note=note,
         alert=row.rule,
         group=row.group_text,
         labels={name: str(value) for name, value in row.labels.items()},
@@ -322,6 +337,14 @@ def _alert(item: RuleInForce | None, row: AlertRow, now_s: float) -> Alert:
         acked_by=row.acked_by if acked else "",
         comment=row.comment if acked else "",
     )
+
+
+def _gone(name: str) -> AlertRule:
+    """Return what is known of a rule that is in force no more."""
+    return AlertRule(
+        name=name, kind="", severity="", summary="", enabled=False, built_in=False, spec={},
+        changed_at_s=None, state="gone", note=RULE_GONE,
+    )  # fmt: skip
 
 
 def _faulty(item: RuleInForce, evaluated: Evaluated) -> Alert:
