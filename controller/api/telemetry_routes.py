@@ -153,6 +153,7 @@ def drift_of_release(
                 devices=part.devices,
                 units=part.result.units,
                 chance=part.result.chance if part.result.can_tell else None,
+                lacks=part.result.lacks,
                 moved=part.moved,
             )
             for part in parts
