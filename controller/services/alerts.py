@@ -202,9 +202,13 @@ class Alerts:
         with self._lock:
             return dict(self._evaluated)
 
+    def faulty_rules(self) -> int:
+        """Return how many rules could not be evaluated, or not wholly, in the last round."""
+        return sum(bool(each.fault) for each in self.evaluated().values())
+
     def needs(self) -> list[str]:
         """Return what is wanting, one line each; it names no rule and no device."""
-        faulty = sum(bool(each.fault) for each in self.evaluated().values())
+        faulty = self.faulty_rules()
         lines = [f"to be the one that judges alerts: {SECOND}"] if self._is_second else []
         if faulty:
             lines.append(
