@@ -14,19 +14,14 @@ from typing import Any, Final
 from controller.cli.client import ApiClient
 from controller.cli.errors import FaultError
 from controller.domain.names import which_there_are
-from controller.domain.selectors import OWN_KEYS, parse_selector
+from controller.query_schemas import TelemetryQuestion
 from controller.telemetry_schemas import DeviceEvent
 
-LABELS_PATH: Final = "/v1/telemetry/labels"
-NO_LABEL: Final = "agent_version"
-"""What devices can be grouped by, and not selected."""
-
-NEEDS_LABEL: Final = ("in", "exists")
-"""The conditions that no device without the label meets."""
+DOUBTS_PATH: Final = "/v1/telemetry/doubts"
 
 
 def about_selector(api: ApiClient, selector: str) -> list[str]:
-    """Return which labels of a selector no device has.
+    """Return which labels of a selector, or values of them, no device has.
 
     Args:
         api: The controller, which has read the selector.
@@ -35,18 +30,32 @@ def about_selector(api: ApiClient, selector: str) -> list[str]:
     Returns:
         A line for each.
     """
-    asked = [term.key for term in parse_selector(selector).terms if term.operator in NEEDS_LABEL]
-    if not asked:
+    return _doubts(api, {"selector": selector}) if selector else []
+
+
+def about_question(api: ApiClient, question: TelemetryQuestion) -> list[str]:
+    """Return what a query names that there is not.
+
+    Args:
+        api: The controller, which has read the query.
+        question: The query.
+
+    Returns:
+        A line for each.
+    """
+    if not (question.selector or question.where):
         return []
-    names: list[str] = []
+    asked: dict[str, str | list[str]] = {
+        "metric": question.metric, "selector": question.selector, "where": question.where,
+    }  # fmt: skip
+    return _doubts(api, asked)
+
+
+def _doubts(api: ApiClient, asked: dict[str, str | list[str]]) -> list[str]:
+    found: list[str] = []
     with suppress(FaultError):  # a controller of an earlier version
-        names = api.get(LABELS_PATH, list[str])
-    known = sorted({*names, *OWN_KEYS} - {NO_LABEL})
-    return [
-        f"no device has a label {key!r}; {which_there_are(key, known, what='labels', none='')}"
-        for key in dict.fromkeys(asked)
-        if names and key not in known
-    ]
+        found = api.get(DOUBTS_PATH, list[str], asked)
+    return found
 
 
 def about_keys(where: Sequence[str], events: Iterable[DeviceEvent]) -> list[str]:
