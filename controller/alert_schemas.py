@@ -52,6 +52,9 @@ class Alert:
     error: str = ""
     """Why the rule cannot be evaluated."""
 
+    note: str = ""
+    """That the rule by which it was resolved is gone, or has been changed since."""
+
 
 @dataclass(kw_only=True)
 class AlertRule:
@@ -69,13 +72,13 @@ class AlertRule:
     """All its keys, as in a file."""
 
     changed_at_s: float | None
-    state: Literal["evaluated", "error", "off", "not evaluated"]
+    state: Literal["evaluated", "error", "off", "not evaluated", "gone"]
     """Whether it can be evaluated, not whether it fires. `not evaluated`: not since the controller
-    started."""
+    started. `gone`: it was removed, and has only a history."""
 
     error: str = ""
     note: str = ""
-    """Why groups that have values are not judged."""
+    """Why groups that have values are not judged, or that it is gone."""
 
     evaluated_at_s: float | None = None
     took_ms: float | None = None

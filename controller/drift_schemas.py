@@ -26,7 +26,10 @@ class DriftPart:
     """How many observations the devices are: one each, unless the question named a unit."""
 
     chance: float | None
-    """Probability that chance alone moves as far; null where there are too few observations."""
+    """Probability that chance alone moves as far; null where nothing can be told."""
+
+    lacks: str = ""
+    """Why nothing can be told."""
 
     moved: bool
     """Whether it is beyond chance, with one bound on false alarms for all parts."""

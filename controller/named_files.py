@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import stat
+from contextlib import suppress
 from pathlib import Path
 
 from controller.errors import SettingsError
@@ -74,6 +77,24 @@ def read_secret(path: str, what: str) -> str:
     if not text or "\n" in text:
         raise SettingsError(f"{what} in {path} is not one line", remedy=renaming(what))
     return text
+
+
+def check_private(path: str, what: str) -> None:
+    """Refuse a secret file that others may read.
+
+    Args:
+        path: The file, which could be read.
+        what: What it holds, for errors.
+
+    Raises:
+        SettingsError: They may.
+    """
+    with suppress(OSError):
+        mode = os.stat(path).st_mode  # noqa: PTH116 - as the file was read
+        if stat.S_ISREG(mode) and mode & (stat.S_IRWXG | stat.S_IRWXO):
+            raise SettingsError(
+                f"{what} in {path} can be read by others", remedy=f"run: chmod 600 {path}"
+            )
 
 
 def read_secret_text(path: str, what: str) -> str:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from controller.config import ControllerConfig
 from controller.errors import SettingsError
-from controller.named_files import read_secret, read_small, renaming
+from controller.named_files import check_private, read_secret, read_small, renaming
 from wire.errors import SignatureError, WireFormatError
 
 if TYPE_CHECKING:
@@ -31,10 +31,14 @@ def read_metrics_token(config: ControllerConfig) -> str | None:
     """Return the secret with which metrics alone may be read; None if there is none.
 
     Raises:
-        SettingsError: It cannot be read or is too short to be one.
+        SettingsError: It cannot be read, is too short to be one, or others may read it.
     """
-    path = config.prometheus.token_file
-    return None if path is None else _read_token(path, "the token for metrics")
+    path, what = config.prometheus.token_file, "the token for metrics"
+    if path is None:
+        return None
+    token = _read_token(path, what)
+    check_private(path, what)
+    return token
 
 
 def _read_token(path: str, what: str) -> str:

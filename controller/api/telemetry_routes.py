@@ -12,7 +12,7 @@ from controller.api.services import Services, router
 from controller.drift_schemas import DriftingDevice, DriftingDevices, DriftPart, ReleaseDrift
 from controller.errors import InvalidRequestError
 from controller.query_schemas import ReportAsked, ReportState
-from controller.services.device_queries import over_devices
+from controller.services.device_queries import condition_doubts, over_devices, selector_doubts
 from controller.telemetry_schemas import (
     AnswerSource,
     ComparedGroup,
@@ -153,6 +153,7 @@ def drift_of_release(
                 devices=part.devices,
                 units=part.result.units,
                 chance=part.result.chance if part.result.can_tell else None,
+                lacks=part.result.lacks,
                 moved=part.moved,
             )
             for part in parts
@@ -287,6 +288,21 @@ def _until_now(at_s: float | None, now_s: float) -> float | None:
 def list_labels(services: Services) -> list[str]:
     """Return what devices can be selected and grouped by: labels, and what all of them have."""
     return services.devices.names_to_group_by()
+
+
+@telemetry_routes.get("/doubts", name="doubts")
+def list_doubts(
+    services: Services,
+    selector: Annotated[str, Query(description="A label expression.")] = "",
+    metric: Annotated[str, Query(description="What the conditions are about.")] = "",
+    where: Annotated[list[str] | None, Query(description="key=value; repeatable.")] = None,
+) -> list[str]:
+    """Return what a question names that there is not: labels, their values, and attributes'."""
+    pairs = parse_conditions(",".join(where or ()))
+    return [
+        *selector_doubts(services.devices, selector),
+        *condition_doubts(services.telemetry, metric, pairs),
+    ]
 
 
 @telemetry_routes.post("/reports/{device}", status_code=201, name="ask_for_report")

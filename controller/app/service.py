@@ -190,12 +190,12 @@ class Controller:
         )
         self.delivery = self._delivery(connect(), key, clock)
         self._inbox = Inbox(self._ingest.handle_all)
-        self.exports = self._exports(clock)
         devices = Devices(
             *(database, access, transfers, config.peers, clock),
             wrong_clocks=telemetry.wrong_clocks,
         )
         self.alerting = Alerting(database, telemetry, devices, reception, config.alerts, clock)
+        self.exports = self._exports(clock)
         self.app = create_app(
             FleetServices(
                 access=Access(
@@ -290,6 +290,7 @@ class Controller:
             counts=self._ingest.counts,
             waiting=lambda: self._inbox.waiting,
             is_connected=lambda: self._connected,
+            faulty_rules=self.alerting.judging.faulty_rules,
         )
         return Exports(self._config, self._database, self._telemetry, watched, clock)
 

@@ -79,7 +79,8 @@ def _test_rules(
     if step:
         asked["step"] = format_duration(parse_duration(step, option="--step"))
     # What is wrong in a rule is told before the first one takes its time.
-    api.send("PUT", "/v1/alerts/rules", AlertRulesChange, {"rules": values, "dry_run": True})
+    checked = {"rules": values, "dry_run": True}
+    change = api.send("PUT", "/v1/alerts/rules", AlertRulesChange, checked)
     found = [
         result
         for table in values.get("alert", [])
@@ -109,6 +110,10 @@ def _test_rules(
         ],
         minor=("LASTED",),
     )  # fmt: skip
+    faults = {result.alert: result.fault for result in found if result.fault}
+    for doubt in change.doubts:
+        if not any(doubt == f"{name}: {fault}" for name, fault in faults.items()):
+            remark(f"warning: {doubt}")
     for result in found:
         if result.fault:
             remark(f"{result.alert} could not be tested: {result.fault}")

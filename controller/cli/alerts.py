@@ -259,7 +259,7 @@ def _write_alerts(found: list[Alert]) -> None:
                 compared_text(a) if is_person else a.value,
                 local_time(a.since_s),
                 _ack(a),
-                a.summary,
+                _about(a),
             )
             for a in ordered
         ],
@@ -268,11 +268,11 @@ def _write_alerts(found: list[Alert]) -> None:
     )
     for line in table.lines:
         write_exact(line)
-    summaries = {a.alert: a.summary for a in ordered if a.summary}
+    summaries = dict.fromkeys(f"{a.alert}: {_about(a)}" for a in ordered if _about(a))
     if "SUMMARY" in table.left_out and summaries:
         write()
-        for name, summary in summaries.items():
-            for line in hanging(f"{name}: {summary}", terminal_width()):
+        for summary in summaries:
+            for line in hanging(summary, terminal_width()):
                 write(line)
     tell_left_out(table)
 
@@ -284,6 +284,11 @@ def _urgency(alert: Alert) -> tuple[int, int, str, float]:
         alert.alert,
         alert.since_s,
     )
+
+
+def _about(alert: Alert) -> str:
+    """Return what is told of an alert, and that its rule is no longer the one that it was."""
+    return "; ".join(filter(None, (alert.summary, alert.note)))
 
 
 def _ack(alert: Alert) -> str:

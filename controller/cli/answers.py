@@ -32,7 +32,7 @@ from controller.cli.drawing.quantities import quantity_text, scale_of, unit_of
 from controller.cli.drawing.sparkline import BLOCKS, sparkline
 from controller.cli.errors import FaultError
 from controller.cli.formats import PLOT, PNG, TABLE, Form, Kind, write_bytes, write_records
-from controller.cli.hints import about_selector
+from controller.cli.hints import about_question
 from controller.cli.lists import time_heading
 from controller.cli.query_table import Columns, laid_out
 from controller.cli.questions import params, span_s, title_of, words_of
@@ -112,7 +112,7 @@ def ask(
         whole, table = table, choose(table)
         asked = question if len(whole.rows) <= MAX_TRENDS else _only_devices(question, table)
     range_s = span_s(question, SystemClock().now_s())
-    hints = about_selector(api, question.selector) if not table.rows else ()
+    hints = about_question(api, question) if not table.rows else ()
     answer = Answer(question=question, table=table, range_s=range_s, hints=tuple(hints))
     return replace(answer, trends=_trends(api, answer, asked)) if spark else answer
 

@@ -10,11 +10,13 @@ import typer
 
 from controller.capture_schemas import Capture, CaptureRequest
 from controller.cli.arguments import JsonOption, parse_bytes, selected
-from controller.cli.client import connect, segment
+from controller.cli.client import ApiClient, connect, segment
 from controller.cli.commands import Commands, add_group
 from controller.cli.errors import ArgumentError
+from controller.cli.hints import about_selector
 from controller.cli.lists import time_heading, write_list
 from controller.cli.output import write_json
+from controller.schemas import Device
 from wire.console.output import remark, write, write_fields
 from wire.console.sizes import bytes_text
 from wire.console.text import local_time, plain_text, value_text
@@ -124,12 +126,21 @@ def capture_start(
         bytes_per_day=parse_bytes(bytes_per_day, option="--bytes-per-day"),
     )
     with connect(context) as api:
+        found = api.get(PATH, list[Capture])
+        before = next((each for each in found if each.model == model and each.is_on), None)
         capture = api.send("PUT", f"{PATH}/{segment(model)}", Capture, request)
+        hints = _about_devices(api, capture.selector)
     if as_json:
         write_json(capture)
         return
     whom = plain_text(selected(capture.selector))
     write(f"model {plain_text(capture.model)}, {whom}: {_which(capture)}")
+    if before is not None:
+        whom = plain_text(selected(before.selector))
+        remark(f"it takes the place of a capture of {whom}: {_which(before)}")
+    if hints:
+        remark(f"warning: {'; '.join(hints)}")
+        return
     remark("devices that are online begin within seconds, the others when they connect")
 
 
@@ -206,6 +217,16 @@ def capture_stop(context: typer.Context, model: ModelArgument) -> None:
     with connect(context) as api:
         left = api.send("DELETE", f"{PATH}/{segment(model)}", Capture)
     write(f"model {plain_text(left.model)}: nothing is captured, {left.samples} samples are kept")
+
+
+def _about_devices(api: ApiClient, selector: str) -> list[str]:
+    """Return that no device matches a selector, and what may be meant; empty if one does."""
+    if api.get("/v1/devices", list[Device], {"selector": selector, "limit": "1"}):
+        return []
+    return [
+        f"no device matches {plain_text(selected(selector))} yet",
+        *about_selector(api, selector),
+    ]
 
 
 def _which(capture: Capture) -> str:

@@ -169,13 +169,20 @@ def _list_devices(context: typer.Context, asked: dict[str, str | list[str]], cho
     ]
     if write_records(chosen, found, DEVICE_KINDS, records):
         return
-    columns = ("DEVICE", "VARIANT", "TENSOR", "MEASURE", "PSI", "BY CHANCE", "SAMPLES")
+    # By their ratio they are in order, which the rounded figures need not show.
+    columns = ("DEVICE", "VARIANT", "TENSOR", "MEASURE", "PSI", "BY CHANCE", "RATIO", "SAMPLES")
     rows = [
-        (*names, f"{index:.3f}", f"{expected:.3f}", round(samples))
+        (
+            *names,
+            f"{index:.3f}",
+            f"{expected:.4f}",
+            f"{index / expected if expected else 0.0:.2f}",
+            round(samples),
+        )
         for *names, index, expected, samples in records
     ]
     if rows:
-        for line in table_lines(columns, rows, right=columns[4:6]).lines:
+        for line in table_lines(columns, rows, right=columns[4:7]).lines:
             write_exact(line)
         return
     write_lines(
@@ -202,6 +209,12 @@ def _said(found: ReleaseDrift) -> str:
     moved = [f"{p.measure} of {p.tensor} ({p.variant})" for p in found.parts if p.moved]
     if moved:
         return f"beyond what chance gives: {', '.join(moved)}"
-    if all(part.chance is None for part in found.parts):
-        return "too few devices or units have counted requests to tell whether they moved"
-    return "nothing has moved beyond what chance gives"
+    unknown = [part for part in found.parts if part.chance is None]
+    if not unknown:
+        return "nothing has moved beyond what chance gives"
+    why = " or ".join(dict.fromkeys(part.lacks or "too few have counted" for part in unknown))
+    if len({part.variant for part in found.parts}) > 1:
+        why += "; each variant is judged alone"
+    if len(unknown) == len(found.parts):
+        return f"whether they moved cannot be told: {why}"
+    return f"nothing has moved beyond what chance gives; of the unknown it cannot be told: {why}"

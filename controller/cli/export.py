@@ -8,6 +8,7 @@ Rules:
 from __future__ import annotations
 
 import calendar
+import re
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -15,12 +16,13 @@ from typing import Annotated, Final, NamedTuple, TypeVar, cast
 
 import typer
 
-from controller.cli.arguments import JsonOption, parse_duration
+from controller.cli.arguments import MAX_DURATION_S, JsonOption
 from controller.cli.client import ApiClient, connect
 from controller.cli.errors import AnswerError, ArgumentError, UnreachableError
 from controller.cli.lists import write_list
 from controller.cli.output import write_json
 from controller.cli.parquet_files import PART, NewFile, check_library, new_file
+from controller.cli.questions import time_s
 from controller.telemetry_schemas import ReportedMetric
 from telemetry.limits import is_name
 from telemetry.server.export.lines import (
@@ -41,6 +43,7 @@ DAY: Final = "day"
 FOLDERS: Final = {MINUTE: "", "hour": "hours", DAY: "days"}
 """Where the rows of each level are, below the directory."""
 
+_DAY = re.compile(r"\d{4}-\d{2}-\d{2}", re.ASCII)
 _ROUTE: Final = "/v1/telemetry/export"
 T = TypeVar("T")
 
@@ -51,7 +54,8 @@ def telemetry_export(
         Path, typer.Argument(metavar="DIR", help="Where the files go; made if it is missing.")
     ],
     since: Annotated[
-        str, typer.Option(metavar="TIME", help="From the day of this time on, such as 7d.")
+        str,
+        typer.Option(metavar="TIME", help="From the day of this time on: 7d, or 2026-01-31."),
     ] = "1d",
     until: Annotated[
         str, typer.Option(metavar="TIME", help="Until the day of this time; the default is today.")
@@ -225,12 +229,28 @@ def _days(since: str, until: str) -> range:
         ArgumentError: A time makes no sense.
     """
     now_s = SystemClock().now_s()
-    first_s = now_s - parse_duration(since, option="--since")
-    last_s = now_s - parse_duration(until, option="--until") if until else now_s
+    first_s = _at_s(since, "--since", now_s)
+    last_s = _at_s(until, "--until", now_s) if until else now_s
     if last_s < first_s:
         raise ArgumentError("--until is before --since", remedy="write --since 7d --until 1d")
+    if not 0 <= last_s <= now_s + MAX_DURATION_S:
+        raise ArgumentError("--until is no time of telemetry", remedy="write a day before today")
+    if last_s - first_s > MAX_DURATION_S:
+        raise ArgumentError("--since is longer ago than ten years", remedy="write 7d, or a day")
     start = max(int(first_s) // DAY_S, 0)
     return range(start * DAY_S, (int(last_s) // DAY_S + 1) * DAY_S, DAY_S)
+
+
+def _at_s(text: str, option: str, now_s: float) -> float:
+    """Return a time that a person gave: a duration ago, a moment, or a day of UTC.
+
+    Raises:
+        ArgumentError: It is none of them.
+    """
+    text = text.strip()
+    if _DAY.fullmatch(text):
+        text += "T00:00:00+00:00"
+    return time_s(text, option, now_s)
 
 
 def _check_names(names: list[str], known: list[str]) -> None:

@@ -9,21 +9,19 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from difflib import get_close_matches
 from typing import Any, Final
 
 from controller.cli.client import ApiClient
 from controller.cli.errors import FaultError
-from controller.domain.attributes import ATTRIBUTES
 from controller.domain.names import which_there_are
-from controller.domain.selectors import NEVER_LABELS, parse_selector
+from controller.query_schemas import TelemetryQuestion
 from controller.telemetry_schemas import DeviceEvent
 
-LABELS_PATH: Final = "/v1/telemetry/labels"
+DOUBTS_PATH: Final = "/v1/telemetry/doubts"
 
 
 def about_selector(api: ApiClient, selector: str) -> list[str]:
-    """Return which labels of a selector no device has.
+    """Return which labels of a selector, or values of them, no device has.
 
     Args:
         api: The controller, which has read the selector.
@@ -32,22 +30,32 @@ def about_selector(api: ApiClient, selector: str) -> list[str]:
     Returns:
         A line for each.
     """
-    asked = parse_selector(selector).needed_labels()
-    if not asked:
+    return _doubts(api, {"selector": selector}) if selector else []
+
+
+def about_question(api: ApiClient, question: TelemetryQuestion) -> list[str]:
+    """Return what a query names that there is not.
+
+    Args:
+        api: The controller, which has read the query.
+        question: The query.
+
+    Returns:
+        A line for each.
+    """
+    if not (question.selector or question.where):
         return []
-    names: list[str] = []
+    asked: dict[str, str | list[str]] = {
+        "metric": question.metric, "selector": question.selector, "where": question.where,
+    }  # fmt: skip
+    return _doubts(api, asked)
+
+
+def _doubts(api: ApiClient, asked: dict[str, str | list[str]]) -> list[str]:
+    found: list[str] = []
     with suppress(FaultError):  # a controller of an earlier version
-        names = api.get(LABELS_PATH, list[str])
-    others = set(ATTRIBUTES) - NEVER_LABELS
-    known = {*names, *NEVER_LABELS} - others
-    return [
-        f"no device has a label {key!r}; "
-        + which_there_are(
-            key, sorted({*known, *get_close_matches(key, others)}), what="labels", none=""
-        )
-        for key in asked
-        if names and key not in known
-    ]
+        found = api.get(DOUBTS_PATH, list[str], asked)
+    return found
 
 
 def about_keys(where: Sequence[str], events: Iterable[DeviceEvent]) -> list[str]:

@@ -53,7 +53,7 @@ BY: Final = typer.Option(
     help="One row for each value of these: device, minute, attributes of the metric as "
     "variant, labels of devices, profile, arch, agent_version.",
 )
-ByOption = Annotated[str, BY]
+ByOption = Annotated[list[str] | None, BY]
 WhereOption = Annotated[
     list[str] | None, typer.Option(metavar="KEY=VALUE", help="Count only these.")
 ]
@@ -153,19 +153,33 @@ def time_asked(text: str, option: str) -> str:
 
 def span_s(question: TelemetryQuestion, now_s: float) -> tuple[float, float]:
     """Return the time range of a query, as seconds since the epoch."""
+    since_s = time_s(question.since, "--since", now_s)
+    return since_s, time_s(question.until, "--until", now_s) if question.until else now_s
 
-    def at_s(text: str) -> float:
-        if _EPOCH_S.fullmatch(text):
-            return float(text)
-        return now_s - parse_duration_s(text)
 
-    until = question.until and time_asked(question.until, "--until")
-    return at_s(time_asked(question.since, "--since")), at_s(until) if until else now_s
+def time_s(text: str, option: str, now_s: float) -> float:
+    """Return a time as seconds since the epoch.
+
+    Args:
+        text: A duration, an ISO 8601 time, or seconds since the epoch.
+        option: The option that it belongs to, for the error.
+        now_s: Wall time.
+
+    Raises:
+        ArgumentError: It is none of them.
+    """
+    asked = time_asked(text, option)
+    return float(asked) if _EPOCH_S.fullmatch(asked) else now_s - parse_duration_s(asked)
 
 
 def shown_time(text: str) -> str:
     """Return a time of a query as a person writes it, who need not know the epoch."""
     return local_time(float(text)).replace(" ", "T") if _EPOCH_S.fullmatch(text) else text
+
+
+def listed(words: Sequence[str] | None) -> str:
+    """Return lists of words that an option gave, once or several times, as one list."""
+    return ",".join(filter(None, words or ()))
 
 
 def words_of(text: str) -> list[str]:

@@ -23,7 +23,6 @@ from controller.cli.formats import (
 from controller.cli.lists import time_heading, write_list
 from controller.cli.output import write_json
 from controller.cli.questions import (
-    BY,
     SELECTOR,
     SINCE,
     STAT,
@@ -39,6 +38,7 @@ from controller.cli.questions import (
     UntilOption,
     WhereOption,
     conditions,
+    listed,
     other_conditions,
     params,
     shown_time,
@@ -61,7 +61,7 @@ def telemetry_save(  # noqa: PLR0913, PLR0917 - one parameter for each option
     name: NameArgument,
     metric: MetricArgument,
     stat: StatOption = "",
-    by: ByOption = "",
+    by: ByOption = None,
     where: WhereOption = None,
     model: OneModelOption = None,
     selector: SelectorOption = "",
@@ -80,7 +80,7 @@ def telemetry_save(  # noqa: PLR0913, PLR0917 - one parameter for each option
         fleet telemetry save heat temperature_c --step 5m --since 1d --format plot
     """
     question = TelemetryQuestion(
-        metric=metric, stat=stat, by=by, where=conditions(where, model), selector=selector,
+        metric=metric, stat=stat, by=listed(by), where=conditions(where, model), selector=selector,
         since=time_asked(since, "--since"), until=until and time_asked(until, "--until"), step=step,
     )  # fmt: skip
     params(question)  # refuses what makes no sense, in the words of the options
@@ -98,7 +98,7 @@ def telemetry_run(  # noqa: PLR0913, PLR0917 - one parameter for each option
     context: typer.Context,
     name: NameArgument,
     stat: Annotated[str | None, STAT] = None,
-    by: Annotated[str | None, BY] = None,
+    by: ByOption = None,
     where: WhereOption = None,
     model: OneModelOption = None,
     selector: Annotated[str | None, SELECTOR] = None,
@@ -126,7 +126,8 @@ def telemetry_run(  # noqa: PLR0913, PLR0917 - one parameter for each option
     with connect(context) as api:
         kept = api.get(f"{PATH}/{segment(name)}", SavedQuery).query
     given: dict[str, Any] = {
-        "stat": stat, "by": by, "selector": selector, "since": since, "until": until, "step": step,
+        "stat": stat, "by": None if by is None else listed(by), "selector": selector,
+        "since": since, "until": until, "step": step,
     }  # fmt: skip
     changed = {option: text for option, text in given.items() if text is not None}
     question = replace(kept, **changed, where=other_conditions(kept.where, where, model))

@@ -38,6 +38,7 @@ from controller.cli.questions import (
     UntilOption,
     WhereOption,
     conditions,
+    listed,
     params,
 )
 from controller.cli.saved_queries import (
@@ -84,7 +85,7 @@ def telemetry_query(  # noqa: PLR0913, PLR0917 - one parameter for each option
     context: typer.Context,
     metric: MetricArgument,
     stat: StatOption = "",
-    by: ByOption = "",
+    by: ByOption = None,
     where: WhereOption = None,
     model: OneModelOption = None,
     selector: SelectorOption = "",
@@ -115,8 +116,8 @@ def telemetry_query(  # noqa: PLR0913, PLR0917 - one parameter for each option
     """
     chosen = chosen_form(form, as_json=as_json, as_csv=as_csv, output=output)
     question = TelemetryQuestion(
-        metric=metric, stat=stat, by=by, where=conditions(where, model), selector=selector,
-        since=since, until=until, step=step,
+        metric=metric, stat=stat, by=listed(by), where=conditions(where, model),
+        selector=selector, since=since, until=until, step=step,
     )  # fmt: skip
     answer(context, question, chosen, spark=spark, every_s=every_s_of(every, watch=watch))
 
@@ -132,7 +133,7 @@ def telemetry_top(  # noqa: PLR0913, PLR0917 - one parameter for each option
             "counter total, and of a histogram of ratios mean.",
         ),
     ] = "",
-    by: ByOption = "device",
+    by: ByOption = ["device"],  # noqa: B006 - is only read
     where: WhereOption = None,
     model: OneModelOption = None,
     selector: SelectorOption = "",
@@ -164,8 +165,8 @@ def telemetry_top(  # noqa: PLR0913, PLR0917 - one parameter for each option
     if "," in stat:
         raise ArgumentError(f"--stat: {stat!r} are several", remedy="name one to sort by")
     question = TelemetryQuestion(
-        metric=metric, stat=stat or _sorted_by(metric), by=by, where=conditions(where, model),
-        selector=selector, since=since, until=until,
+        metric=metric, stat=stat or _sorted_by(metric), by=listed(by),
+        where=conditions(where, model), selector=selector, since=since, until=until,
     )  # fmt: skip
 
     def first_ones(table: TelemetryTable) -> TelemetryTable:

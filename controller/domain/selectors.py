@@ -76,8 +76,8 @@ class Selector:
         """
         return self.tree is None or holds(self.tree, device)
 
-    def needed_labels(self) -> list[str]:
-        """Return the labels without which a device does not meet one of the conditions."""
+    def needed(self) -> list[In | Exists]:
+        """Return the conditions that no device meets which lacks what they ask for."""
         return [] if self.tree is None else list(dict.fromkeys(_needed(self.tree)))
 
 
@@ -103,15 +103,13 @@ def groups_of(tree: Node | None) -> frozenset[str]:
     return frozenset(leaf.name for leaf in found if isinstance(leaf, Group))
 
 
-def _needed(node: Node) -> Iterator[str]:
+def _needed(node: Node) -> Iterator[In | Exists]:
     match node:
         case And(parts) | Or(parts):
             for part in parts:
                 yield from _needed(part)
-        case In(key=key) | Exists(key=key):
-            label = label_of(key)
-            if label is not None:
-                yield label
+        case In() | Exists():
+            yield node
         case _:  # a negation holds without a label
             return
 

@@ -1,4 +1,4 @@
-"""The controller's own figures, as families of Prometheus: two short queries, and counts in memory.
+"""The controller's own figures, as families of Prometheus: short queries, and counts in memory.
 
 Rules:
 - What is counted in memory begins at 0 with each start, and says since when.
@@ -6,12 +6,16 @@ Rules:
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Final, get_args
 
-from controller.store import devices, rollouts
+from controller.services.alert_rules import in_force
+from controller.store import alerts, devices, rollouts
 from controller.store.database import Database
+from telemetry.server.alerts.rules import Severity
+from telemetry.server.alerts.states import Phase
 from telemetry.server.export.claims import OWN_PREFIX
 from telemetry.server.export.families import Family, FamilyKind, Sample, gathered
 from wire.clock import Clock
@@ -26,10 +30,17 @@ REJECTED: Final = f"{OWN_PREFIX}otlp_rejected_total"
 REFUSED: Final = f"{OWN_PREFIX}refused_messages_total"
 WAITING: Final = f"{OWN_PREFIX}waiting_messages"
 CONNECTED: Final = f"{OWN_PREFIX}broker_connected"
+ALERTS: Final = f"{OWN_PREFIX}alerts_firing"
+FAULTY_RULES: Final = f"{OWN_PREFIX}alert_rules_in_error"
 BUILD: Final = f"{OWN_PREFIX}build_info"
 DEVICES: Final = f"{OWN_PREFIX}devices"
 ROLLOUTS: Final = f"{OWN_PREFIX}rollouts"
 FIGURES: Final[dict[str, tuple[FamilyKind, str]]] = {
+    FAULTY_RULES: (
+        "gauge",
+        "rules of alerts that this controller cannot evaluate, or not wholly",
+    ),
+    ALERTS: ("gauge", "alerts that are firing, by severity"),
     BUILD: ("gauge", "1, with the version of the controller as a label"),
     CONNECTED: ("gauge", "1 while there is a connection with the broker, else 0"),
     DEVICES: ("gauge", "enrolled devices, by profile and presence"),
@@ -55,6 +66,7 @@ class Watched:
     counts: Mapping[str, int]
     waiting: Callable[[], int]
     is_connected: Callable[[], bool]
+    faulty_rules: Callable[[], int]
 
 
 class OwnFigures:
@@ -94,6 +106,7 @@ class OwnFigures:
         for what, count in self._rejected.items():
             yield REJECTED, Sample((("what", what),), count, since_s)
         yield WAITING, Sample((), self._watched.waiting())
+        yield FAULTY_RULES, Sample((), self._watched.faulty_rules())
         yield CONNECTED, Sample((), float(self._watched.is_connected()))
         yield BUILD, Sample((("version", VERSION),), 1.0)
 
@@ -101,10 +114,17 @@ class OwnFigures:
         with self._database.reading() as transaction:
             by_profile = devices.count_by_profile(transaction)
             by_state = rollouts.count_by_state(transaction)
+            rules, by_rule = in_force(transaction), alerts.counts(transaction)
         for (profile, online), count in by_profile.items():
             yield DEVICES, Sample((("online", ONLINE[online]), ("profile", profile)), count)
         for state, count in by_state.items():
             yield ROLLOUTS, Sample((("state", state),), count)
+        firing: Counter[str] = Counter(dict.fromkeys(get_args(Severity), 0))
+        for rule in rules:
+            count = by_rule.get(rule.name, Counter())[Phase.FIRING]
+            firing[str(rule.spec.get("severity", ""))] += count
+        for severity, count in firing.items():
+            yield ALERTS, Sample((("severity", severity),), count)
 
 
 def document() -> str:

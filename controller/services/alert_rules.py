@@ -5,6 +5,7 @@ Rules:
   is in force without being set, unless one of that name is.
 - If a rule compares something else than before, its alerts end: they were about something else. A
   new summary or severity ends nothing.
+- What ends so, and what was resolved before, stays listed as resolved for as long as other alerts.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from typing import Any
 from controller.alert_schemas import AlertRulesChange
 from controller.domain.selectors import parse_selector
 from controller.errors import SelectorError
-from controller.services.alert_notices import ENDED_BY_RULE, notice
+from controller.services.alert_notices import ENDED_BY_RULE, end_ack, notice
 from controller.services.webhooks import Webhooks
 from controller.store import alerts, policies
 from controller.store.alert_tables import AlertRuleRow
@@ -175,7 +176,7 @@ class AlertRuleBook:
                 read_selector(transaction, rule.selector, now_s=self._clock.now_s())
 
     def _end(self, transaction: Transaction, ended: Sequence[RuleInForce], now_s: float) -> None:
-        """End the alerts of rules that compare this no longer."""
+        """End the alerts of rules that compare this no longer; those that fired were resolved."""
         if not ended:
             return
         rules = {each.name: each.rule for each in ended}
@@ -199,7 +200,12 @@ class AlertRuleBook:
                             reason=ENDED_BY_RULE,
                         )
                     )
-            alerts.drop(transaction, rows, row)
+                alerts.resolve(row, now_s=now_s)
+            if row.phase != Phase.RESOLVED:
+                alerts.drop(transaction, rows, row)
+            else:
+                row.told_at_s = None
+                end_ack(row)
         self._webhooks.queue(transaction, notices)
 
 

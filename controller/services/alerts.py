@@ -20,7 +20,7 @@ import functools
 import logging
 import secrets
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 import msgspec
@@ -164,12 +164,18 @@ class Alerts:
             before, self._evaluated = self._evaluated, evaluated
         _log_faults(before, evaluated)
 
-    def asking(self, rule: AnyRule, answers: Answers | None = None) -> Callable[[float], Answer]:
+    def asking(
+        self,
+        rule: AnyRule,
+        answers: Answers | None = None,
+        known: Collection[Group] | None = None,
+    ) -> Callable[[float], Answer]:
         """Return what answers a rule about metrics at a time; its devices are those of now.
 
         Args:
             rule: The rule.
             answers: Who answers; None for the store.
+            known: The groups that have a state; None if that is not known.
 
         Raises:
             SelectorError: Its selector cannot be read.
@@ -183,7 +189,12 @@ class Alerts:
         enrolled = self._devices.enrolled(rule.selector) if isinstance(rule, Absence) else None
         answers = self._answers if answers is None else answers
         return functools.partial(
-            answers.of_metric, rule, scope, report_every_s=every_s, enrolled=enrolled
+            answers.of_metric,
+            rule,
+            scope,
+            report_every_s=every_s,
+            enrolled=enrolled,
+            known=known,
         )
 
     def evaluated(self) -> Mapping[str, Evaluated]:
@@ -191,9 +202,13 @@ class Alerts:
         with self._lock:
             return dict(self._evaluated)
 
+    def faulty_rules(self) -> int:
+        """Return how many rules could not be evaluated, or not wholly, in the last round."""
+        return sum(bool(each.fault) for each in self.evaluated().values())
+
     def needs(self) -> list[str]:
         """Return what is wanting, one line each; it names no rule and no device."""
-        faulty = sum(bool(each.fault) for each in self.evaluated().values())
+        faulty = self.faulty_rules()
         lines = [f"to be the one that judges alerts: {SECOND}"] if self._is_second else []
         if faulty:
             lines.append(
@@ -233,7 +248,7 @@ class Alerts:
                 listening_s = self._reception.heard_s()
                 answer = of_devices(heard, asked_s, listening_s)
             else:
-                answer = self.asking(rule)(now_s)
+                answer = self.asking(rule, known=known.keys())(now_s)
                 if DEVICE in rule.names:
                     enrolled = self._devices.enrolled(rule.selector)
                     answer = of_enrolled(rule, answer, known.keys(), enrolled)
@@ -320,11 +335,16 @@ class Alerts:
 
 
 def _known(rule: AnyRule, rows: Rows) -> dict[Group, State]:
-    """Return the groups of a rule that are not inactive."""
+    """Return the groups of a rule that are not inactive.
+
+    What was resolved when the rule was grouped by something else is none of its groups.
+    """
     return {
-        tuple(str(row.labels.get(name, "")) for name in rule.names): alerts.state_of(row)
+        tuple(str(row.labels[name]) for name in rule.names): alerts.state_of(row)
         for row in rows.values()
-        if row.rule == rule.name and row.phase != Phase.INACTIVE
+        if row.rule == rule.name
+        and row.phase != Phase.INACTIVE
+        and row.labels.keys() == set(rule.names)
     }
 
 

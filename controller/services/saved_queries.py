@@ -20,7 +20,7 @@ from controller.domain.saved_queries import (
 )
 from controller.domain.selectors import parse_selector
 from controller.query_schemas import KeptQuery, SavedQuery, SavedQueryRequest
-from controller.services.device_queries import over_devices, selector_doubt
+from controller.services.device_queries import condition_doubts, over_devices, selector_doubt
 from controller.services.devices import Devices
 from controller.store import policies, saved_queries
 from controller.store.database import Database
@@ -167,7 +167,9 @@ class SavedQueries:
                 self._telemetry, dataclasses.replace(narrowed, devices=asked.devices)
             )
         except QueryError as exc:
-            yield "; ".join(filter(None, (exc.message, exc.remedy)))
+            yield str(exc)
+        else:
+            yield from condition_doubts(self._telemetry, asked.metric, asked.where)
 
 
 def _to_schema(row: SavedQueryRow) -> SavedQuery:

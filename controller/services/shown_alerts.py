@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from typing import Any
 
 from controller.alert_schemas import (
@@ -20,7 +21,7 @@ from controller.errors import ConflictError, InvalidRequestError
 from controller.services.alert_notices import end_ack, is_acked
 from controller.services.alert_rules import RuleInForce, checked, in_force
 from controller.services.alerts import Alerts, Evaluated
-from controller.services.device_queries import selector_doubt
+from controller.services.device_queries import condition_doubts, selector_doubt
 from controller.services.devices import Devices
 from controller.store import alerts
 from controller.store.alert_tables import AlertHistoryRow, AlertRow
@@ -30,10 +31,11 @@ from telemetry.errors import NotKeptError, QueryError, TelemetryError
 from telemetry.server.alerts.answers import Answers, of_devices
 from telemetry.server.alerts.judging import Answer
 from telemetry.server.alerts.replay import looks_at, replay, what_is_missed
-from telemetry.server.alerts.rules import Absence, AnyRule, Change, Limits
+from telemetry.server.alerts.rules import Absence, AnyRule, BurnRate, Change, Limits
 from telemetry.server.alerts.silence import Silences
 from telemetry.server.alerts.states import Phase
 from telemetry.server.past import Past
+from telemetry.server.query_text import parse_conditions
 from telemetry.server.store import TelemetryStore
 from wire.clock import Clock
 
@@ -41,6 +43,12 @@ TEST_LIMIT_S = 20.0
 """How long the test of one request may take: less than a client waits."""
 
 OPERATOR = "operator"
+BY_MINUTES = (
+    "silences are judged by whole minutes here: one that is less than 2 minutes longer than the "
+    "window may be missing"
+)
+RULE_GONE = "no rule of this name is in force any more"
+RULE_CHANGED = "its rule has been changed since"
 OPEN = (Phase.PENDING, Phase.FIRING)
 SHOWN = (*OPEN, Phase.RESOLVED)
 
@@ -104,26 +112,33 @@ class ShownAlerts:
         return [self._rule(item, evaluated, counts.get(item.name, {})) for item in rules]
 
     def history(self, name: str, *, limit: int) -> AlertHistory:
-        """Return a rule, its alerts and what happened.
+        """Return a rule, its alerts and what happened; also of one that is gone.
 
         Args:
             name: The name of the rule.
             limit: The greatest number of entries.
 
         Raises:
-            UnknownAlertError: No rule has it.
+            UnknownAlertError: No rule has it, and none had while history is kept.
             DatabaseError: The database does not answer.
         """
         with self._database.reading() as transaction:
             rules = in_force(transaction)
-            alerts.check_rule(name, [item.name for item in rules])
+            names = [item.name for item in rules]
+            if name not in names:
+                names += [
+                    each for each in alerts.names_in_history(transaction) if each not in names
+                ]
+            alerts.check_rule(name, names)
             rows = list(alerts.states(transaction, name).values())
             entries = alerts.history(transaction, name, limit=limit)
             counts = alerts.counts(transaction)
-        (item,) = (each for each in rules if each.name == name)
+        item = next((each for each in rules if each.name == name), None)
         shown = [row for row in rows if row.phase in SHOWN]
         return AlertHistory(
-            rule=self._rule(item, self._judging.evaluated(), counts.get(name, {})),
+            rule=self._rule(item, self._judging.evaluated(), counts.get(name, {}))
+            if item is not None
+            else _gone(name),
             alerts=self._shown(rules, shown),
             history=[_event(entry) for entry in entries],
         )
@@ -158,9 +173,9 @@ class ShownAlerts:
             ]
             if not found:
                 which = "" if request.group is None else f" of {request.group[:80]!r}"
-                what = "no acknowledgement" if is_end else "no alert that is pending or firing"
+                what = "acknowledged" if is_end else "pending or firing"
                 raise ConflictError(
-                    f"there is {what}{which} with the name {name}",
+                    f"{name} has no {what} alert{which}",
                     remedy=f"`fleet alert show {name}` shows its alerts",
                 )
             for row in found:
@@ -210,7 +225,9 @@ class ShownAlerts:
             return AlertTestResult(
                 alert=rule.name, step_s=looks.step, spans=[], was_cut=False, fault=str(exc)
             )
-        missed = what_is_missed(rule, looks.step)
+        missed = [what_is_missed(rule, looks.step)]
+        if isinstance(rule, Absence) and rule.metric is None:
+            missed.append(BY_MINUTES)
         return AlertTestResult(
             alert=rule.name,
             step_s=looks.step,
@@ -224,7 +241,7 @@ class ShownAlerts:
                 for span in found.spans
             ],
             was_cut=found.was_cut,
-            note="; ".join(filter(None, (found.note, missed))),
+            note="; ".join(filter(None, (found.note, *missed))),
         )
 
     def doubts(self, values: Mapping[str, Any]) -> list[str]:
@@ -255,12 +272,18 @@ class ShownAlerts:
             if isinstance(rule, Absence) and rule.metric is None:
                 continue
             try:
-                self._judging.asking(rule)(now_s)
-            except NotKeptError:
-                continue  # there are not enough hours yet
+                with suppress(NotKeptError):  # there are not enough hours yet
+                    self._judging.asking(rule)(now_s)
+                found += [f"{rule.name}: {doubt}" for doubt in self._about_values(rule)]
             except TelemetryError as exc:  # the rules are in force, whatever the store says
-                found.append("; ".join(filter(None, (f"{rule.name}: {exc}", exc.remedy))))
+                found.append(f"{rule.name}: {exc}")  # with its remedy
         return found
+
+    def _about_values(self, rule: AnyRule) -> list[str]:
+        """Return which values its conditions name that nothing has that was reported."""
+        metric = rule.total if isinstance(rule, BurnRate) else rule.metric
+        where = [pair for word in rule.where for pair in parse_conditions(word)]
+        return condition_doubts(self._telemetry, metric or "", where)
 
     def _silences(self, rule: Absence, since_s: float, now_s: float) -> Callable[[float], Answer]:
         """Return what a rule about devices would have compared: by what they measured."""
@@ -303,7 +326,13 @@ def _alert(item: RuleInForce | None, row: AlertRow, now_s: float) -> Alert:
     spec = item.spec if item is not None else {}
     limits = item.rule.limits if item is not None and item.rule is not None else Limits()
     acked = is_acked(row, now_s)
+    note = ""
+    if item is None:
+        note = RULE_GONE
+    elif row.phase == Phase.RESOLVED and row.since_s <= (item.changed_at_s or 0.0):
+        note, limits = RULE_CHANGED, Limits()
     return Alert(
+        note=note,
         alert=row.rule,
         group=row.group_text,
         labels={name: str(value) for name, value in row.labels.items()},
@@ -322,6 +351,14 @@ def _alert(item: RuleInForce | None, row: AlertRow, now_s: float) -> Alert:
         acked_by=row.acked_by if acked else "",
         comment=row.comment if acked else "",
     )
+
+
+def _gone(name: str) -> AlertRule:
+    """Return what is known of a rule that is in force no more."""
+    return AlertRule(
+        name=name, kind="", severity="", summary="", enabled=False, built_in=False, spec={},
+        changed_at_s=None, state="gone", note=RULE_GONE,
+    )  # fmt: skip
 
 
 def _faulty(item: RuleInForce, evaluated: Evaluated) -> Alert:

@@ -9,10 +9,7 @@ Rules:
 
 from __future__ import annotations
 
-import os
 import ssl
-import stat
-from contextlib import suppress
 from dataclasses import dataclass
 from enum import Enum
 from http import HTTPStatus
@@ -29,7 +26,7 @@ from controller.domain.alert_posts import (
 )
 from controller.domain.device_text import clean
 from controller.errors import SettingsError
-from controller.named_files import read_secret
+from controller.named_files import check_private, read_secret
 from controller.posting import Poster
 from wire.files import open_file
 from wire.version import VERSION
@@ -139,15 +136,8 @@ def _read_secret(config: WebhookConfig) -> str:
     Raises:
         SettingsError: It cannot be read, is too short, or others may read it.
     """
-    path = Path(config.secret_file)
-    secret = read_secret(str(path), "the secret of a webhook")
-    with suppress(OSError):
-        mode = os.stat(path).st_mode  # noqa: PTH116 - as the file was read
-        if stat.S_ISREG(mode) and mode & (stat.S_IRWXG | stat.S_IRWXO):
-            raise SettingsError(
-                f"the secret of the webhook {config.name} in {path} can be read by others",
-                remedy=f"run: chmod 600 {path}",
-            )
+    secret = read_secret(config.secret_file, "the secret of a webhook")
+    check_private(config.secret_file, f"the secret of the webhook {config.name}")
     if len(secret) < MIN_SECRET_CHARS or not secret.isascii():
         raise SettingsError(
             f"the secret of the webhook {config.name} is shorter than {MIN_SECRET_CHARS}",

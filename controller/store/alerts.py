@@ -46,7 +46,7 @@ def check_rule(name: str, known: Sequence[str]) -> None:
 
     Args:
         name: As the operator wrote it.
-        known: The names of the rules.
+        known: The names of the rules, or of all of which there is any history.
 
     Raises:
         UnknownAlertError: No rule has it.
@@ -138,6 +138,17 @@ def put(
     return row
 
 
+def resolve(row: AlertRow, *, now_s: float) -> None:
+    """Note that a group is resolved, whatever its value is.
+
+    Args:
+        row: Its state.
+        now_s: Wall time.
+    """
+    row.phase, row.since_s = Phase.RESOLVED, now_s
+    row.held_s = row.missing_s = 0.0
+
+
 def drop(session: Session, rows: Rows, row: AlertRow) -> None:
     """Forget the state of a group.
 
@@ -187,6 +198,11 @@ def history(session: Session, rule: str, *, limit: int) -> list[AlertHistoryRow]
             .limit(limit)
         )
     )
+
+
+def names_in_history(session: Session) -> list[str]:
+    """Return the names of the rules of which there is any history."""
+    return list(session.scalars(select(AlertHistoryRow.rule).distinct()))
 
 
 def settle(session: Session, *, now_s: float) -> None:

@@ -23,7 +23,7 @@ from telemetry.server.comparison import (
     quantile_group,
 )
 from telemetry.server.grouping import Groups
-from telemetry.server.query import filled
+from telemetry.server.query import filled, kind_of_metric
 from telemetry.server.question import DEVICE, MINUTE, QUANTILE, Query, check_query
 from telemetry.server.store import TelemetryStore
 from telemetry.server.units import Units, units_text, values_of
@@ -82,6 +82,13 @@ def run(
         raise QueryError(
             "two groups of devices are compared by one statistic",
             remedy="name one, such as mean or p95",
+        )
+    if kind_of_metric(store, query.metric) == "sum":
+        raise QueryError(
+            f"{query.metric} is a counter, and groups are not compared by counters: what a device "
+            "counts says how long it ran, too",
+            remedy="compare a histogram or a gauge; rates stand side by side with fleet telemetry "
+            f"query {query.metric} --stat rate --by {by}",
         )
     (statistic,) = query.statistics
     if statistic != MEAN and not QUANTILE.fullmatch(statistic):

@@ -72,21 +72,25 @@ class Drift:
     """Of how many devices, or other observations, they are."""
 
     chance: float
-    """Probability that chance alone moves as far; NaN where there are too few devices."""
+    """Probability that chance alone moves as far; NaN where nothing can be told."""
+
+    lacks: str = ""
+    """Why nothing can be told."""
 
     @property
     def can_tell(self) -> bool:
-        """Whether there were enough devices."""
+        """Whether there was enough to tell whether it is chance."""
         return math.isfinite(self.chance)
 
 
-def drift(reference: Floats, counts: Floats) -> Drift:
+def drift(reference: Floats, counts: Floats, units: str = "devices") -> Drift:
     """Compare the requests of a fleet with the reference.
 
     Args:
         reference: Shape (bins,): how many samples of the evaluation are in each bin; at least one.
         counts: Shape (devices, bins): how many requests of each device are in each bin; at least
             one in all. Devices without requests are left out.
+        units: What the devices are called in a sentence: they may be groups of devices.
 
     Returns:
         How far they are apart, and how likely chance is the reason.
@@ -100,10 +104,27 @@ def drift(reference: Floats, counts: Floats) -> Drift:
     index = _index(found, expected)
     distance = _distance(found, expected)
     effective = samples**2 / float((own**2).sum())
-    if effective < LEAST_DEVICES or bins == 1:
-        return Drift(index, distance, samples, devices, math.nan)
+    lacks = _lacks(devices, bins, effective, units)
+    if lacks:
+        return Drift(index, distance, samples, devices, math.nan, lacks)
     chance = _chance(reference, counts, effective)
     return Drift(index, distance, samples, devices, chance)
+
+
+def _lacks(devices: int, bins: int, effective: float, units: str) -> str:
+    """Return why nothing can be told; empty if it can.
+
+    Args:
+        devices: How many there are.
+        bins: How many bins are not rare.
+        effective: How many devices with equally many requests would tell as much.
+        units: What the devices are called.
+    """
+    if devices < LEAST_DEVICES:
+        return f"fewer than {LEAST_DEVICES} {units} have counted requests"
+    if effective < LEAST_DEVICES:
+        return f"a few of the {devices} {units} bring most of the requests"
+    return "the evaluation has too few samples" if bins == 1 else ""
 
 
 def stability_indexes(reference: Floats, counts: Floats) -> Floats:

@@ -17,7 +17,7 @@ from telemetry.server.drift import Drift, Floats, by_chance, drift, stability_in
 from telemetry.server.query import filled
 from telemetry.server.question import DEVICE, Query, check_query
 from telemetry.server.store import TelemetryStore
-from telemetry.server.units import Units, values_of
+from telemetry.server.units import Units, units_text, values_of
 from wire.package.distribution import Distribution
 
 METRIC: Final = "model_samples_total"
@@ -83,7 +83,8 @@ def run(
     found: list[tuple[str, str, str, int, Drift]] = []
     holds = values_of(query.device_values, unit)
     for part in _parts(store, query, release, distributions):
-        result = drift(part.reference, Units(part.devices, holds).summed(part.counts))
+        counts = Units(part.devices, holds).summed(part.counts)
+        result = drift(part.reference, counts, units_text(unit))
         having = int((part.counts.sum(axis=1) > 0).sum())
         found.append((part.variant, part.tensor, part.measure, having, result))
     moved = told([one[-1] for one in found])

@@ -67,7 +67,7 @@ class Groups:
             name for name in names if name not in own and name in query.device_values
         )
         self._names = tuple(name for name in names if name not in self._labels)
-        wanted = _wanted(query)
+        wanted = wanted_devices(query)
         self._named = wanted if wanted is not None and len(wanted) <= MAX_NAMED else None
         self._only = None if self._named is not None else wanted
         self._of_devices = _of_devices([query.device_values[name] for name in self._labels])
@@ -222,7 +222,7 @@ class Groups:
         return (*start, *(named[name] for name in self._query.group_by))
 
 
-def _wanted(query: Query) -> frozenset[str] | None:
+def wanted_devices(query: Query) -> frozenset[str] | None:
     """Return the devices that are asked for; None for all."""
     asked = frozenset(value for name, value in query.where if name == DEVICE)
     if query.devices is None:

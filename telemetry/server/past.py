@@ -17,7 +17,10 @@ from contextlib import closing, contextmanager
 from functools import cached_property
 from typing import Final, NamedTuple
 
+from telemetry.server import presence
+from telemetry.server.ingest import MAX_MINUTE
 from telemetry.server.levels import Kept, Part
+from telemetry.server.presence import Gap, Measured
 from telemetry.server.rows import Grain, MinuteColumns, Reported, Series
 from telemetry.server.snapshot import Snapshot
 from telemetry.server.store import TelemetryStore
@@ -70,6 +73,8 @@ class Past:
         self._remembered = Remembered(moment)
         self._series: dict[str, list[Series]] = {}
         self._metrics: list[Reported] | None = None
+        self._presence: dict[int, tuple[int, list[Measured], list[Gap]]] = {}
+        """Since which minute it is known, and what, by how long a part of it is asked for."""
 
     @classmethod
     @contextmanager
@@ -99,6 +104,19 @@ class Past:
         if self._metrics is None:
             self._metrics = self._store.metrics()
         return self._metrics
+
+    def reporting(self, since_minute: int, until_minute: int) -> frozenset[str]:
+        """Return the devices that measured anything in a time, if its minutes are kept.
+
+        Args:
+            since_minute: The first minute, inclusive.
+            until_minute: The last minute, exclusive.
+        """
+        length = until_minute - since_minute
+        if length not in self._presence or since_minute < self._presence[length][0]:
+            found = self._store.silences(since_minute, MAX_MINUTE, longer_than=length)
+            self._presence[length] = (since_minute, *found)
+        return presence.within(*self._presence[length][1:], since_minute, until_minute)
 
     @contextmanager
     def snapshot(self) -> Iterator[Remembered]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import NamedTuple
 
 import sqlalchemy as sa
@@ -72,3 +73,33 @@ def gaps(
         .order_by(pairs.before)
     )
     return [Gap(*row) for row in connection.execute(query)]
+
+
+def since(connection: sa.Connection, since_minute: int) -> frozenset[str]:
+    """Return the devices of which anything is stored that was measured lately.
+
+    Args:
+        connection: To the database.
+        since_minute: Since which minute.
+    """
+    device = tables.device.c
+    query = sa.select(device.device).where(device.newest_minute >= since_minute)
+    return frozenset(connection.scalars(query))
+
+
+def within(
+    found: Iterable[Measured], apart: Iterable[Gap], since_minute: int, until_minute: int
+) -> frozenset[str]:
+    """Return the devices that measured anything in a part of a time. Pure.
+
+    Args:
+        found: The devices that measured anything in all of it.
+        apart: Their gaps, at least those that are longer than the part.
+        since_minute: The first minute of the part, inclusive.
+        until_minute: Its last minute, exclusive.
+    """
+    here = {
+        each.device for each in found if each.first < until_minute and each.last >= since_minute
+    }
+    away = {gap.device for gap in apart if gap.before < since_minute and gap.after >= until_minute}
+    return frozenset(here - away)

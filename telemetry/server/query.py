@@ -241,6 +241,20 @@ def filled(store: Readable, query: Query) -> Filled:
     return Filled(groups, kind, parts)
 
 
+def kind_of_metric(store: Readable, metric: str) -> Kind:
+    """Return the kind of a metric.
+
+    Args:
+        store: The telemetry.
+        metric: Its name.
+
+    Raises:
+        UnknownMetricError: No device has reported it, and no agent does.
+        TelemetryStoreError: The database failed.
+    """
+    return _series(store, metric)[1]
+
+
 def _source(part: Part) -> Source:
     begin_s, end_s = part.first * SECONDS_PER_MINUTE, part.end * SECONDS_PER_MINUTE
     return Source(part.level.name, begin_s, end_s)

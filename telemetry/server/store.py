@@ -398,6 +398,19 @@ class TelemetryStore:
             apart = presence.gaps(connection, since_minute, until_minute, longer_than=longer_than)
         return found, apart
 
+    def reporting(self, since_minute: int, until_minute: int) -> frozenset[str]:  # noqa: ARG002 - as `telemetry.server.past.Past`, which knows the past
+        """Return the devices that have measured anything lately.
+
+        Args:
+            since_minute: Since which minute.
+            until_minute: The minute that it is now.
+
+        Raises:
+            TelemetryStoreError: The database failed.
+        """
+        with _own_errors(), self._reading.connect() as connection:
+            return presence.since(connection, since_minute)
+
     def prune(self) -> int:
         """Delete everything that is older than it is kept, and the series of which nothing is left.
 

@@ -207,6 +207,50 @@ def test_a_metric_is_absent_where_it_was_before(store: TelemetryStore, sender: S
         values(store, rule("absence", metric="batery_ratio"))
 
 
+def test_what_stops_counting_is_nothing_unless_its_device_is_silent(
+    store: TelemetryStore, sender: Sender
+) -> None:
+    for ago in range(20, 9, -1):
+        for device in ("cam-1", "cam-2"):
+            sender.send(
+                device,
+                SumPoint(
+                    metric="inference_failures_total", minute=MINUTE - ago, attributes={}, value=60
+                ),
+            )
+    sender.latency(12, 90.0)
+    for ago in range(20, 0, -1):
+        sender.heat("cam-1", ago, 50)
+    words = {"metric": "inference_failures_total", "stat": "rate", "above": 0.1}
+    failing = rule("threshold", by=["device"], **words)
+    looks = looks_at(NOW_S - 1800, NOW_S)
+    with Past.of(store) as past:
+        answer = functools.partial(Answers(store, past).of_metric, failing, whole)
+        spans = replay(failing, answer, looks, lambda: True).spans
+        assert [(span.group, span.resolved_at_s) for span in spans] == [
+            (("cam-1",), NOW_S - 180), (("cam-2",), None),
+        ]  # fmt: skip
+        assert Answers(store, past).of_metric(failing, whole, NOW_S - 240).values == {
+            ("cam-1",): 0.2, ("cam-2",): 0.2,
+        }  # fmt: skip
+    assert values(store, failing) == {("cam-1",): 0.0}  # cam-2 measures nothing any more
+    assert values(store, rule("threshold", **words)) == {(): 0.0}
+    assert values(store, rule("threshold", where=["device=cam-2"], **words)) == {}
+    assert values(store, rule("threshold", min_count=1, **words)) == {}
+    assert values(store, rule("change", offset="10m", **words)) == {(): 0.0}
+    latency = {"metric": "inference_latency_ms", "above": 50.0}
+    assert values(store, rule("threshold", stat="count", **latency)) == {(): 0.0}
+    assert values(store, rule("threshold", stat="p95", **latency)) == {}
+    heat = rule("threshold", metric="temperature_c", stat="count", by=["device"], above=1)
+    assert values(store, heat) == {("cam-1",): 5.0}
+    known = functools.partial(Answers(store).of_metric, failing, whole, NOW_S)
+    assert known(known=[]).values == {}  # nothing fires: nothing has to be looked up
+    assert known(known=[("cam-1",), ("cam-2",)]).values == {("cam-1",): 0.0}
+    # Two days later, nobody knows of it.
+    sender.heat("cam-1", -2880, 50)
+    assert values(store, failing, NOW_S + 2 * DAY_S) == {}
+
+
 @pytest.mark.parametrize("stat", ["count", "total", "rate"])
 def test_steady_traffic_looks_the_same_at_each_moment_of_a_minute(
     store: TelemetryStore, sender: Sender, stat: str
@@ -339,6 +383,8 @@ def test_a_past_is_read_once_and_judged_as_the_store_says(
         sender.heat("cam-1", ago, 90)
         sender.counted("inference_requests_total", ago, 60)
         sender.latency(ago, *[4.0 if ago > 60 else 8.0] * 200)
+    for ago in range(125, 0, -1):
+        sender.gauge("battery_ratio", ago, 1.0)
     rules = [
         rule("threshold", metric="temperature_c", stat="max", by=["device"], above=80),
         rule("threshold", metric="inference_requests_total", stat="rate", below=0.5, window="1h"),

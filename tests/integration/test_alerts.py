@@ -274,8 +274,38 @@ def test_other_rules_take_the_place_of_all(rig: Rig) -> None:
         ("cold", "device=cam2", "resolved"), ("hot", "device=cam1", "resolved"),
     ]  # fmt: skip
     assert "its rule was changed" in rig.receiver.posts[-1].content["alerts"][0]["reason"]
+    assert sorted(rig.alerts(resolved="true")) == [
+        ("cold", "device=cam2", "resolved"), ("hot", "device=cam1", "resolved"),
+    ]  # fmt: skip
     assert rig.look(cam1=90) == [("hot", "device=cam1", "firing")]
     assert rig.apply(louder | {"above": 88})["changed"] == {}
+
+
+def test_what_was_resolved_stays_listed_when_its_rule_is_gone_or_changed(rig: Rig) -> None:
+    rig.apply(HOT, HOT | {"name": "warm"}, QUIET)
+    rig.look(cam1=90)
+    rig.look(cam1=50)
+    by_site = HOT | {"by": ["site"], "above": 70, "clear": None}
+    rig.apply(by_site, QUIET)
+
+    def listed() -> dict[tuple[str, str, str], str]:
+        found = rig.fleet.api.get(URL, params={"resolved": "true"}).json()
+        return {(each["alert"], each["group"], each["state"]): each["note"] for each in found}
+
+    notes = {
+        ("hot", "device=cam1", "resolved"): "its rule has been changed since",
+        ("warm", "device=cam1", "resolved"): "no rule of this name is in force any more",
+    }
+    assert listed() == notes
+    assert rig.look(cam1=90) == [("hot", "site=berlin", "firing")]
+    assert listed() == {("hot", "site=berlin", "firing"): "", **notes}
+    gone = rig.fleet.api.get(f"{URL}/rules/warm").raise_for_status().json()
+    assert (gone["rule"]["state"], gone["alerts"][0]["value"]) == ("gone", 50.0)
+    assert [what for what, _ in rig.history("warm")] == [
+        "rule-added", "firing", "resolved", "rule-removed",
+    ]  # fmt: skip
+    rig.look(after_s=RESOLVED_KEPT_S + 3600.0)
+    assert {key[2] for key in listed()} == {"firing"}
 
 
 def test_a_rule_that_another_version_wrote_is_told(rig: Rig) -> None:

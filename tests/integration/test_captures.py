@@ -133,7 +133,9 @@ def test_what_is_captured_reaches_the_operator_and_nobody_else(
             assert not path.is_file() or MARK.tobytes() not in path.read_bytes(), path
 
 
-def test_a_device_that_forbids_it_captures_nothing(stack: Stack, device: StackDevice) -> None:
+def test_a_device_that_forbids_it_captures_nothing(
+    stack: Stack, device: StackDevice, tmp_path: Path
+) -> None:
     assert listed(stack)["is_on"]
     device.end(signal.SIGTERM)
     device.config_path.write_text(f"{device.config_path.read_text()}\n[capture]\nallow = false\n")
@@ -141,6 +143,13 @@ def test_a_device_that_forbids_it_captures_nothing(stack: Stack, device: StackDe
     until(lambda: "capture-forbidden" in [line["action"] for line in device.log], "the log's line")
     device.until_online()
     assert not (device.config.state_dir / DIRECTORY).exists()
+    public = tmp_path / "third.key.pub"
+    stack.ok("capture", "key", str(public.with_suffix("")))
+    start = ("capture", "start", "digits", "--public-key", str(public), "--share", "0.5")
+    told = stack.ok(*start, "--selector", "id=cam-7").err
+    assert "it takes the place of a capture of all devices: 100 %, up to 50 MB a day" in told
+    assert "warning: no device matches id=cam-7 yet; no device has id=cam-7; did you mean" in told
+    assert "takes the place of a capture of id=cam-7: 50 %" in stack.ok(*start).err
     before = listed(stack)["samples"]
     until(lambda: device.ask("status")["models"], "a model")
     for _ in range(3):

@@ -153,12 +153,26 @@ def test_rules_that_can_find_nothing_are_doubted(fleet: Commands) -> None:
     for more in (["--dry-run"], []):
         told = " ".join(fleet.ok("apply", str(fleet.file), *more).err.split())
         assert "did you mean temperature_c or hw.temperature?" in told
+        assert told.count("did you mean temperature_c") == 1
         assert "hot: no device matches its selector 'site=gate'" in told
     fleet.file.write_text(
         RULES.replace('"temperature_c"', '"temperature_c"\nselector = "sight=gate"')
     )
     told = " ".join(fleet.ok("apply", str(fleet.file), "--dry-run").err.split())
-    assert "and none has a label 'sight'; did you mean site?" in told
+    assert "'sight=gate'; no device has a label 'sight'; did you mean site?" in told
+
+
+def test_values_that_there_are_not_are_named(fleet: Commands) -> None:
+    fleet.heated(90)
+    fleet.file.write_text(
+        RULES.replace("above = 85", 'above = 85\nwhere = ["device=cam7"]\nselector = "site=berln"')
+    )
+    for words in (("apply", "--dry-run"), ("test", "--since=10m")):
+        told = " ".join(fleet.ok(words[0], str(fleet.file), words[1]).err.split())
+        assert (
+            "hot: no temperature_c has device=cam7; did you mean cam1? there are the devices cam1"
+        ) in told
+        assert "no device has site=berln; did you mean berlin?" in told
 
 
 def test_a_rule_that_cannot_be_tested_keeps_no_other_back(fleet: Commands) -> None:
@@ -210,6 +224,7 @@ def test_a_file_is_tested_over_the_past(fleet: Commands) -> None:
         "test", str(fleet.file), "--since", "1h", "--step", "2m", "--json"
     ).json
     assert (hot["step_s"], silent["alert"]) == (120, "silent-device")
+    assert "less than 2 minutes longer than the window may be missing" in silent["note"]
     assert rows(fleet.ok("rules"))[1][0] == "silent-device"  # nothing was applied
 
 
@@ -231,7 +246,7 @@ def test_webhooks_are_tested(fleet: Commands) -> None:
         (("apply", "none.toml"), "cannot read none.toml: no such file or directory"),
         (("show", "hott"), "there is no alert 'hott'"),
         (("show", "a/b"), "'a/b' is not an identifier"),
-        (("ack", "silent-device"), "no alert that is pending or firing"),
+        (("ack", "silent-device"), "silent-device has no pending or firing alert"),
         (("ack", "silent-device", "--for", "soon"), "--for: 'soon' is not a duration"),
     ],
 )
@@ -247,7 +262,7 @@ def test_the_users_fault_is_one_line(fleet: Commands, words: tuple[str, ...], fa
     [
         ('window = "1m"', 'windw = "1m"', "alert hot: there is no setting windw (did you mean"),
         ("[[alert]]", "[[alerts]]", "there is no setting alerts (did you mean alert?)"),
-        ("[[alert]]", "[[alert]", "not a valid"),
+        ("[[alert]]", "[[alert]", "not TOML: expected"),
         (RULES, "", "there is no table [[alert]]"),
         ("above = 85", "above = 2026-01-01", "above must be a number or nothing, not a text"),
         ("above = 85", "above = nan", "above is not a number"),

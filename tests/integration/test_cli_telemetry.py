@@ -305,6 +305,29 @@ def test_a_narrow_terminal_keeps_what_was_asked_for(
     assert max(map(cell_width, lines)) <= 80
 
 
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (("--selector", "site=berln"),
+         "no device has site=berln; did you mean berlin? there are the values of site berlin"),
+        (("--selector", "device=cam-1"), "a device is selected by its id: id=cam-1"),
+        (("--selector", "id=cam-7"), "no device has id=cam-7; did you mean cam-"),
+        (("--where", "device=cam-7"), "no inference_latency_ms has device=cam-7; did you mean"),
+        (("--where", "variant=fp31"),
+         "no inference_latency_ms has variant=fp31; did you mean fp32? there are the values of "),
+    ],
+)  # fmt: skip
+def test_a_value_that_there_is_not_is_named(
+    served: Served, words: tuple[str, ...], said: str
+) -> None:
+    assert said in served.ok(*LATENCY, *words).err
+
+
+def test_several_groups_may_be_given_one_by_one(served: Served) -> None:
+    apart = served.ok(*LATENCY, "--by", "device", "--by", "variant", "--csv").out
+    assert apart == served.ok(*LATENCY, "--by", "device,variant", "--csv").out
+
+
 def test_the_greatest_are_found_by_what_suits_the_metric(served: Served) -> None:
     top = ("telemetry", "top")
     assert served.ok(*top, "install_bytes_total", "--csv").out.startswith("device,total\n")
@@ -337,6 +360,10 @@ def test_lines_that_are_not_drawn_are_told(served: Served) -> None:
         (
             ("telemetry", "compare", "temperature_c", "cam-1", "cam-2", "--by", "device"),
             "cannot be parted by device: a device is one observation",
+        ),
+        (
+            ("telemetry", "compare", "install_bytes_total", "a", "b", "--by", "site"),
+            "is a counter, and groups are not compared by counters",
         ),
         (("telemetry", "devices", "-o", "x"), "--output is for files of parquet; write > FILE"),
         (("telemetry", "events", "--format", "plot"), "'plot' is not possible here"),

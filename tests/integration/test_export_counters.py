@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 import sqlalchemy as sa
 
+from controller.errors import SettingsError
 from controller.export_settings import PrometheusConfig
 from controller.exporting.alone import Alone
 from controller.store.database import Database
@@ -297,8 +298,13 @@ def test_the_page_needs_a_token_and_may_have_one_of_its_own(
     fleet: MeasuredFleet, tmp_path: Path
 ) -> None:
     secret = "metrics-0123456789abcdef"
-    (tmp_path / "metrics.token").write_text(f"{secret}\n")
-    config = PrometheusConfig(enabled=True, token_file=str(tmp_path / "metrics.token"))
+    file = tmp_path / "metrics.token"
+    file.write_text(f"{secret}\n")
+    config = PrometheusConfig(enabled=True, token_file=str(file))
+    file.chmod(0o644)
+    with pytest.raises(SettingsError, match=r"the token for metrics in .* can be read by others"):
+        fleet.settle(prometheus=config)
+    file.chmod(0o600)
     fleet.settle(prometheus=config)
     fleet.measure("cam-1", "int8", [1.0])
     fleet.pass_minutes(3, "cam-1")
@@ -329,5 +335,7 @@ def test_the_controllers_own_figures(fleet: MeasuredFleet) -> None:
         'edgefleet_controller_messages_total{kind="hello"} 2.0',
         "edgefleet_controller_waiting_messages 0.0",
         "edgefleet_controller_broker_connected 1.0",
+        "edgefleet_controller_alert_rules_in_error 0.0",
+        'edgefleet_controller_alerts_firing{severity="critical"} 0.0',
     ):
         assert line in page.splitlines(), page

@@ -126,7 +126,7 @@ def test_the_same_day_again_brings_it_up_to_date(site: Site) -> None:
 
 
 def test_a_time_without_telemetry_has_no_file_and_that_is_said(site: Site) -> None:
-    done = site.export("--since", "9d", "--until", "8d")
+    done = site.export("--since", "9d", "--until", day(site, 8))
     assert (done.code, site.files()) == (0, [])
     assert done.err == "no telemetry of that time: no file was written\n"
 

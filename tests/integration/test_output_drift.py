@@ -116,7 +116,7 @@ def test_of_few_devices_nothing_is_told(served: Served) -> None:
         (1, None, False)
     ] * 2
     said = served.ok("telemetry", "drift", "digits:1.0", *some).out.splitlines()[-1]
-    assert said == "too few devices or units have counted requests to tell whether they moved"
+    assert said == ("whether they moved cannot be told: fewer than 5 devices have counted requests")
 
 
 def test_devices_that_moved_furthest_come_first(served: Served) -> None:
@@ -133,6 +133,8 @@ def test_devices_that_moved_furthest_come_first(served: Served) -> None:
     assert heading.split()[:4] == ["DEVICE", "VARIANT", "TENSOR", "MEASURE"]
     assert first.split()[0] == found["devices"][0]["device"]
     assert len(rest) == 2
+    ratios = [float(line.split()[-2]) for line in (first, *rest)]
+    assert ratios == sorted((round(each, 2) for each in beyond), reverse=True)[:3]
     quiet = served.ok("telemetry", "drift", "digits:2.0", "--by-device").out
     assert quiet == "no device has counted enough requests in this time\n"
     for words, said in (
@@ -148,6 +150,8 @@ def test_all_devices_of_a_site_may_be_one_observation(served: Served) -> None:
     assert [(p["devices"], p["units"], p["chance"]) for p in found["parts"]] == [
         (DEVICES, 1, None)
     ] * 2
+    said = served.ok("telemetry", "drift", "digits:1.0", "--unit", "site").out.splitlines()[-1]
+    assert said.endswith("cannot be told: fewer than 5 groups by site have counted requests")
     refused = served.run("telemetry", "drift", "digits:1.0", "--unit", "sight")
     assert refused.code == 2
     assert "no device has a label 'sight' that could be the unit" in refused.err

@@ -89,7 +89,7 @@ def test_what_could_not_be_answered_today_is_kept_and_said(fleet: Fleet) -> None
         ({"by": "site", "where": ["device=cam-1"], "selector": "site"}, ""),
         ({"by": "sight"}, "no device has it as a label; did you mean site?"),
         ({"where": ["devise=cam-1"]}, "has no attribute 'devise'; did you mean device?"),
-        ({"selector": "sight=berlin"}, "none has a label 'sight'; did you mean site?"),
+        ({"selector": "sight=berlin"}, "; no device has a label 'sight'; did you mean site?"),
     ):
         path = f"{PATH}/heat?replace=true"
         doubts = fleet.api.put(path, json=body(**query)).raise_for_status().json()["doubts"]

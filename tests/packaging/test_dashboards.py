@@ -36,6 +36,8 @@ VARIABLES = {
 def exposed() -> dict[str, set[str]]:
     """Return the names at `/metrics`, each with its labels."""
     found: dict[str, set[str]] = {
+        own_figures.ALERTS: {"severity"},
+        own_figures.FAULTY_RULES: set(),
         own_figures.DEVICES: {"profile", "online"},
         own_figures.ROLLOUTS: {"state"},
         own_figures.MESSAGES: {"kind"},

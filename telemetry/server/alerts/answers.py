@@ -3,6 +3,8 @@
 Rules:
 - Each number comes from `telemetry.server.query.run`: there is one definition of p95.
 - Windows are whole minutes (`telemetry.server.alerts.windows`), now as in the past.
+- Devices report only what they counted. Of a group that had values before, amounts are 0 where a
+  window has nothing, if its device reports anything: a silent device has counted who knows what.
 - A window is answered wholly or not at all: what is no longer kept is a fault, no smaller number.
 - A metric that agents report but none has yet has no values. Any other unknown name is a fault.
 """
@@ -11,15 +13,25 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
-from typing import Final
+from typing import Final, Protocol
 
 from telemetry.errors import NotKeptError
 from telemetry.server.alerts.judging import Answer, Group
 from telemetry.server.alerts.kept import faults, level_for, remedy
 from telemetry.server.alerts.rules import ABSENT, Absence, AnyRule, BurnRate, Change, Threshold
-from telemetry.server.alerts.windows import LATE_S, Window, at_least, late_s, window
+from telemetry.server.alerts.states import FORGOTTEN_AFTER_S
+from telemetry.server.alerts.windows import (
+    AMOUNTS,
+    LATE_S,
+    Window,
+    at_least,
+    late_s,
+    newest_part,
+    window,
+)
+from telemetry.server.grouping import wanted_devices
 from telemetry.server.levels import MINUTES, Level
-from telemetry.server.query import Query, Readable, Source, run
+from telemetry.server.query import Query, Readable, Source, kind_of_metric, run
 from telemetry.server.query_text import parse_conditions
 from telemetry.server.question import DEVICE
 from telemetry.server.store import TelemetryStore
@@ -36,6 +48,14 @@ Heard = Mapping[str, float]
 """When the controller last heard of each device that should be heard, wall time."""
 
 
+class Told(Readable, Protocol):
+    """What can be asked, and by whom anything was told."""
+
+    def reporting(self, since_minute: int, until_minute: int) -> frozenset[str]:
+        """Return the devices that measured anything in a time."""
+        ...
+
+
 class Answers:
     """Answers the rules from a store.
 
@@ -44,9 +64,9 @@ class Answers:
         asked: What is asked in its place; None for itself.
     """
 
-    def __init__(self, store: TelemetryStore, asked: Readable | None = None) -> None:
+    def __init__(self, store: TelemetryStore, asked: Told | None = None) -> None:
         self._store = store
-        self._asked: Readable = store if asked is None else asked
+        self._asked: Told = store if asked is None else asked
 
     def of_metric(
         self,
@@ -56,6 +76,7 @@ class Answers:
         *,
         report_every_s: float = LATE_S,
         enrolled: frozenset[str] | None = None,
+        known: Collection[Group] | None = None,
     ) -> Answer:
         """Return what a rule about metrics compares.
 
@@ -65,6 +86,7 @@ class Answers:
             now_s: When it is judged, wall time.
             report_every_s: How often devices are asked to report.
             enrolled: Those of its devices that are expected to report; None for all.
+            known: The groups that have a state; None if that is not known.
 
         Raises:
             UnknownMetricError: No device has reported a metric, and no agent does.
@@ -81,7 +103,13 @@ class Answers:
                 late = late_s(rule.stat, report_every_s)
                 rows = self._rows_for(rule.window_s)
                 span = window(now_s, rule.window_s, late_s=late, rows=rows)
-                return Answer(self._statistic(rule, scope, span)[0])
+                found, few = self._statistic(rule, scope, span)
+                if self._is_amount(rule):
+                    if known is None or rule.limits.is_beyond(0.0):
+                        known = self._before(rule, scope, now_s)
+                    nothing = [group for group in known if group not in found.keys() | few]
+                    found |= self._zeros(rule, scope, span, now_s, nothing)
+                return Answer(found)
             case BurnRate():
                 return self._burn_rate(rule, scope, now_s)
             case Absence():
@@ -103,13 +131,50 @@ class Answers:
         }
         return enough, rows.keys() - enough.keys()
 
+    def _is_amount(self, rule: Threshold) -> bool:
+        """Tell whether a group with nothing in a window has the value 0, and not too few values."""
+        if rule.stat not in AMOUNTS or rule.least_count > 0:
+            return False
+        return kind_of_metric(self._asked, rule.metric) != "gauge"
+
+    def _before(self, rule: Threshold, scope: Scope, now_s: float) -> Collection[Group]:
+        """Return the groups that had a value lately, as far as that is still kept."""
+        reach_s = rule.window_s + FORGOTTEN_AFTER_S
+        span = at_least(now_s, reach_s, self._rows_for(reach_s))
+        return self._rows(rule, rule.metric, (COUNT,), scope, span, is_whole=False).keys()
+
+    def _zeros(
+        self,
+        rule: Threshold,
+        scope: Scope,
+        span: Window,
+        now_s: float,
+        groups: Collection[Group],
+    ) -> dict[Group, float]:
+        """Return 0 for groups with nothing in a window of which a device has reported anything."""
+        if not groups:
+            return {}
+        reporting = self._asked.reporting(*newest_part(span, now_s))
+        wanted = wanted_devices(scope(self._query(rule, rule.metric, (COUNT,), span)))
+        if wanted is not None:
+            reporting &= wanted
+        if DEVICE in rule.by:
+            at = rule.by.index(DEVICE)
+            return {group: 0.0 for group in groups if group[at] in reporting}
+        return dict.fromkeys(groups, 0.0) if reporting else {}
+
     def _change(self, rule: Change, scope: Scope, now_s: float, late: float) -> Answer:
         rows = self._rows_for(rule.window_s + rule.offset_s)
         spans = (
             window(now_s, rule.window_s, late_s=late, ago_s=ago_s, rows=rows)
             for ago_s in (0.0, rule.offset_s)
         )
-        (now, few), (before, fewer) = (self._statistic(rule, scope, span) for span in spans)
+        newest, earlier = spans
+        now, few = self._statistic(rule, scope, newest)
+        before, fewer = self._statistic(rule, scope, earlier)
+        if self._is_amount(rule):
+            nothing = [group for group in before if group not in now.keys() | few]
+            now |= self._zeros(rule, scope, newest, now_s, nothing)
         both = now.keys() & before.keys()
         left_out = few | fewer if rule.least_count > rule.min_count else set()
         note = (
@@ -191,8 +256,18 @@ class Answers:
         statistics: tuple[str, ...],
         scope: Scope,
         span: Window,
+        *,
+        is_whole: bool = True,
     ) -> dict[Group, tuple[float | None, ...]]:
         """Return the statistics of each group that has values.
+
+        Args:
+            rule: The rule.
+            metric: A metric of it.
+            statistics: Of what.
+            scope: Its devices.
+            span: Over which time.
+            is_whole: Whether all of the time must be kept.
 
         Raises:
             UnknownMetricError: No device has reported the metric, and no agent does.
@@ -200,16 +275,8 @@ class Answers:
         """
         if span.since_s >= span.until_s:
             return {}
-        query = Query(
-            metric=metric,
-            statistics=statistics,
-            group_by=rule.by,
-            where=tuple(pair for word in rule.where for pair in parse_conditions(word)),
-            since_s=span.since_s,
-            until_s=span.until_s,
-        )
-        table = run(self._asked, scope(query))
-        if not _covers(table.sources, span):
+        table = run(self._asked, scope(self._query(rule, metric, statistics, span)))
+        if is_whole and not _covers(table.sources, span):
             raise NotKeptError(f"a part of what it compares of {metric} is no longer kept")
         parts = len(rule.by)
         return {
@@ -218,6 +285,22 @@ class Answers:
             )
             for row in table.rows
         }
+
+    @staticmethod
+    def _query(
+        rule: Threshold | Absence | BurnRate,
+        metric: str,
+        statistics: tuple[str, ...],
+        span: Window,
+    ) -> Query:
+        return Query(
+            metric=metric,
+            statistics=statistics,
+            group_by=rule.by,
+            where=tuple(pair for word in rule.where for pair in parse_conditions(word)),
+            since_s=span.since_s,
+            until_s=span.until_s,
+        )
 
 
 def _covers(sources: Sequence[Source], span: Window) -> bool:

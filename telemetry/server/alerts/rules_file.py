@@ -69,7 +69,9 @@ def read_rules(data: bytes) -> dict[str, Any]:
     try:
         return from_toml(data, dict, limit_bytes=MAX_FILE_BYTES)
     except WireFormatError as exc:
-        raise AlertRuleError(exc.message, remedy="write tables [[alert]] in TOML") from exc
+        fault = exc.message.removeprefix("not a valid dict: ")
+        fault = f"not TOML: {fault[:1].lower()}{fault[1:]}" if fault != exc.message else fault
+        raise AlertRuleError(fault, remedy="write tables [[alert]] in TOML") from exc
 
 
 def checked_rules(values: Mapping[str, Any]) -> tuple[AnyRule, ...]:
@@ -208,8 +210,10 @@ def _group_faults(rule: OfMetric) -> Iterator[str]:
 def _bound_faults(rule: Threshold) -> Iterator[str]:
     yield from _metric_faults("metric", rule.metric)
     yield from _stat_faults(rule.metric, rule.stat)
-    if (rule.above is None) == (rule.below is None):
+    if rule.above is None and rule.below is None:
         yield "it needs a bound: give above or below"
+    if rule.above is not None and rule.below is not None:
+        yield "it has two bounds, above and below: give one, and write two rules for both"
     if rule.clear is not None and rule.above is not None and rule.clear > rule.above:
         yield f"clear = {rule.clear:g} is above the bound {rule.above:g}"
     if rule.clear is not None and rule.below is not None and rule.clear < rule.below:

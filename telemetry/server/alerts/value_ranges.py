@@ -85,8 +85,8 @@ def bound_faults(rule: Threshold) -> Iterator[str]:
 def _of_statistic(rule: Threshold) -> Range:
     about = known(rule.metric)
     if rule.stat == COUNT:
-        # What is counted of a counter may be any amount; of other metrics it is values.
-        first = 0.0 if about is None or about.kind == "sum" else 1.0
+        # A gauge that has no values has no statistic; amounts of nothing are 0.
+        first = 1.0 if about is not None and about.kind == "gauge" else 0.0
         return Range(max(first, rule.least_count), math.inf)
     is_histogram = QUANTILE.fullmatch(rule.stat) is not None
     least: float | None = 0.0 if is_histogram else None

@@ -27,6 +27,9 @@ LATE_S: Final = 60.0
 """How long devices may take to report a minute: most report each 10 s, and may be told to report
 each minute."""
 
+REPORTING_S: Final = 900.0
+"""A device that has measured nothing for so long is silent, however long a window is."""
+
 
 class Window(NamedTuple):
     """A time of whole minutes."""
@@ -74,6 +77,24 @@ def at_least(now_s: float, length_s: float, rows: Level) -> Window:
     since_s, until_s = window(now_s, length_s)
     row_s = rows.minutes * SECONDS_PER_MINUTE
     return Window(since_s // row_s * row_s, until_s)
+
+
+def newest_part(span: Window, now_s: float) -> tuple[int, int]:
+    """Return the time in which a device must have measured anything not to be silent.
+
+    Not all of the window: what was counted leaves it earlier than the rest of what a device
+    measured before it fell silent.
+
+    Args:
+        span: The window.
+        now_s: The moment of the look, wall time.
+
+    Returns:
+        The first minute, and that of the look.
+    """
+    part_s = min((span.until_s - span.since_s) / 2, REPORTING_S)
+    first = math.floor(span.until_s / SECONDS_PER_MINUTE) - _minutes(part_s)
+    return first, math.ceil(now_s / SECONDS_PER_MINUTE)
 
 
 def _minutes(length_s: float) -> int:

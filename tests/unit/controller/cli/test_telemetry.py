@@ -3,7 +3,9 @@ from __future__ import annotations
 import pytest
 
 from controller.cli.drawing.quantities import Unit
+from controller.cli.drift import _said
 from controller.cli.telemetry import _told
+from controller.drift_schemas import DriftPart, ReleaseDrift
 from controller.telemetry_schemas import ComparedGroup, TelemetryComparison
 
 
@@ -42,3 +44,27 @@ def test_a_comparison_in_one_sentence(
     found: TelemetryComparison, unit: Unit | None, sentence: str
 ) -> None:
     assert _told(found, unit) == sentence
+
+
+def test_why_nothing_can_be_told_of_drift() -> None:
+    def said(**lacking: str) -> str:
+        parts = [
+            DriftPart(
+                variant=variant, tensor="output.y", measure="class", stability_index=0.1,
+                distance=0.1, samples=9.0, devices=9, units=9, chance=None if lacks else 0.5,
+                lacks=lacks, moved=False,
+            )
+            for variant, lacks in lacking.items()
+        ]  # fmt: skip
+        return _said(ReleaseDrift(release="digits:1", variants=len(parts), parts=parts))
+
+    few = "a few of the 9 devices bring most of the requests"
+    assert said(a=few) == f"whether they moved cannot be told: {few}"
+    assert said(a=few, b=few) == (
+        f"whether they moved cannot be told: {few}; each variant is judged alone"
+    )
+    assert said(a=few, b="") == (
+        "nothing has moved beyond what chance gives; of the unknown it cannot be told: "
+        f"{few}; each variant is judged alone"
+    )
+    assert said(a="") == "nothing has moved beyond what chance gives"

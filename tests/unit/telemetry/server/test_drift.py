@@ -60,6 +60,8 @@ def test_many_requests_of_few_devices_tell_nothing() -> None:
     # One of ten devices brings nearly all requests: the others say next to nothing.
     lonely = drift(reference, np.vstack((counts[:1], np.full((9, 10), 1.0))))
     assert not lonely.can_tell
+    assert lonely.lacks == "a few of the 10 devices bring most of the requests"
+    assert few.lacks == "fewer than 5 devices have counted requests"
     # The same shares at six devices that bring equally many.
     assert drift(reference, np.repeat(counts[:1], 6, axis=0)).chance <= FALSE_ALARMS
 

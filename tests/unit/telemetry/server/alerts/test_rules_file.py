@@ -73,7 +73,7 @@ def test_a_rule_about_devices_has_them_as_groups() -> None:
         (HOT | {"name": "Too Hot"}, "alert number 1: name is not 1 to 63"),
         (HOT | {"name": 7}, "alert number 1: name must be a text, not a whole number"),
         ({**HOT, "above": None}, "alert hot: it needs a bound: give above or below"),
-        (HOT | {"below": 3}, "it needs a bound"),
+        ({**HOT, "below": 3}, "alert hot: it has two bounds, above and below: give one"),
         (HOT | {"above": "85"}, "above must be a number or nothing, not a text"),
         (HOT | {"above": float("nan")}, "above is not a number: nan"),
         (HOT | {"clear": 90}, "clear = 90 is above the bound 85"),
@@ -103,7 +103,7 @@ def test_a_rule_about_devices_has_them_as_groups() -> None:
         (RIGHT | {"below": 1.1}, "below = 1.1: every value is below it, the greatest is 1"),
         (RIGHT | {"below": 0.5, "clear": 2}, "clear = 2: no value ends the alert"),
         (RIGHT | {"kind": "change", "compare": "difference", "below": -1}, "the least is -1"),
-        (RIGHT | {"stat": "count", "below": 1}, "below = 1: no value is below it, the least is 1"),
+        (RIGHT | {"stat": "count", "below": 0}, "below = 0: no value is below it, the least is 0"),
         (
             RIGHT | {"stat": "count", "below": 5, "min_count": 10},
             "no value is below it, the least is 10, by min_count",
