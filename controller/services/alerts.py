@@ -20,7 +20,7 @@ import functools
 import logging
 import secrets
 import threading
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import msgspec
@@ -41,7 +41,7 @@ from controller.store.alerts import Rows
 from controller.store.database import Database, Transaction
 from controller.store.sole import Sole, Work
 from telemetry.server.alerts.answers import Answers, of_devices, of_enrolled, unless_deaf
-from telemetry.server.alerts.judging import MAX_ALERTS, Answer, Group, Judged, Verdict, judge
+from telemetry.server.alerts.judging import MAX_ALERTS, Asked, Group, Judged, Verdict, judge
 from telemetry.server.alerts.rules import Absence, AnyRule
 from telemetry.server.alerts.states import Phase, Reading, State, Transition
 from telemetry.server.question import DEVICE
@@ -164,18 +164,12 @@ class Alerts:
             before, self._evaluated = self._evaluated, evaluated
         _log_faults(before, evaluated)
 
-    def asking(
-        self,
-        rule: AnyRule,
-        answers: Answers | None = None,
-        known: Collection[Group] | None = None,
-    ) -> Callable[[float], Answer]:
+    def asking(self, rule: AnyRule, answers: Answers | None = None) -> Asked:
         """Return what answers a rule about metrics at a time; its devices are those of now.
 
         Args:
             rule: The rule.
             answers: Who answers; None for the store.
-            known: The groups that have a state; None if that is not known.
 
         Raises:
             SelectorError: Its selector cannot be read.
@@ -189,12 +183,7 @@ class Alerts:
         enrolled = self._devices.enrolled(rule.selector) if isinstance(rule, Absence) else None
         answers = self._answers if answers is None else answers
         return functools.partial(
-            answers.of_metric,
-            rule,
-            scope,
-            report_every_s=every_s,
-            enrolled=enrolled,
-            known=known,
+            answers.of_metric, rule, scope, report_every_s=every_s, enrolled=enrolled
         )
 
     def evaluated(self) -> Mapping[str, Evaluated]:
@@ -248,7 +237,7 @@ class Alerts:
                 listening_s = self._reception.heard_s()
                 answer = of_devices(heard, asked_s, listening_s)
             else:
-                answer = self.asking(rule, known=known.keys())(now_s)
+                answer = self.asking(rule)(now_s, known=known.keys())
                 if DEVICE in rule.names:
                     enrolled = self._devices.enrolled(rule.selector)
                     answer = of_enrolled(rule, answer, known.keys(), enrolled)

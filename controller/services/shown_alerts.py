@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Collection, Mapping
 from contextlib import suppress
 from typing import Any
 
@@ -29,7 +29,7 @@ from controller.store.database import Database
 from controller.store.tables import MAX_DETAIL_CHARS, NAME_CHARS
 from telemetry.errors import NotKeptError, QueryError, TelemetryError
 from telemetry.server.alerts.answers import Answers, of_devices
-from telemetry.server.alerts.judging import Answer
+from telemetry.server.alerts.judging import Answer, Asked, Group
 from telemetry.server.alerts.replay import looks_at, replay, what_is_missed
 from telemetry.server.alerts.rules import Absence, AnyRule, BurnRate, Change, Limits
 from telemetry.server.alerts.silence import Silences
@@ -273,7 +273,7 @@ class ShownAlerts:
                 continue
             try:
                 with suppress(NotKeptError):  # there are not enough hours yet
-                    self._judging.asking(rule)(now_s)
+                    self._judging.asking(rule)(now_s, known=())
                 found += [f"{rule.name}: {doubt}" for doubt in self._about_values(rule)]
             except TelemetryError as exc:  # the rules are in force, whatever the store says
                 found.append(f"{rule.name}: {exc}")  # with its remedy
@@ -285,12 +285,16 @@ class ShownAlerts:
         where = [pair for word in rule.where for pair in parse_conditions(word)]
         return condition_doubts(self._telemetry, metric or "", where)
 
-    def _silences(self, rule: Absence, since_s: float, now_s: float) -> Callable[[float], Answer]:
+    def _silences(self, rule: Absence, since_s: float, now_s: float) -> Asked:
         """Return what a rule about devices would have compared: by what they measured."""
         times = self._devices.heard_at_s(rule.selector).items()
         enrolled = {device: first_s for device, (first_s, _) in times}
         silences = Silences(self._telemetry, enrolled, since_s, now_s, rule.window_s)
-        return lambda at_s: of_devices(silences.heard(at_s), at_s)
+
+        def answer(at_s: float, /, *, known: Collection[Group]) -> Answer:  # noqa: ARG001 - as `Asked`
+            return of_devices(silences.heard(at_s), at_s)
+
+        return answer
 
     def _shown(self, rules: list[RuleInForce], rows: list[AlertRow]) -> list[Alert]:
         known, now_s = {item.name: item for item in rules}, self._clock.now_s()

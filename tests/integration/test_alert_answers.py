@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from typing import Any
 
 import pytest
@@ -13,7 +13,7 @@ import sqlalchemy as sa
 from telemetry.errors import NotKeptError, QueryError, UnknownMetricError
 from telemetry.histogram import ExponentialHistogram
 from telemetry.server.alerts.answers import Answers, of_devices, unless_deaf
-from telemetry.server.alerts.judging import Answer, Group
+from telemetry.server.alerts.judging import Group
 from telemetry.server.alerts.replay import (
     MAX_STEPS,
     Replayed,
@@ -108,8 +108,10 @@ def whole(query: Query) -> Query:
     return query
 
 
-def values(store: TelemetryStore, asked: AnyRule, at_s: float = NOW_S) -> dict[Group, Any]:
-    return dict(Answers(store).of_metric(asked, whole, at_s).values)
+def values(
+    store: TelemetryStore, asked: AnyRule, at_s: float = NOW_S, known: Collection[Group] = ()
+) -> dict[Group, Any]:
+    return dict(Answers(store).of_metric(asked, whole, at_s, known=known).values)
 
 
 def test_a_threshold_is_what_the_query_says(store: TelemetryStore, sender: Sender) -> None:
@@ -170,7 +172,7 @@ def test_a_week_before_is_compared_by_whole_hours_or_not_at_all(database_url: st
         values(store, rule("change", window="5m", offset="7d", **words))
     found = replay(
         rule("threshold", window="5m", **words),
-        lambda at_s: Answers(store).of_metric(rule("threshold", **words), whole, at_s),
+        functools.partial(Answers(store).of_metric, rule("threshold", **words), whole),
         [NOW_S - 7 * DAY_S - 3600, NOW_S], lambda: True,
     )  # fmt: skip
     assert found.note == ("of 1 of 2 looks nothing is known: not all is kept of so long ago")
@@ -230,25 +232,27 @@ def test_what_stops_counting_is_nothing_unless_its_device_is_silent(
         assert [(span.group, span.resolved_at_s) for span in spans] == [
             (("cam-1",), NOW_S - 180), (("cam-2",), None),
         ]  # fmt: skip
-        assert Answers(store, past).of_metric(failing, whole, NOW_S - 240).values == {
+        assert answer(NOW_S - 240).values == {
             ("cam-1",): 0.2, ("cam-2",): 0.2,
         }  # fmt: skip
-    assert values(store, failing) == {("cam-1",): 0.0}  # cam-2 measures nothing any more
+    both = [("cam-1",), ("cam-2",)]
+    assert values(store, failing) == {}  # nothing fires: nothing has to be looked up
+    assert values(store, failing, known=both) == {("cam-1",): 0.0}  # cam-2 measures nothing
+    few = rule("threshold", by=["device"], min_count=1, **words)
+    assert values(store, few, known=both) == {}
+    assert values(store, rule("change", offset="10m", **words)) == {(): 0.0}
+    # Where 0 is beyond the bound, any group that had values in the last day has it.
+    words |= {"above": None, "below": 0.1}
+    stopped = rule("threshold", by=["device"], **words)
+    assert values(store, stopped) == {("cam-1",): 0.0}
+    assert values(store, stopped, NOW_S + 2 * DAY_S) == {}
     assert values(store, rule("threshold", **words)) == {(): 0.0}
     assert values(store, rule("threshold", where=["device=cam-2"], **words)) == {}
-    assert values(store, rule("threshold", min_count=1, **words)) == {}
-    assert values(store, rule("change", offset="10m", **words)) == {(): 0.0}
-    latency = {"metric": "inference_latency_ms", "above": 50.0}
+    latency = {"metric": "inference_latency_ms", "below": 1.0}
     assert values(store, rule("threshold", stat="count", **latency)) == {(): 0.0}
     assert values(store, rule("threshold", stat="p95", **latency)) == {}
-    heat = rule("threshold", metric="temperature_c", stat="count", by=["device"], above=1)
+    heat = rule("threshold", metric="temperature_c", stat="count", by=["device"], below=10)
     assert values(store, heat) == {("cam-1",): 5.0}
-    known = functools.partial(Answers(store).of_metric, failing, whole, NOW_S)
-    assert known(known=[]).values == {}  # nothing fires: nothing has to be looked up
-    assert known(known=[("cam-1",), ("cam-2",)]).values == {("cam-1",): 0.0}
-    # Two days later, nobody knows of it.
-    sender.heat("cam-1", -2880, 50)
-    assert values(store, failing, NOW_S + 2 * DAY_S) == {}
 
 
 @pytest.mark.parametrize("stat", ["count", "total", "rate"])
@@ -358,8 +362,7 @@ def test_the_past_is_judged_as_it_would_have_been(store: TelemetryStore, sender:
     )  # fmt: skip
     answers = Answers(store)
 
-    def at(at_s: float) -> Answer:
-        return answers.of_metric(asked, whole, at_s)
+    at = functools.partial(answers.of_metric, asked, whole)
 
     looks = looks_at(NOW_S - 3600, NOW_S)
     assert (looks.step, len(looks)) == (60, 60)
@@ -463,7 +466,8 @@ def test_past_silences_are_those_between_measurements(
     assert silent_min(9) == {"cam-1": 0, "new": 11, "mute": 51}
     assert silent_min(0) == {"cam-1": 0, "new": 20, "mute": 60}
     found = replay(
-        rule("absence", window="5m"), lambda at_s: of_devices(silences.heard(at_s), at_s),
+        rule("absence", window="5m"),
+        lambda at_s, known: of_devices(silences.heard(at_s), at_s),  # noqa: ARG005 - as `Asked`
         looks_at(NOW_S - 3600, NOW_S), lambda: True,
     )  # fmt: skip
     assert [(span.group, span.resolved_at_s is None) for span in found.spans] == [

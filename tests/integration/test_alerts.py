@@ -67,6 +67,17 @@ def test_an_alert_fires_is_told_and_is_resolved(rig: Rig) -> None:
     ]  # fmt: skip
 
 
+def test_an_amount_that_stops_is_resolved_while_its_device_reports(rig: Rig) -> None:
+    busy = {"metric": "inference_latency_ms", "stat": "count", "window": "2m", "above": 5}
+    rig.apply({"name": "busy", "kind": "threshold", "by": ["device"], **busy}, QUIET)
+    for device in ("cam1", "cam2"):
+        rig.answered(device, *[4.0] * 9)
+    firing = [("busy", "device=cam1", "firing"), ("busy", "device=cam2", "firing")]
+    assert rig.look(cam1=50, cam2=50) == firing
+    assert rig.look(after_s=180.0, cam1=50) == firing[1:]
+    assert rig.look(after_s=60.0, cam2=50) == []
+
+
 def test_what_happens_at_one_time_is_in_one_post(rig: Rig) -> None:
     rig.apply(HOT, HOT | {"name": "warm", "above": 40, "clear": None})
     rig.look(cam1=90, cam2=50)

@@ -76,7 +76,7 @@ class Answers:
         *,
         report_every_s: float = LATE_S,
         enrolled: frozenset[str] | None = None,
-        known: Collection[Group] | None = None,
+        known: Collection[Group] = (),
     ) -> Answer:
         """Return what a rule about metrics compares.
 
@@ -86,7 +86,7 @@ class Answers:
             now_s: When it is judged, wall time.
             report_every_s: How often devices are asked to report.
             enrolled: Those of its devices that are expected to report; None for all.
-            known: The groups that have a state; None if that is not known.
+            known: The groups that have a state.
 
         Raises:
             UnknownMetricError: No device has reported a metric, and no agent does.
@@ -105,7 +105,7 @@ class Answers:
                 span = window(now_s, rule.window_s, late_s=late, rows=rows)
                 found, few = self._statistic(rule, scope, span)
                 if self._is_amount(rule):
-                    if known is None or rule.limits.is_beyond(0.0):
+                    if rule.limits.is_beyond(0.0):
                         known = self._before(rule, scope, now_s)
                     nothing = [group for group in known if group not in found.keys() | few]
                     found |= self._zeros(rule, scope, span, now_s, nothing)

@@ -9,8 +9,8 @@ Rules:
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Final, NamedTuple
+from collections.abc import Collection, Mapping
+from typing import Final, NamedTuple, Protocol
 
 from telemetry.server.alerts.rules import Limits
 from telemetry.server.alerts.states import Phase, State, Transition, step
@@ -34,6 +34,19 @@ class Answer(NamedTuple):
 
     note: str = ""
     """Why groups that had values are left out, if that is not what the rule says."""
+
+
+class Asked(Protocol):
+    """What answers a rule at a time."""
+
+    def __call__(self, at_s: float, /, *, known: Collection[Group]) -> Answer:
+        """Return what the rule compares.
+
+        Args:
+            at_s: Wall time.
+            known: The groups that have a state.
+        """
+        ...
 
 
 class Judged(NamedTuple):

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
 from telemetry.errors import NotKeptError, QueryError
-from telemetry.server.alerts.judging import Answer, Group, judge
+from telemetry.server.alerts.judging import Answer, Asked, Group, judge
 from telemetry.server.alerts.rules import AnyRule, BurnRate
 from telemetry.server.alerts.states import Phase, State
 from wire.durations import format_duration
@@ -115,7 +115,7 @@ def what_is_missed(rule: AnyRule, step_s: int) -> str:
 
 def replay(
     rule: AnyRule,
-    answer: Callable[[float], Answer],
+    answer: Asked,
     looks: Iterable[float],
     in_time: Callable[[], bool],
 ) -> Replayed:
@@ -144,7 +144,7 @@ def replay(
                 remedy="give a shorter --since, or a longer --step",
             )
         try:
-            found = answer(at_s)
+            found = answer(at_s, known=run.states.keys())
         except NotKeptError:
             unknown += 1
         else:
