@@ -7,7 +7,8 @@ Rules:
   was complete, or else over the last soak time, then only those that had the release all the while.
   The minute that still runs does not count.
 - The control group, and the devices that have not begun, are compared with those that have the
-  release. Without either, devices are compared with themselves on the day before the rollout.
+  release. Without either, devices are compared with themselves in the same hours of the last day
+  that ended before the rollout.
 - A figure of a device counts if enough was measured for it (`LEAST_VALUES`).
 - A fault of the telemetry holds the gate, and is told; it never passes one.
 """
@@ -141,13 +142,12 @@ class GateLooks:
             )
 
     def _verdict(self, gate: Gate, due: _Due) -> Verdict:
-        try:
-            found = self._contrast(gate, due)
-        except FleetError as exc:
-            return Verdict(state=GateState.HOLD, reason=f"cannot be asked: {exc}")
         at_level = level(due.number, len(due.gates))
         coverage = Coverage(treated=len(due.treated), control=len(due.control))
-        return verdict(gate, found, at_level, coverage)
+        try:
+            return verdict(gate, self._contrast(gate, due), at_level, coverage)
+        except (FleetError, ArithmeticError) as exc:
+            return Verdict(state=GateState.HOLD, reason=f"cannot be asked: {exc}")
 
     def _contrast(self, gate: Gate, due: _Due) -> Contrast:
         """Compare the devices of a rollout.
@@ -159,7 +159,12 @@ class GateLooks:
         names = frozenset(member.device for member in members)
         model, began_s = due.row.model, due.row.created_at_s
         after = figures(self._telemetry, gate, model, names, due.since_s, due.until_s)
-        before = figures(self._telemetry, gate, model, names, began_s - BEFORE_S, began_s)
+        span = began_s - BEFORE_S, began_s
+        if not due.control:
+            # The same hours of an earlier day: nothing else stands for how a day goes.
+            days = math.ceil((due.until_s - began_s) / BEFORE_S)
+            span = due.since_s - days * BEFORE_S, due.until_s - days * BEFORE_S
+        before = figures(self._telemetry, gate, model, names, *span)
         sides = [
             [
                 Observed(after[one.device], before.get(one.device, math.nan), one.profile)

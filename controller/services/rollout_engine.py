@@ -75,6 +75,9 @@ class RolloutEngine:
         for rollout in active:
             try:
                 self._gates.look(rollout)
+            except FleetError as exc:  # its abort rules still hold
+                _log.warning("the gates of rollout %s are looked at again: %s", rollout, exc)
+            try:
                 told = self._step(rollout, elapsed_s=elapsed_s)
             except FleetError as exc:
                 _log.warning("rollout %s is tried again: %s", rollout, exc)

@@ -204,9 +204,13 @@ def test_a_gate_holds_while_nobody_tells_and_the_operator_may_go_on(fleet: Measu
     assert fleet.until(rollout, "succeeded", "halted")["state"] == "succeeded"
 
 
-def test_without_a_control_group_devices_are_compared_with_themselves(
+def test_without_a_control_group_devices_are_compared_with_the_same_hours_before(
     fleet: MeasuredFleet,
 ) -> None:
+    for _ in range(10):
+        fleet.step()
+    fleet.clock.advance(86_400 - 9 * MINUTE_S)
+    fleet.step()
     fleet.slower = 2.0
     stages = [{"percent": 100}]
     rollout = roll_out(fleet, LATENCY, stages=stages, control_percent=0)

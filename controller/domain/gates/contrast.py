@@ -8,8 +8,10 @@ Rules:
   slow devices is not slower for that.
 - What a device measured before the rollout explains most of how it differs from others of its
   stratum. That part is taken out, as far as it explains anything in these data (CUPED).
-- A stratum that has fewer than two devices on either side joins the others of that kind, and is
-  left out if they are too few even so.
+- A stratum that has fewer than two devices on either side is left out: to compare its devices with
+  those of other strata would compare the strata.
+- Neither side counts as less uneven than both are together. A few devices that happen to measure
+  the same, such as no failure, do not show that all such devices do.
 - Without a control group, each device is compared with itself before; then what else has changed
   since counts as the release's doing.
 - Fewer than `LEAST_DEVICES` devices on a side tell nothing.
@@ -17,26 +19,24 @@ Rules:
 Source:
     Deng, Xu, Kohavi and Walker, Improving the Sensitivity of Online Controlled Experiments by
     Utilizing Pre-Experiment Data (WSDM 2013), section 3 (CUPED). Strata and their weights: Imbens
-    and Rubin, Causal Inference (2015), chapter 9; the variance is Neyman's, whose degrees of
-    freedom are those of Satterthwaite (Biometrics Bulletin 2, 1946). Pure.
+    and Rubin, Causal Inference (2015), chapter 9. The variance is Neyman's with Student's pooled
+    one as its floor (the same, chapter 6; Welch, Biometrika 34, 1947), and its degrees of freedom
+    are those of Satterthwaite (Biometrics Bulletin 2, 1946). Pure.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Final, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
-from controller.domain.gates.states import LEAST_DEVICES
+from controller.domain.gates.states import LEAST_DEVICES, LEAST_OF_STRATUM
 from telemetry.server.student import student_t
 
 Floats = npt.NDArray[np.float64]
-
-LEAST_OF_STRATUM: Final = 2
-"""Devices on each side of a stratum: fewer have no variance."""
 
 
 class Observed(NamedTuple):
@@ -84,8 +84,8 @@ class Contrast(NamedTuple):
             Laplace's rule of succession, with the distance in the place of 1.
         """
         sides = [number for number in (self.treated, self.control) if number]
-        unseen = sum((distance / (number + 1)) ** 2 for number in sides)
-        return self._replace(error=math.sqrt(self.error**2 + unseen))
+        unseen = [distance / (number + 1) for number in sides]
+        return self._replace(error=math.hypot(self.error, *unseen))
 
     def interval(self, level: float) -> tuple[float, float]:
         """Return within what the true difference lies.
@@ -116,7 +116,7 @@ def contrast(treated: Sequence[Observed], control: Sequence[Observed]) -> Contra
     is_treated = np.arange(len(both)) < len(treated)
     values = np.array([each.value for each in both])
     before = np.array([each.before for each in both])
-    strata = _merged([_stratum(each) for each in both], is_treated)
+    strata = _numbered([_stratum(each) for each in both], is_treated)
     kept = strata >= 0
     sides = int((kept & is_treated).sum()), int((kept & ~is_treated).sum())
     if lacks := _lacks(*sides):
@@ -125,7 +125,9 @@ def contrast(treated: Sequence[Observed], control: Sequence[Observed]) -> Contra
     cells = [(strata == number) & is_treated for number in every]
     others = [(strata == number) & ~is_treated for number in every]
     values = _without_before(values, before, [*cells, *others])
-    return _weighted(values, cells, others, sides)
+    # The slope of what was there before is one more parameter, which both sides share.
+    parameters = len(cells) + (0.5 if np.isfinite(before[kept]).any() else 0.0)
+    return _weighted(values, cells, others, parameters)
 
 
 def against_before(treated: Sequence[Observed]) -> Contrast:
@@ -150,13 +152,10 @@ def _stratum(one: Observed) -> str:
     return one.stratum if math.isfinite(one.before) else f"{one.stratum} (new)"
 
 
-def _merged(names: Sequence[str], is_treated: npt.NDArray[np.bool_]) -> npt.NDArray[np.intp]:
+def _numbered(names: Sequence[str], is_treated: npt.NDArray[np.bool_]) -> npt.NDArray[np.intp]:
     """Number the strata; -1 for devices that nobody can be compared with."""
     _, numbers = np.unique(np.array(names), return_inverse=True)
-    rest = len(names)
-    numbers = np.where(_is_small(numbers, is_treated)[numbers], rest, numbers)
-    if rest in numbers and _is_small(numbers, is_treated)[rest]:
-        numbers = np.where(numbers == rest, -1, numbers)
+    numbers = np.where(_is_small(numbers, is_treated)[numbers], -1, numbers)
     found = np.unique(numbers[numbers >= 0])
     return np.where(numbers >= 0, np.searchsorted(found, numbers), -1)
 
@@ -165,7 +164,7 @@ def _is_small(
     numbers: npt.NDArray[np.intp], is_treated: npt.NDArray[np.bool_]
 ) -> npt.NDArray[np.bool_]:
     """Tell for each stratum whether a side of it has too few devices for a variance."""
-    size = len(numbers) + 1
+    size = len(numbers)
     mine = np.bincount(numbers[is_treated], minlength=size)
     theirs = np.bincount(numbers[~is_treated], minlength=size)
     return np.minimum(mine, theirs) < LEAST_OF_STRATUM
@@ -197,27 +196,40 @@ def _without_before(
     if spread <= 0.0:
         return values
     share = float(x @ y) / spread
-    return np.where(known, values - share * np.where(known, before, 0.0), values)
+    # Taken from its mean, so that devices with and without it stay on one scale.
+    return values - share * np.where(known, before - before[known].mean(), 0.0)
 
 
 def _weighted(
     values: Floats,
     cells: Sequence[npt.NDArray[np.bool_]],
     others: Sequence[npt.NDArray[np.bool_]],
-    sides: tuple[int, int],
+    parameters: float,
 ) -> Contrast:
     """Return the mean of the strata's differences; each counts by how well it is known."""
-    differences, weights, parts, degrees = [], [], [], []
-    for cell, other in zip(cells, others, strict=True):
-        mine, theirs = values[cell], values[other]
-        differences.append(float(mine.mean() - theirs.mean()))
-        weights.append(len(mine) * len(theirs) / (len(mine) + len(theirs)))
-        parts.append((float(mine.var(ddof=1)) / len(mine), float(theirs.var(ddof=1)) / len(theirs)))
-        degrees.append((len(mine) - 1, len(theirs) - 1))
-    shares = np.array(weights) / sum(weights)
-    variances = (np.array(parts) * shares[:, None] ** 2).ravel()
-    variance = float(variances.sum())
-    freedom = float(np.array(degrees).sum())
+    mine, theirs = ([int(cell.sum()) for cell in side] for side in (cells, others))
+    differences = [
+        float(values[cell].mean() - values[other].mean())
+        for cell, other in zip(cells, others, strict=True)
+    ]
+    weights = np.array([a * b / (a + b) for a, b in zip(mine, theirs, strict=True)])
+    shares = weights / weights.sum()
+    freedoms, spreads = [], []
+    for side, sizes in ((cells, mine), (others, theirs)):
+        squares = sum(float(((values[c] - values[c].mean()) ** 2).sum()) for c in side)
+        freedoms.append(max(sum(sizes) - parameters, 1.0))
+        spreads.append(squares / freedoms[-1])
+    pooled = (spreads[0] * freedoms[0] + spreads[1] * freedoms[1]) / sum(freedoms)
+    parts = [
+        float((shares**2 / np.array(sizes)).sum()) * max(spread, pooled)
+        for spread, sizes in zip(spreads, (mine, theirs), strict=True)
+    ]
+    variance = sum(parts)
+    freedom = sum(freedoms)
     if variance > 0.0:
-        freedom = variance**2 / float((variances**2 / np.array(degrees).ravel()).sum())
-    return Contrast(float(shares @ np.array(differences)), math.sqrt(variance), freedom, *sides)
+        # As parts of the whole: the square of a small variance is no number any more.
+        freedom = 1.0 / sum(
+            (part / variance) ** 2 / each for part, each in zip(parts, freedoms, strict=True)
+        )
+    difference = float(shares @ np.array(differences))
+    return Contrast(difference, math.sqrt(variance), freedom, sum(mine), sum(theirs))

@@ -1,8 +1,9 @@
 """Which devices of a rollout keep the old release, to compare the others with. Pure.
 
 Rules:
-- A part of each profile is held out, rounded up, so that each kind of device has its own; at least
-  `LEAST_DEVICES` in all, and never more than half of the devices.
+- A part of each profile is held out, rounded up: at least two of its devices, as one has nobody
+  beside it, and at most half. Profiles of fewer than four devices have none; no gate can compare
+  them. In all it is at least `LEAST_DEVICES`.
 - Who it is follows from the order of starting, which is a shuffle by hash: the last ones of each
   profile. So everybody who knows the rollout's identifier can check it.
 """
@@ -13,7 +14,7 @@ import math
 from collections.abc import Mapping
 from typing import Final
 
-from controller.domain.gates.states import LEAST_DEVICES
+from controller.domain.gates.states import LEAST_DEVICES, LEAST_OF_STRATUM
 
 LEAST_OF_ROLLOUT: Final = 2 * LEAST_DEVICES
 """A rollout with gates has as many devices: half of them are the control group then."""
@@ -42,7 +43,9 @@ def control_group(
         members.setdefault(profiles.get(device, ""), []).append(device)
     chosen: list[str] = []
     for each in members.values():
-        chosen += each[: math.ceil(len(each) * percent / 100.0 - _ROUNDING)]
+        part = math.ceil(len(each) * percent / 100.0 - _ROUNDING)
+        if len(each) >= 2 * LEAST_OF_STRATUM:
+            chosen += each[: min(max(part, LEAST_OF_STRATUM), len(each) // 2)]
     if len(chosen) < LEAST_DEVICES:
         others = [device for device in last_first if device not in set(chosen)]
         chosen += others[: LEAST_DEVICES - len(chosen)]

@@ -113,11 +113,19 @@ def parse_gate(text: str) -> Gate:
             )
     unit: Unit = "%" if found["unit"] == "%" else "pp" if found["unit"] else ""
     number = float(found["number"])
-    _check_limit(text, found["operator"], found["sign"], number, unit, is_share=bool(over))
+    _check_limit(
+        text,
+        found["operator"],
+        found["sign"],
+        number,
+        unit,
+        is_share=bool(over),
+        is_rate=statistic == "rate",
+    )
     where = _conditions(found["where"] or found["part_where"] or "", text)
     limit = number / 100.0 if unit else number
     return Gate(
-        text=_written(statistic, metric, over, where, found["operator"], number, unit),
+        text=_written(statistic, metric, over, where, found["operator"], found["number"], unit),
         metric=metric,
         statistic=statistic,
         over=over,
@@ -128,7 +136,14 @@ def parse_gate(text: str) -> Gate:
 
 
 def _check_limit(
-    text: str, operator: str, sign: str, number: float, unit: Unit, *, is_share: bool
+    text: str,
+    operator: str,
+    sign: str,
+    number: float,
+    unit: Unit,
+    *,
+    is_share: bool,
+    is_rate: bool,
 ) -> None:
     """Refuse a limit that no device can be within, or all are.
 
@@ -142,6 +157,12 @@ def _check_limit(
             f"gate {text[:80]!r}: behind {operator} stands how far the value may {does}",
             remedy=f"write {operator} {wanted}5% or so; 0 can never be shown, and an absolute "
             "value is for an alert",
+        )
+    if is_rate and unit == "%":
+        raise InvalidRequestError(
+            f"gate {text[:80]!r}: where nothing was counted, there is no part to grow by",
+            remedy="give how much more in a second, such as +0.1, or divide two counters: "
+            "inference_failures_total/inference_requests_total <= +0.5pp",
         )
     if is_share and unit == "%":
         raise InvalidRequestError(
@@ -172,10 +193,13 @@ def _written(
     over: str,
     where: tuple[tuple[str, str], ...],
     operator: str,
-    number: float,
+    number: str,
     unit: Unit,
 ) -> str:
+    """Return a gate as it is stored and shown; reading it gives the same gate."""
     named = ",".join(f"{name}={value}" for name, value in where)
     subject = f"{metric}{{{named}}}" if named else metric
     value = f"{subject}/{over}" if over else f"{statistic}({subject})"
-    return f"{value} {operator} {'+' if operator == '<=' else '-'}{number:g}{unit}"
+    whole, _, part = number.partition(".")
+    short = f"{whole.lstrip('0') or '0'}.{part.rstrip('0')}".rstrip(".")
+    return f"{value} {operator} {'+' if operator == '<=' else '-'}{short}{unit}"

@@ -9,6 +9,10 @@ LEAST_DEVICES: Final = 5
 """Devices that must tell something on each side: of fewer, chance cannot be told."""
 
 
+LEAST_OF_STRATUM: Final = 2
+"""Devices of a profile on each side: fewer have no variance."""
+
+
 class GateState(StrEnum):
     """What a gate says."""
 

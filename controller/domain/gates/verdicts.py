@@ -24,6 +24,12 @@ from controller.domain.gates.states import GateState
 MOST_SILENT: Final = 0.1
 """By how much the share of devices that tell may be less with the new release."""
 
+TELLING: Final = 1e100
+"""An interval that goes further tells nothing."""
+
+MOST_LOG: Final = 20.0
+"""The same for logarithms of parts: half a billion times as much."""
+
 _SHOWN_DIGITS: Final = 3
 
 
@@ -74,6 +80,12 @@ def verdict(gate: Gate, found: Contrast, level: float, coverage: Coverage) -> Ve
         )
     found = found.widened(gate.bound)
     low, high = found.interval(level)
+    most = MOST_LOG if gate.is_relative else TELLING
+    if not all(abs(value) <= most for value in (low, high)):  # nor what is no number
+        why = "devices differ too much from one another to tell anything yet"
+        return Verdict(
+            state=GateState.HOLD, reason=why, treated=found.treated, control=found.control
+        )
     state = _state(gate, low, high)
     reason = f"{_text(gate, found.difference)}, {_text(gate, low)} to {_text(gate, high)}"
     if state is not GateState.FAIL and (silent := _silent(found, coverage)):

@@ -62,14 +62,44 @@ def test_devices_of_which_nothing_is_known_from_before_count_apart(
     assert both.difference == pytest.approx(0.3, abs=0.15)
 
 
-def test_profiles_with_one_device_on_a_side_are_compared_together(
+def test_devices_are_never_compared_with_those_of_another_profile(
     chance: np.random.Generator,
 ) -> None:
-    new, old = drawn(chance, 10), drawn(chance, 10)
-    new += [Observed(1.0, 1.0, "a"), Observed(1.0, 1.0, "b")]
-    old += [Observed(1.0, 1.0, "a"), Observed(1.0, 1.0, "c")]
-    assert contrast(new, old)[3:5] == (12, 12)
-    assert contrast([*new[:10], new[10]], old[:10])[3:5] == (10, 10), "nobody to compare it with"
+    """Profiles of one device are in one group alone, and far from all others."""
+    new = [*drawn(chance, 20), *(Observed(50.0, NAN, f"a{n}") for n in range(20))]
+    old = [*drawn(chance, 20), *(Observed(0.0, NAN, f"b{n}") for n in range(20))]
+    found = contrast(new, old)
+    assert found[3:5] == (20, 20)
+    assert abs(found.difference) < 1.0
+
+
+def test_what_was_there_before_moves_no_device_of_which_it_is_not_known() -> None:
+    known = [Observed(60.0 + 0.01 * n, 60.0 + 0.01 * n, "a") for n in range(20)]
+    unknown = [Observed(60.0 + 0.01 * n, NAN, "a") for n in range(20)]
+    low, high = contrast([*known[::2], *unknown[::2]], [*known[1::2], *unknown[1::2]]).interval(
+        0.05
+    )
+    assert low < 0.0 < high
+    assert high - low < 0.2
+
+
+def test_a_few_devices_that_measured_the_same_by_chance_show_nothing(
+    chance: np.random.Generator,
+) -> None:
+    """One device of five fails wholly, whatever the release: five may well be without one."""
+    halted = 0
+    for _ in range(400):
+        new, old = (chance.random(size) < 0.2 for size in (45, 5))
+        sides = [[Observed(float(value), NAN, "a") for value in side] for side in (new, old)]
+        low, _ = contrast(*sides).interval(0.01)
+        halted += low > 0.0
+    assert halted == 0
+
+
+def test_tiny_and_huge_values_are_no_fault() -> None:
+    for size in (1e-200, 1e-90, 1e150):
+        sides = [[Observed(size * n, NAN, "a") for n in range(6)] for _ in range(2)]
+        assert contrast(*sides).difference == 0.0
 
 
 @pytest.mark.parametrize(("new", "old"), [(4, 30), (30, 4), (0, 0)])

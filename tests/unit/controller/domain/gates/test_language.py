@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from decimal import Decimal
 
 import pytest
 from hypothesis import given
@@ -47,11 +48,21 @@ def test_a_limit_without_a_unit_is_in_that_of_the_metric() -> None:
         "p50(a{b=c}) <= +0.25",
         "rate(a_total) <= +0.5",
         "a_total/b_total <= +1pp",
+        "mean(memory_available_bytes) >= -50000000",
+        "mean(a) <= +0.000001",
+        "mean(a) <= +1.23456789%",
     ],
 )
 def test_what_is_shown_can_be_read_again(text: str) -> None:
     assert parse_gate(text).text == text
     assert parse_gate(parse_gate(text).text) == parse_gate(text)
+
+
+@given(st.decimals(min_value="0.000001", max_value="1e12", allow_nan=False, places=9))
+def test_no_limit_is_rounded(limit: Decimal) -> None:
+    gate = parse_gate(f"mean(a) <= +{limit:f}")
+    assert gate.limit == float(limit)
+    assert parse_gate(gate.text) == gate
 
 
 @given(st.text(max_size=60))
@@ -77,6 +88,7 @@ def test_any_other_text_is_refused_in_one_line(text: str) -> None:
         ("count(a) <= +1%", "cannot compare the count"),
         ("mean(A) <= +1%", "'A' is not the name of a metric"),
         ("a/b <= +10%", "no part of itself"),
+        ("rate(a_total) <= +10%", "there is no part to grow by"),
         ("mean(a{}) <= +1", ""),
         ("mean(a{b}) <= +1", "cannot read {b}"),
         ("mean(a{b=}) <= +1", "cannot read {b=}"),

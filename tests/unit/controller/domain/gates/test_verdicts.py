@@ -71,6 +71,12 @@ def test_devices_that_all_measured_the_same_may_be_followed_by_one_that_does_not
     assert verdict(gate, contrast(many, many), 0.001, ALL).state is GateState.PASS
 
 
+@pytest.mark.parametrize("error", [400.0, 1e200, math.inf, math.nan])
+def test_an_interval_without_end_holds(error: float) -> None:
+    told = verdict(GROWS, found(0.0, error), 1e-6, ALL)
+    assert (told.state, told.low, told.high) == (GateState.HOLD, None, None)
+
+
 def test_a_gate_that_holds_says_how_many_devices_would_do() -> None:
     told = verdict(GROWS, found(0.0, 0.1), 0.05, ALL)
     assert told.reason == (
