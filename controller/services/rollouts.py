@@ -8,43 +8,45 @@ Rules:
 
 from __future__ import annotations
 
-import shlex
-from collections.abc import Callable, Mapping, Sequence
-from itertools import pairwise
+from collections.abc import Callable
 
-from controller.domain.gates.control import LEAST_OF_ROLLOUT
 from controller.domain.gates.language import MAX_GATES
-from controller.domain.gates.states import LEAST_DEVICES
-from controller.domain.rollout_policy import Limits, StageSpec, counted, holding, stage_size
-from controller.domain.selectors import parse_selector
+from controller.domain.rollout_policy import holding
+from controller.domain.selectors import Selector, parse_selector
 from controller.domain.states import (
     ACTIVE_ROLLOUTS,
     DeploymentState,
     RolloutOrder,
     RolloutState,
 )
-from controller.errors import ConflictError, InvalidRequestError, UnfitError
+from controller.errors import ConflictError, InvalidRequestError
 from controller.rollout_schemas import (
     RetryRequest,
     RollbackRequest,
     Rollout,
     RolloutGates,
     RolloutRequest,
-    Stage,
 )
 from controller.services import follow_ups, shown_gates, shown_rollouts
 from controller.services.director import Director
 from controller.services.gates import checked_gates
 from controller.services.preflight import Preflight
+from controller.services.rollout_requests import (
+    check_gates,
+    check_growing,
+    check_unfit,
+    checked_stages,
+    limits_of,
+)
 from controller.services.transfers import Transfers
-from controller.store import deployments, releases, rollout_steps, rollouts
-from controller.store.database import Database
+from controller.store import deployments, free_devices, releases, rollout_steps, rollouts
+from controller.store.database import Database, Transaction
 from controller.store.rollouts import NewRollout
+from controller.store.tables import ReleaseRow
 from telemetry.server.store import TelemetryStore
 from wire.clock import Clock
 
 MAX_DEVICES = 1_000_000
-MAX_STAGES = 100
 
 
 class Rollouts:
@@ -98,35 +100,31 @@ class Rollouts:
                 of them; or they are to be left out, and none is left.
         """
         selector = parse_selector(request.selector)
-        specs = _specs(request.stages)
+        specs = checked_stages(request.stages)
         asked = self._gates(request)
         now_s = self._clock.now_s()
+        # Most of the work is done before others have to wait. What has changed since counts.
+        with self._database.reading() as transaction:
+            release, devices = self._to_take_in(transaction, request, selector)
+            unfit = self._preflight.unfit(transaction, release, devices, selector)
+        asked_before = frozenset(devices)
         with self._database.transaction() as transaction:
-            release = releases.get_published(transaction, request.release)
+            release, devices = self._to_take_in(transaction, request, selector)
             model = release.name
-            if not self._is_listed(model, release.version, release.digest):
-                raise ConflictError(
-                    f"no trusted list has {model}:{release.version}: devices would not take it",
-                    remedy="publish it again with a key that may list it, or roll out another",
-                )
-            devices = deployments.newcomers(transaction, "", model, selector, limit=MAX_DEVICES)
-            follow_ups.refuse_busy(deployments.busy(transaction, model, selector))
-            if not devices:
-                raise InvalidRequestError(
-                    _no_device(request.selector), remedy="list the devices, or enrol one"
-                )
-            unfit = self._preflight.unfit(transaction, release, devices)
-            _check_unfit(request, unfit, len(devices))
+            late = [device for device in devices if device not in asked_before]
+            unfit |= self._preflight.unfit(transaction, release, late)
+            unfit = {device: unfit[device] for device in devices if device in unfit}
+            check_unfit(request, unfit, len(devices))
             if request.unfit == "exclude":
                 devices = [device for device in devices if device not in unfit]
-            _check_growing(specs, len(devices))
-            _check_gates(request, len(devices))
+            check_growing(specs, len(devices))
+            check_gates(request, len(devices))
             new = NewRollout(
                 id=follow_ups.new_id(),
                 release=release.digest,
                 model=model,
                 selector=request.selector,
-                limits=_limits(request),
+                limits=limits_of(request),
                 stages=specs,
                 gates=asked,
                 control_percent=request.control_percent if asked else 0.0,
@@ -139,6 +137,32 @@ class Rollouts:
                 reason = rollouts.named(list(unfit), "tried although they cannot take it")
                 rollouts.log(transaction, new.id, action="unfit", reason=reason, now_s=now_s)
         return new.id
+
+    def _to_take_in(
+        self, transaction: Transaction, request: RolloutRequest, selector: Selector
+    ) -> tuple[ReleaseRow, list[str]]:
+        """Return the release of a new rollout and the devices that it is for.
+
+        Raises:
+            UnknownReleaseError: No such release.
+            ConflictError: The release was revoked or is on no list, or a device takes part in
+                another rollout.
+            InvalidRequestError: No device matches.
+        """
+        release = releases.get_published(transaction, request.release)
+        model = release.name
+        if not self._is_listed(model, release.version, release.digest):
+            raise ConflictError(
+                f"no trusted list has {model}:{release.version}: devices would not take it",
+                remedy="publish it again with a key that may list it, or roll out another",
+            )
+        devices = free_devices.newcomers(transaction, "", model, selector, limit=MAX_DEVICES)
+        follow_ups.refuse_busy(free_devices.busy(transaction, model, selector))
+        if not devices:
+            raise InvalidRequestError(
+                _no_device(request.selector), remedy="list the devices, or enrol one"
+            )
+        return release, devices
 
     def _gates(self, request: RolloutRequest) -> tuple[str, ...]:
         """Return the gates of a new rollout as they are shown.
@@ -277,7 +301,7 @@ class Rollouts:
                 follow_ups.refuse_rolled_back(transaction, row.id)
                 devices, _revoked = rollout_steps.to_reopen(transaction, row.id)
                 finished = deployments.in_state(transaction, row.id, DeploymentState.SUCCEEDED)
-                taken = deployments.busy_among(transaction, row.model, [*devices, *finished])
+                taken = free_devices.busy_among(transaction, row.model, [*devices, *finished])
                 follow_ups.refuse_busy(taken)
             rollout_steps.resume(transaction, row, now_s=now_s)
 
@@ -313,7 +337,7 @@ class Rollouts:
         with self._database.transaction() as transaction:
             row = rollouts.get(transaction, rollout, lock=True)
             last = row.stage == len(rollouts.stages(transaction, rollout))
-            view = rollouts.view(transaction, row)
+            view = rollouts.view(transaction, row, with_candidates=False)
             complete = view.stage_complete_at_s is not None and view.finished > 0
             if complete and row.state in ACTIVE_ROLLOUTS and (held := holding(view)):
                 rollouts.pass_by_hand(transaction, row, held, now_s=now_s)
@@ -330,92 +354,3 @@ def _no_device(selector: str) -> str:
     if selector:
         return f"no enrolled device matches the selector {selector!r}"
     return "no device is enrolled"
-
-
-def _check_unfit(request: RolloutRequest, unfit: Mapping[str, str], devices: int) -> None:
-    """Refuse a rollout for its devices that cannot take the release.
-
-    Raises:
-        UnfitError: There are such devices, and the operator has not said what becomes of them; or
-            they are to be left out, and there are no others.
-    """
-    if not unfit or request.unfit == "allow":
-        return
-    if request.unfit == "exclude" and len(unfit) < devices:
-        return
-    first, reason = next(iter(unfit.items()))
-    check = f"`fleet rollout check {request.release}"
-    check += f" --selector {shlex.quote(request.selector)}`" if request.selector else "`"
-    if len(unfit) == devices:
-        which = f"{first} cannot take {request.release}"
-        if devices > 1:
-            which = f"none of {devices} devices can take {request.release}, such as {first}"
-        raise UnfitError(
-            f"{which}: {reason}",
-            remedy=f"{check} names them; --allow-unfit tries them all the same",
-        )
-    raise UnfitError(
-        f"{len(unfit)} of {counted(devices)} cannot take {request.release}, such as {first}: "
-        f"{reason}",
-        remedy=f"{check} names them; --exclude-unfit leaves them out, and --allow-unfit tries them "
-        "all the same",
-    )
-
-
-def _check_gates(request: RolloutRequest, devices: int) -> None:
-    """Refuse gates that can never pass.
-
-    Raises:
-        InvalidRequestError: The rollout has too few devices.
-    """
-    least = LEAST_OF_ROLLOUT if request.control_percent else LEAST_DEVICES
-    if request.gates and devices < least:
-        raise InvalidRequestError(
-            f"{counted(devices)} cannot show what a gate asks: it takes {least}, as each device is "
-            "one observation",
-            remedy="leave the gates out, or choose more devices"
-            + ("; --control 0 compares devices with themselves" if least > LEAST_DEVICES else ""),
-        )
-
-
-def _specs(stages: Sequence[Stage]) -> tuple[StageSpec, ...]:
-    if not 1 <= len(stages) <= MAX_STAGES:
-        raise InvalidRequestError(
-            f"a rollout has 1 to {MAX_STAGES} stages, not {len(stages)}",
-            remedy="give fewer stages" if stages else "give a stage, such as 100%",
-        )
-    for number, stage in enumerate(stages, start=1):
-        if (stage.count is None) == (stage.percent is None):
-            raise InvalidRequestError(
-                f"stage {number} needs either a count or a percent", remedy="give one of the two"
-            )
-    return tuple(StageSpec(count=stage.count, percent=stage.percent) for stage in stages)
-
-
-def _check_growing(stages: Sequence[StageSpec], devices: int) -> None:
-    for before, after in pairwise(stages):
-        # Of percentages the greater may round to the same number of devices, not to a smaller one.
-        falls = (before.percent or 0.0) > (after.percent or 100.0)
-        if falls or stage_size(before, devices) > stage_size(after, devices):
-            raise InvalidRequestError(
-                f"a stage of {_words(after)} reaches fewer of {counted(devices)} than the one of "
-                f"{_words(before)} before it",
-                remedy="stages are cumulative: give each as a total",
-            )
-
-
-def _words(stage: StageSpec) -> str:
-    return f"{stage.percent:g} %" if stage.percent is not None else counted(stage.count or 0)
-
-
-def _limits(request: RolloutRequest) -> Limits:
-    return Limits(
-        max_in_flight=request.max_in_flight,
-        soak_s=request.soak_s,
-        device_deadline_s=request.device_deadline_s,
-        offline_limit_s=request.offline_limit_s,
-        max_failures=request.max_failures,
-        max_failure_percent=request.max_failure_percent,
-        min_finished=request.min_finished,
-        approval=request.approval,
-    )
