@@ -149,9 +149,6 @@ class RolloutView:
     pending: int
     """Devices that were not started."""
 
-    offline: int = 0
-    """Those of them that are offline."""
-
     control: int = 0
     """Devices of the control group that keep the old release for now; `pending` is without them."""
 
@@ -161,8 +158,9 @@ class RolloutView:
     gates_passed_by_hand: int = 0
     """The last stage that the operator let end despite gates that held."""
 
-    candidates: tuple[str, ...]
-    """The first of those that are online, in the order in which they will start."""
+    candidates: tuple[str, ...] = ()
+    """The first of those that are online, in the order in which they will start: at least as many
+    as `wanted` says."""
 
     @property
     def finished(self) -> int:
@@ -229,16 +227,40 @@ def decide(view: RolloutView) -> Decision:
             seen, reason="paused by the operator", stage_complete_at_s=view.stage_complete_at_s
         )
     target = _target(view)
-    gone = len(seen.silent) + len(seen.lost) + len(seen.parted)
-    busy = len(view.in_flight) - gone + len(seen.returned)
-    if busy or (view.started < target and view.pending > view.offline):
-        room = max(0, min(target - view.started, view.limits.max_in_flight - busy))
+    busy = _busy(view, seen)
+    if busy or (view.started < target and view.candidates):
         return replace(
             seen,
             reason=f"stage {view.stage} brings the release to {counted(target)}",
-            start=view.candidates[:room],
+            start=view.candidates[: _room(view, busy)],
         )
     return _after_stage(view, seen, target)
+
+
+def wanted(view: RolloutView) -> int:
+    """Return how many candidates a decision can use; to find them takes long in a large fleet.
+
+    Args:
+        view: What is known of a rollout but its candidates.
+    """
+    if view.state is not RolloutState.RUNNING:
+        return 0
+    seen = _changes(view)
+    busy = _busy(view, seen)
+    # A stage whose devices are all away tries another one.
+    is_proven = busy or view.finished + len(seen.silent) + len(seen.lost)
+    return max(_room(view, busy), 0 if is_proven else 1)
+
+
+def _busy(view: RolloutView, seen: Decision) -> int:
+    """Return how many devices are in flight when a decision about them is saved."""
+    gone = len(seen.silent) + len(seen.lost) + len(seen.parted)
+    return len(view.in_flight) - gone + len(seen.returned)
+
+
+def _room(view: RolloutView, busy: int) -> int:
+    """Return how many devices may start."""
+    return max(0, min(_target(view) - view.started, view.limits.max_in_flight - busy))
 
 
 def broken_rule(view: RolloutView, *, silent: int, lost: int = 0) -> str | None:

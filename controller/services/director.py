@@ -23,6 +23,7 @@ import msgspec
 from controller.domain.faults import Faults
 from controller.errors import ConflictError
 from controller.schemas import SignedDesired
+from controller.services.pace import Pace
 from controller.services.transfers import Transfers
 from controller.store import desired, lagging
 from controller.store.database import Database
@@ -108,6 +109,7 @@ class Director:
         self._clock = clock
         self._sent_at_s: dict[str, float] = {}
         self._unsent = Faults()
+        self._pace = Pace(clock)
         self._lock = threading.Lock()
 
     def publish(self, devices: Sequence[str]) -> int:
@@ -135,13 +137,17 @@ class Director:
     def remind(self) -> int:
         """Send again to devices that are online and have not answered for some time.
 
+        With a large fleet not each call does so.
+
         Returns:
             How many were reminded.
 
         Raises:
             DatabaseError: The database does not answer.
         """
-        with self._database.reading() as transaction:
+        if not self._pace.is_due():
+            return 0
+        with self._pace.working(), self._database.reading() as transaction:
             found = lagging.of_all(transaction, now_s=self._clock.now_s())
         now_s = self._clock.monotonic_s()
         with self._lock:

@@ -20,7 +20,14 @@ from collections.abc import Mapping
 
 from controller.domain.states import ACTIVE_ROLLOUTS, DeploymentState, RolloutOrder
 from controller.errors import ConflictError
-from controller.store import deployments, releases, rollout_steps, rollouts, way_back
+from controller.store import (
+    deployments,
+    free_devices,
+    releases,
+    rollout_steps,
+    rollouts,
+    way_back,
+)
 from controller.store.database import Transaction
 from controller.store.rollouts import NewRollout
 from controller.store.tables import ReleaseRow, RolloutRow
@@ -65,7 +72,7 @@ def roll_back(
     if release is not None:
         deployed = way_back.started_devices(transaction, first.id)
         wanted = dict.fromkeys(deployed, release.digest)
-        refuse_busy(deployments.busy_among(transaction, first.model, deployed))
+        refuse_busy(free_devices.busy_among(transaction, first.model, deployed))
         remedy = f"`fleet rollout abort {first.id}` ends a rollout that has not ended"
     else:
         deployed, wanted = _had_before(transaction, first)
@@ -75,7 +82,7 @@ def roll_back(
             f"no device has the release of rollout {first.id}: nothing to roll back", remedy=remedy
         )
     if not wanted:
-        refuse_busy(deployments.busy_among(transaction, first.model, deployed))
+        refuse_busy(free_devices.busy_among(transaction, first.model, deployed))
         raise ConflictError(
             f"no device of rollout {first.id} has a release to which it could go back now",
             remedy=f"name one: `fleet rollout rollback {first.id} --to NAME:VERSION`",
@@ -119,7 +126,7 @@ def try_again(
             f"rollout {first.id} has no device {what} that could be tried again",
             remedy=f"`fleet rollout show {first.id}` lists its devices",
         )
-    refuse_busy(deployments.busy_among(transaction, first.model, sorted(wanted)))
+    refuse_busy(free_devices.busy_among(transaction, first.model, sorted(wanted)))
     new = new_id()
     _follow(transaction, first, new, wanted, is_retry=True, now_s=now_s)
     return new
@@ -159,7 +166,7 @@ def refuse_busy(busy: Mapping[str, str]) -> None:
 def _had_before(transaction: Transaction, first: RolloutRow) -> tuple[list[str], dict[str, str]]:
     """Return the devices that have the release of a rollout, and to what each can go back now."""
     found = way_back.still_on(transaction, first.id)
-    taken = deployments.busy_among(transaction, first.model, list(found))
+    taken = free_devices.busy_among(transaction, first.model, list(found))
     back = {
         device: before
         for device, before in found.items()

@@ -17,7 +17,14 @@ from controller.errors import ConflictError, ControllerError, InvalidRequestErro
 from controller.model_schemas import Model, ModelRelease, RemovedModel
 from controller.services import follow_ups
 from controller.services.director import Director
-from controller.store import deployment_changes, deployments, desired, devices, models, releases
+from controller.store import (
+    deployment_changes,
+    desired,
+    devices,
+    free_devices,
+    models,
+    releases,
+)
 from controller.store.database import Database, Transaction
 from controller.store.deployment_changes import Verdict
 from controller.store.groups import read_selector
@@ -105,7 +112,7 @@ class Models:
         now_s = self._clock.now_s()
         with self._database.transaction() as transaction:
             parsed = read_selector(transaction, selector, now_s=now_s)
-            follow_ups.refuse_busy(deployments.busy(transaction, model, parsed))
+            follow_ups.refuse_busy(free_devices.busy(transaction, model, parsed))
             found = models.having(transaction, model, parsed)
             if not found:
                 models.check_released(transaction, model)

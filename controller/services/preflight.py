@@ -22,6 +22,7 @@ from controller.domain.preflight import (
     beside_others,
     verdict,
 )
+from controller.domain.selectors import Selector
 from controller.domain.states import DeviceState
 from controller.rollout_schemas import PreflightReport, RefusingDevices
 from controller.services.blobs import BlobStore
@@ -89,7 +90,11 @@ class Preflight:
         return report(row, selector, enrolled, judged, limit=limit, shut_out=shut_out)
 
     def unfit(
-        self, transaction: Transaction, release: ReleaseRow, devices: Sequence[str]
+        self,
+        transaction: Transaction,
+        release: ReleaseRow,
+        devices: Sequence[str],
+        selector: Selector | None = None,
     ) -> dict[str, str]:
         """Return which of some devices would refuse a release, and why.
 
@@ -97,6 +102,7 @@ class Preflight:
             transaction: The transaction.
             release: The release.
             devices: Their identifiers.
+            selector: One that matches all of them, and few others: many are found faster by it.
 
         Returns:
             Device to reason, in the order of the identifiers.
@@ -104,7 +110,12 @@ class Preflight:
         Raises:
             FleetError: The files of the release cannot be read.
         """
-        facts = device_facts.of_devices(transaction, devices)
+        if selector is None:
+            facts = device_facts.of_devices(transaction, devices)
+        else:
+            wanted = frozenset(devices)
+            found = device_facts.of_selector(transaction, selector)
+            facts = [device for device in found if device.id in wanted]
         return refusing(self.answers(transaction, release, facts))
 
     def answers(

@@ -5,6 +5,8 @@ Rules:
   `controller.services.director` repeats it. A controller that is killed at any point continues
   from the database.
 - Before a rollout is decided about, its gates are looked at if it is time to.
+- Devices that enrolled late are looked for outside of the transaction that writes, and seldom in a
+  large fleet; but a rollout does not end before somebody has looked.
 - If the tick of a rollout fails, the next tick tries it again; the others go on.
 - The clock of a rollout goes on only from one tick to the next of the same controller, and only
   while that controller hears its devices. While no controller runs, the broker is away or the
@@ -22,9 +24,10 @@ from controller.domain.states import ACTIVE_ROLLOUTS, RolloutState
 from controller.errors import SelectorError
 from controller.services.director import Director
 from controller.services.gates import GateLooks
+from controller.services.pace import Pace
 from controller.services.preflight import Preflight
 from controller.services.reception import Reception
-from controller.store import releases, rollout_steps, rollouts
+from controller.store import newcomers, releases, rollout_steps, rollouts
 from controller.store.database import Database, Transaction
 from controller.store.tables import RolloutRow
 from wire.clock import Clock
@@ -61,6 +64,8 @@ class RolloutEngine:
         self._reception = reception
         self._clock = clock
         self._ticked_at_s = clock.monotonic_s()
+        self._paces: dict[str, Pace] = {}
+        """How often newcomers of each rollout are looked for."""
 
     def tick(self) -> None:
         """Move every rollout on by one decision.
@@ -72,6 +77,7 @@ class RolloutEngine:
         elapsed_s = min(self._ticked_at_s - before_s, self._reception.settled_s())
         with self._database.reading() as transaction:
             active = rollouts.active_ids(transaction)
+        self._paces = {name: self._paces.get(name) or Pace(self._clock) for name in active}
         for rollout in active:
             try:
                 self._gates.look(rollout)
@@ -98,25 +104,47 @@ class RolloutEngine:
             FleetError: It could not be saved; nothing was changed.
         """
         now_s = self._clock.now_s()
+        found = self._newcomers(rollout)
         with self._database.transaction() as transaction:
             row = rollouts.get(transaction, rollout, lock=True)
             if row.state not in ACTIVE_ROLLOUTS:
                 return []
             rollout_steps.look(transaction, row, elapsed_s=elapsed_s)
-            if _takes_newcomers(transaction, row):
-                self._join_newcomers(transaction, row, now_s=now_s)
+            takes = _takes_newcomers(transaction, row)
+            if takes and found:
+                self._join(transaction, row, found, now_s=now_s)
             decision = decide(rollouts.view(transaction, row))
+            if takes and found is None and decision.action == "finish":
+                self._join(transaction, row, self._found(transaction, row), now_s=now_s)
+                decision = decide(rollouts.view(transaction, row))
             told = rollout_steps.save_decision(transaction, row, decision, now_s=now_s)
         if told or decision.action != "hold":
             _log.info("rollout %s: %s, %s", rollout, decision.action, decision.reason)
         return told
 
-    def _join_newcomers(self, transaction: Transaction, row: RolloutRow, *, now_s: float) -> None:
-        unfit = partial(self._unfit, transaction, row.release)
+    def _newcomers(self, rollout: str) -> list[str] | None:
+        """Return the devices that may join a rollout; None if nobody has looked."""
+        pace = self._paces[rollout]
+        if not pace.is_due():
+            return None
+        with pace.working(), self._database.reading() as transaction:
+            row = rollouts.get(transaction, rollout)
+            if not _takes_newcomers(transaction, row):
+                return None
+            return self._found(transaction, row)
+
+    def _found(self, transaction: Transaction, row: RolloutRow) -> list[str]:
         try:
-            rollout_steps.join_newcomers(transaction, row, unfit, now_s=now_s)
-        except SelectorError as exc:  # before anything was changed; the abort rules go on
+            return newcomers.find(transaction, row, now_s=self._clock.now_s())
+        except SelectorError as exc:  # its group is gone; the abort rules go on
             _log.warning("nobody joins rollout %s: %s", row.id, exc)
+            return []
+
+    def _join(
+        self, transaction: Transaction, row: RolloutRow, found: Sequence[str], *, now_s: float
+    ) -> None:
+        unfit = partial(self._unfit, transaction, row.release)
+        newcomers.join(transaction, row, found, unfit, now_s=now_s)
 
     def _unfit(
         self, transaction: Transaction, release: str, devices: Sequence[str]

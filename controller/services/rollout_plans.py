@@ -40,7 +40,7 @@ from controller.rollout_schemas import (
 from controller.services import follow_ups, preflight, rollout_checks
 from controller.services.preflight import Preflight
 from controller.services.rollout_checks import IsListed
-from controller.store import deployments, device_facts, install_times, releases
+from controller.store import device_facts, free_devices, install_times, releases
 from controller.store.database import Database
 from controller.store.device_facts import DeviceFacts
 from controller.store.groups import read_selector
@@ -179,7 +179,7 @@ class RolloutPlans:
                 offered=self._preflight.offered(release),
                 facts=facts,
                 judged=judged,
-                busy=deployments.busy_among(transaction, release.name, names),
+                busy=free_devices.busy_among(transaction, release.name, names),
                 report=preflight.report(
                     release,
                     request.selector,

@@ -10,6 +10,7 @@ Rules:
 from __future__ import annotations
 
 from controller.domain.rollout_policy import holding
+from controller.domain.selectors import Selector
 from controller.domain.states import (
     ACTIVE_ROLLOUTS,
     DeploymentState,
@@ -29,11 +30,11 @@ from controller.services.director import Director
 from controller.services.preflight import Preflight
 from controller.services.rollout_checks import IsListed
 from controller.services.transfers import Transfers
-from controller.store import deployments, releases, rollout_steps, rollouts
-from controller.store.database import Database
+from controller.store import deployments, free_devices, releases, rollout_steps, rollouts
+from controller.store.database import Database, Transaction
 from controller.store.groups import read_selector
 from controller.store.rollouts import NewRollout
-from controller.store.tables import RolloutRow
+from controller.store.tables import ReleaseRow, RolloutRow
 from telemetry.server.store import TelemetryStore
 from wire.clock import Clock
 
@@ -93,21 +94,21 @@ class Rollouts:
         specs = rollout_checks.specs(request.stages)
         asked = rollout_checks.gate_texts(self._telemetry, request)
         now_s = self._clock.now_s()
-        with self._database.transaction() as transaction:
+        # Most of the work is done before others have to wait. What has changed since counts.
+        with self._database.reading() as transaction:
             selector = read_selector(transaction, request.selector, now_s=now_s)
-            release = releases.get_published(transaction, request.release)
-            model = release.name
+            release, devices = self._to_take_in(transaction, request, selector)
+            unfit = self._preflight.unfit(transaction, release, devices, selector)
+        asked_before = frozenset(devices)
+        with self._database.transaction() as transaction:
             if request.id is not None:
                 rollout_checks.check_id(transaction, request.id)
-            rollout_checks.check_listed(release, self._is_listed)
-            devices = deployments.newcomers(transaction, "", model, selector, limit=MAX_DEVICES)
-            follow_ups.refuse_busy(deployments.busy(transaction, model, selector))
-            if not devices:
-                raise InvalidRequestError(
-                    rollout_checks.no_device(request.selector),
-                    remedy="list the devices, or enrol one",
-                )
-            unfit = self._preflight.unfit(transaction, release, devices)
+            selector = read_selector(transaction, request.selector, now_s=now_s)
+            release, devices = self._to_take_in(transaction, request, selector)
+            model = release.name
+            late = [device for device in devices if device not in asked_before]
+            unfit |= self._preflight.unfit(transaction, release, late)
+            unfit = {device: unfit[device] for device in devices if device in unfit}
             rollout_checks.check_unfit(request, unfit, len(devices))
             if request.unfit == "exclude":
                 devices = [device for device in devices if device not in unfit]
@@ -131,6 +132,28 @@ class Rollouts:
                 reason = rollouts.named(list(unfit), "tried although they cannot take it")
                 rollouts.log(transaction, new.id, action="unfit", reason=reason, now_s=now_s)
         return new.id
+
+    def _to_take_in(
+        self, transaction: Transaction, request: RolloutRequest, selector: Selector
+    ) -> tuple[ReleaseRow, list[str]]:
+        """Return the release of a new rollout and the devices that it is for.
+
+        Raises:
+            UnknownReleaseError: No such release.
+            ConflictError: The release was revoked or is on no list, or a device takes part in
+                another rollout.
+            InvalidRequestError: No device matches.
+        """
+        release = releases.get_published(transaction, request.release)
+        model = release.name
+        rollout_checks.check_listed(release, self._is_listed)
+        devices = free_devices.newcomers(transaction, "", model, selector, limit=MAX_DEVICES)
+        follow_ups.refuse_busy(free_devices.busy(transaction, model, selector))
+        if not devices:
+            raise InvalidRequestError(
+                rollout_checks.no_device(request.selector), remedy="list the devices, or enrol one"
+            )
+        return release, devices
 
     def gates(self, rollout: str) -> RolloutGates:
         """Return the gates of a rollout with what each look at them has shown.
@@ -256,7 +279,7 @@ class Rollouts:
                 follow_ups.refuse_rolled_back(transaction, row.id)
                 devices, _revoked = rollout_steps.to_reopen(transaction, row.id)
                 finished = deployments.in_state(transaction, row.id, DeploymentState.SUCCEEDED)
-                taken = deployments.busy_among(transaction, row.model, [*devices, *finished])
+                taken = free_devices.busy_among(transaction, row.model, [*devices, *finished])
                 follow_ups.refuse_busy(taken)
             rollout_steps.resume(transaction, row, now_s=now_s)
 
@@ -294,7 +317,7 @@ class Rollouts:
         with self._database.transaction() as transaction:
             row = rollouts.get(transaction, rollout, lock=True)
             last = row.stage == len(rollouts.stages(transaction, rollout))
-            view = rollouts.view(transaction, row)
+            view = rollouts.view(transaction, row, with_candidates=False)
             complete = view.stage_complete_at_s is not None and view.finished > 0
             if complete and row.state in ACTIVE_ROLLOUTS and (held := holding(view)):
                 if row.approval:

@@ -45,7 +45,7 @@ def whole(transaction: Transaction, row: RolloutRow) -> RolloutGates:
         each = ShownGate(text=view.text, limit=gate.limit, unit=gate.unit, waived=view.is_waived)
         each.looks = list(_looks(looks.get(number, [])))
         shown.append(each)
-    control = sum(deployments.count_control(transaction, row.id).values()) if shown else 0
+    control = deployments.count_control(transaction, row.id) if shown else 0
     return RolloutGates(rollout=row.id, control=control, gates=shown)
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Sequence
 from dataclasses import fields
 
@@ -31,12 +30,9 @@ def outline(transaction: Transaction, row: RolloutRow) -> Rollout:
     Returns:
         How far it is.
     """
-    view = rollouts.view(transaction, row)
+    view = rollouts.view(transaction, row, with_candidates=False)
     release = releases.get(transaction, row.release)
     numbered = enumerate(zip(stage_targets(view), stage_states(view), strict=True), start=1)
-    counts: Counter[DeploymentState] = Counter()
-    for (state, online), count in deployments.tally(transaction, row.id).items():
-        counts[shown_state(state, online=online)] += count
     return convert(
         {
             "id": row.id,
@@ -54,7 +50,7 @@ def outline(transaction: Transaction, row: RolloutRow) -> Rollout:
                 {"number": number, "target": target, "state": state}
                 for number, (target, state) in numbered
             ],
-            "counts": dict(sorted(counts.items())),
+            "counts": deployments.shown_counts(transaction, row.id),
             "control": view.control,
             "acknowledged": view.acknowledged,
             "left_out": deployments.count_left_out(transaction, row.id),

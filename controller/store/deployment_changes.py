@@ -7,10 +7,10 @@ Rules:
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
-from sqlalchemy import bindparam, func, select, update
+from sqlalchemy import bindparam, exists, func, update
 from sqlalchemy.orm import Session
 
 from controller.domain.states import (
@@ -22,9 +22,10 @@ from controller.domain.states import (
     outcome,
     sources,
 )
-from controller.errors import IllegalTransitionError, UnfitError
+from controller.errors import IllegalTransitionError
+from controller.store import deployments
 from controller.store.database import changed_rows, in_batches
-from controller.store.tables import MAX_DETAIL_CHARS, Base, DeploymentRow, DeviceRow
+from controller.store.tables import Base, DeploymentRow, DeviceRow
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,84 +56,7 @@ class Moment:
 
 
 NO_VERDICT = Verdict()
-
-
-def add(
-    session: Session,
-    rollout: str,
-    model: str,
-    places: Iterable[tuple[str, int]],
-    releases: Mapping[str, str],
-) -> None:
-    """Add devices to a rollout.
-
-    Args:
-        session: The transaction.
-        rollout: The rollout.
-        model: Its model.
-        places: Each device with its place in the order of starting.
-        releases: Device to the release that it is brought to, where that is not the rollout's.
-    """
-    session.add_all(
-        DeploymentRow(
-            rollout=rollout,
-            device=device,
-            model=model,
-            state=DeploymentState.PENDING,
-            position=position,
-            stage=0,
-            release=releases.get(device),
-            phase="",
-            done_bytes=0,
-            total_bytes=0,
-            error_code="",
-            detail="",
-        )
-        for device, position in places
-    )
-    session.flush()
-
-
-def hold_out(session: Session, rollout: str, devices: Sequence[str]) -> None:
-    """Let devices of a new rollout keep the old release, to compare the others with."""
-    for batch in in_batches(devices):
-        session.execute(
-            update(DeploymentRow)
-            .where(DeploymentRow.rollout == rollout, DeploymentRow.device.in_(batch))
-            .values(is_control=True)
-        )
-
-
-def leave_out(
-    session: Session, rollout: str, model: str, unfit: Mapping[str, str], *, now_s: float
-) -> None:
-    """Record devices that take no part in a rollout, and why, so that they do not join it later.
-
-    Args:
-        session: The transaction.
-        rollout: The rollout.
-        model: Its model.
-        unfit: Each device with the reason why it cannot take the release.
-        now_s: Wall time.
-    """
-    session.add_all(
-        DeploymentRow(
-            rollout=rollout,
-            device=device,
-            model=model,
-            state=DeploymentState.CANCELLED,
-            position=0,
-            stage=0,
-            phase="",
-            done_bytes=0,
-            total_bytes=0,
-            error_code=UnfitError.code,
-            detail=reason[:MAX_DETAIL_CHARS],
-            finished_at_s=now_s,
-        )
-        for device, reason in unfit.items()
-    )
-    session.flush()
+_TABLE = Base.metadata.tables[DeploymentRow.__tablename__]
 
 
 def move(
@@ -170,11 +94,7 @@ def move(
         changed += changed_rows(
             session,
             update(DeploymentRow)
-            .where(
-                DeploymentRow.rollout == rollout,
-                DeploymentRow.device.in_(batch),
-                DeploymentRow.state.in_(sorted(allowed)),
-            )
+            .where(*deployments.of(rollout, batch), DeploymentRow.state.in_(sorted(allowed)))
             .values(**values)
             .execution_options(synchronize_session=False),
         )
@@ -182,6 +102,36 @@ def move(
         raise IllegalTransitionError(
             f"rollout {rollout}: {len(devices) - changed} devices can no longer {event}"
         )
+
+
+def cancel(
+    session: Session,
+    rollout: str,
+    states: Collection[DeploymentState],
+    verdict: Verdict,
+    *,
+    now_s: float,
+) -> None:
+    """Cancel all deployments of a rollout that are in some states, in one statement.
+
+    Args:
+        session: The transaction.
+        rollout: The rollout.
+        states: Which ones; each must allow it.
+        verdict: Why.
+        now_s: Wall time.
+    """
+    session.execute(
+        update(DeploymentRow)
+        .where(DeploymentRow.rollout == rollout, DeploymentRow.state.in_(sorted(states)))
+        .values(
+            state=outcome(DEPLOYMENT_TRANSITIONS, DeploymentEvent.CANCEL),
+            finished_at_s=now_s,
+            error_code=verdict.error_code,
+            detail=verdict.detail,
+        )
+        .execution_options(synchronize_session=False)
+    )
 
 
 def order(
@@ -208,11 +158,10 @@ def order(
     Raises:
         IllegalTransitionError: A deployment is no longer pending.
     """
-    table = Base.metadata.tables[DeploymentRow.__tablename__]
     session.flush()
     session.connection().execute(
-        update(table)
-        .where(table.c.rollout == rollout, table.c.device == bindparam("of_device"))
+        update(_TABLE)
+        .where(_TABLE.c.rollout == rollout, _TABLE.c.device == bindparam("of_device"))
         .values(
             revision=bindparam("new_revision"),
             previous=bindparam("had"),
@@ -247,13 +196,11 @@ def note_presence(session: Session, rollout: str, *, clock_s: float) -> None:
     part = update(DeploymentRow).where(
         DeploymentRow.rollout == rollout, DeploymentRow.state == DeploymentState.ASSIGNED
     )
-    gone = select(DeviceRow.id).where(DeviceRow.online.is_(False))
-    here = select(DeviceRow.id).where(DeviceRow.online.is_(True))
+    mine = exists().where(DeviceRow.id == DeploymentRow.device)
+    gone, here = mine.where(DeviceRow.online.is_(False)), mine.where(DeviceRow.online.is_(True))
     changes = (
-        part.where(DeploymentRow.away_from_s.is_(None), DeploymentRow.device.in_(gone)).values(
-            away_from_s=clock_s
-        ),
-        part.where(DeploymentRow.away_from_s.is_not(None), DeploymentRow.device.in_(here)).values(
+        part.where(DeploymentRow.away_from_s.is_(None), gone).values(away_from_s=clock_s),
+        part.where(DeploymentRow.away_from_s.is_not(None), here).values(
             away_s=DeploymentRow.away_s + (clock_s - DeploymentRow.away_from_s), away_from_s=None
         ),
     )
@@ -306,7 +253,7 @@ def take_up_again(session: Session, rollout: str, devices: Sequence[str], *, at:
     for batch in in_batches(devices):
         session.execute(
             update(DeploymentRow)
-            .where(DeploymentRow.rollout == rollout, DeploymentRow.device.in_(batch))
+            .where(*deployments.of(rollout, batch))
             .values(clock_s=DeploymentRow.clock_s + away_s, away_s=0.0, away_from_s=None)
             .execution_options(synchronize_session=False)
         )
@@ -332,23 +279,22 @@ def end_waiting(
         now_s: Wall time.
         but: A rollout whose devices go on waiting.
     """
-    for batch in in_batches(devices):
-        session.execute(
-            update(DeploymentRow)
-            .where(
-                DeploymentRow.device.in_(batch),
-                DeploymentRow.rollout != but,
-                DeploymentRow.model == model,
-                DeploymentRow.state == DeploymentState.WAITING,
+    for rollout, waiting in deployments.waiting(session, model, but=but).items():
+        for batch in in_batches(sorted(waiting.intersection(devices))):
+            session.execute(
+                update(DeploymentRow)
+                .where(
+                    *deployments.of(rollout, batch),
+                    DeploymentRow.state == DeploymentState.WAITING,
+                )
+                .values(
+                    state=outcome(DEPLOYMENT_TRANSITIONS, DeploymentEvent.CANCEL),
+                    finished_at_s=now_s,
+                    error_code=verdict.error_code,
+                    detail=verdict.detail,
+                )
+                .execution_options(synchronize_session=False)
             )
-            .values(
-                state=outcome(DEPLOYMENT_TRANSITIONS, DeploymentEvent.CANCEL),
-                finished_at_s=now_s,
-                error_code=verdict.error_code,
-                detail=verdict.detail,
-            )
-            .execution_options(synchronize_session=False)
-        )
 
 
 def acknowledge_failures(session: Session, rollout: str) -> int:
@@ -378,8 +324,7 @@ def reopen(session: Session, rollout: str, devices: Sequence[str]) -> None:
         session.execute(
             update(DeploymentRow)
             .where(
-                DeploymentRow.rollout == rollout,
-                DeploymentRow.device.in_(batch),
+                *deployments.of(rollout, batch),
                 DeploymentRow.state.in_(sources(DEPLOYMENT_TRANSITIONS, DeploymentEvent.REOPEN)),
             )
             .values(

@@ -5,24 +5,24 @@ This module reads; `controller.store.deployment_changes` writes.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
+from operator import itemgetter
 
 from sqlalchemy import ColumnElement, exists, func, select
 from sqlalchemy.orm import Session
 
 from controller.domain.rollout_policy import InFlight
-from controller.domain.selectors import Selector
 from controller.domain.states import (
-    ACTIVE_ROLLOUTS,
     UNFINISHED_DEPLOYMENTS,
     DeploymentState,
     DeviceState,
+    shown_state,
 )
 from controller.domain.transfers import FETCHING
 from controller.errors import UnfitError
 from controller.store.database import in_batches
 from controller.store.model_tables import DesiredModelRow
-from controller.store.selector_conditions import conditions
 from controller.store.tables import (
     DeploymentRow,
     DeviceRow,
@@ -31,43 +31,58 @@ from controller.store.tables import (
     RolloutRow,
 )
 
-_KEPT = (*UNFINISHED_DEPLOYMENTS, DeploymentState.SUCCEEDED)
-_AT_WORK = DeploymentRow.state.in_(_KEPT) & DeploymentRow.rollout.in_(
-    select(RolloutRow.id).where(RolloutRow.state.in_(ACTIVE_ROLLOUTS))
-)
-"""The deployment keeps its device from other rollouts of its model. One that has succeeded does so,
-too: its rollout counts it to its end. One that waits after the end does not."""
-
 
 def target() -> ColumnElement[str]:
     """Return the release that a device is brought to, for a deployment joined with its rollout."""
     return func.coalesce(DeploymentRow.release, RolloutRow.release)
 
 
-def tally(session: Session, rollout: str) -> dict[tuple[DeploymentState, bool], int]:
-    """Return how many deployments of a rollout are in each state, on devices online or not."""
+def of(rollout: str, devices: Sequence[str]) -> tuple[ColumnElement[bool], ...]:
+    """Return the condition that a deployment is of a rollout and of one of some devices.
+
+    The rollout is compared so that no index helps: SQLite takes a rollout for small, and would read
+    all of it for a few devices. So it finds the devices, and of each the few rollouts that it had.
+    """
+    return DeploymentRow.rollout + "" == rollout, DeploymentRow.device.in_(devices)
+
+
+def counts(session: Session, rollout: str) -> Counter[DeploymentState]:
+    """Return how many deployments of a rollout are in each state."""
     rows = session.execute(
-        select(DeploymentRow.state, DeviceRow.online, func.count())
-        .join(DeviceRow, DeviceRow.id == DeploymentRow.device)
+        select(DeploymentRow.state, func.count())
         .where(DeploymentRow.rollout == rollout)
-        .group_by(DeploymentRow.state, DeviceRow.online)
+        .group_by(DeploymentRow.state)
     )
-    return {(DeploymentState(state), bool(online)): count for state, online, count in rows}
+    return Counter({DeploymentState(state): count for state, count in rows})
 
 
-def count_control(session: Session, rollout: str) -> dict[bool, int]:
-    """Return how many devices of a rollout's control group keep the old one, online and offline."""
-    rows = session.execute(
-        select(DeviceRow.online, func.count())
-        .join(DeploymentRow, DeviceRow.id == DeploymentRow.device)
+def shown_counts(session: Session, rollout: str) -> dict[DeploymentState, int]:
+    """Return how many deployments of a rollout are in each state as people see it."""
+    found = counts(session, rollout)
+    offline = session.execute(
+        select(DeploymentRow.state, func.count())
+        .join(DeviceRow, DeviceRow.id == DeploymentRow.device)
         .where(
             DeploymentRow.rollout == rollout,
-            DeploymentRow.state == DeploymentState.PENDING,
-            DeploymentRow.is_control.is_(True),
+            DeploymentRow.state.in_(UNFINISHED_DEPLOYMENTS),
+            DeviceRow.online.is_(False),
         )
-        .group_by(DeviceRow.online)
+        .group_by(DeploymentRow.state)
     )
-    return {bool(online): count for online, count in rows}
+    for state, count in offline:
+        found[DeploymentState(state)] -= count
+        found[shown_state(DeploymentState(state), online=False)] += count
+    return {state: found[state] for state in sorted(found) if found[state]}
+
+
+def count_control(session: Session, rollout: str) -> int:
+    """Return how many devices of a rollout's control group keep the old release."""
+    statement = select(func.count()).where(
+        DeploymentRow.rollout == rollout,
+        DeploymentRow.state == DeploymentState.PENDING,
+        DeploymentRow.is_control.is_(True),
+    )
+    return session.scalar(statement) or 0
 
 
 def count_acknowledged(session: Session, rollout: str) -> int:
@@ -108,12 +123,11 @@ def in_flight(session: Session, rollout: str, *, clock_s: float) -> tuple[InFlig
             DeploymentRow.clock_s,
             DeploymentRow.away_s,
             DeploymentRow.away_from_s,
-        )
-        .where(DeploymentRow.rollout == rollout, DeploymentRow.state == DeploymentState.ASSIGNED)
-        .order_by(DeploymentRow.device)
+        ).where(DeploymentRow.rollout == rollout, DeploymentRow.state == DeploymentState.ASSIGNED)
     )
     found = []
-    for device, phase, began_s, away_s, away_from_s in rows:
+    # Sorted here: to have them in order SQLite would read the whole rollout.
+    for device, phase, began_s, away_s, away_from_s in sorted(rows, key=itemgetter(0)):
         now_away_s = 0.0 if away_from_s is None else max(0.0, clock_s - away_from_s)
         found.append(
             InFlight(
@@ -133,16 +147,14 @@ def fetching(session: Session, rollout: str) -> list[tuple[str, int]]:
     Devices that wait, as for a budget, do not fetch.
     """
     rows = session.execute(
-        select(DeploymentRow.device, DeploymentRow.stage)
-        .where(
+        select(DeploymentRow.device, DeploymentRow.stage).where(
             DeploymentRow.rollout == rollout,
             DeploymentRow.state == DeploymentState.ASSIGNED,
             DeploymentRow.phase == FETCHING,
             DeploymentRow.detail == "",
         )
-        .order_by(DeploymentRow.device)
     )
-    return [(device, stage) for device, stage in rows]
+    return sorted((device, stage) for device, stage in rows)
 
 
 def candidates(
@@ -232,7 +244,7 @@ def targets(session: Session, rollout: str, devices: Sequence[str]) -> dict[str,
         rows = session.execute(
             select(DeploymentRow.device, target())
             .join(RolloutRow, RolloutRow.id == DeploymentRow.rollout)
-            .where(DeploymentRow.rollout == rollout, DeploymentRow.device.in_(batch))
+            .where(*of(rollout, batch))
         )
         found |= dict(rows.all())
     return found
@@ -251,13 +263,32 @@ def waiting_for(session: Session, release: str) -> list[str]:
     )
 
 
+def waiting(session: Session, model: str, *, but: str = "") -> dict[str, set[str]]:
+    """Return the devices that wait for releases of a model, by rollout, without one rollout.
+
+    Rollouts of a model are few, and each has its waiting devices in an index.
+    """
+    rows = session.execute(
+        select(DeploymentRow.rollout, DeploymentRow.device).where(
+            DeploymentRow.rollout.in_(
+                select(RolloutRow.id).where(RolloutRow.model == model, RolloutRow.id != but)
+            ),
+            DeploymentRow.state == DeploymentState.WAITING,
+        )
+    )
+    found: dict[str, set[str]] = {}
+    for rollout, device in rows:
+        found.setdefault(rollout, set()).add(device)
+    return found
+
+
 def in_state(session: Session, rollout: str, *states: DeploymentState) -> list[str]:
     """Return the devices of a rollout whose deployments are in one of some states, sorted."""
-    return list(
+    return sorted(
         session.scalars(
-            select(DeploymentRow.device)
-            .where(DeploymentRow.rollout == rollout, DeploymentRow.state.in_(states))
-            .order_by(DeploymentRow.device)
+            select(DeploymentRow.device).where(
+                DeploymentRow.rollout == rollout, DeploymentRow.state.in_(states)
+            )
         )
     )
 
@@ -314,80 +345,3 @@ def unfinished(session: Session, device: str) -> list[DeploymentRow]:
             )
         )
     )
-
-
-def newcomers(
-    session: Session,
-    rollout: str,
-    model: str,
-    selector: Selector,
-    *,
-    limit: int,
-    greeted: bool = False,
-) -> list[str]:
-    """Return enrolled devices that match a selector and take part in no unfinished rollout.
-
-    Args:
-        session: The transaction.
-        rollout: Leave out the devices that take part in this one, finished or not.
-        model: The model of the rollouts.
-        selector: Which devices it is for.
-        limit: The greatest number.
-        greeted: Leave out those that have not yet said what they are and have.
-
-    Returns:
-        Their identifiers.
-    """
-    takes_part = exists().where(
-        DeploymentRow.rollout == rollout, DeploymentRow.device == DeviceRow.id
-    )
-    is_busy = exists().where(
-        DeploymentRow.device == DeviceRow.id, DeploymentRow.model == model, _AT_WORK
-    )
-    statement = (
-        select(DeviceRow.id)
-        .where(
-            DeviceRow.state == DeviceState.ENROLLED,
-            ~takes_part,
-            ~is_busy,
-            *([DeviceRow.greeted] if greeted else []),
-            *conditions(session, selector),
-        )
-        .order_by(DeviceRow.id)
-        .limit(limit)
-    )
-    return list(session.scalars(statement))
-
-
-def busy(session: Session, model: str, selector: Selector) -> dict[str, str]:
-    """Return a device that matches a selector and takes part in an unfinished rollout, and which.
-
-    Args:
-        session: The transaction.
-        model: The model of the rollout.
-        selector: Which devices it is for.
-
-    Returns:
-        The first such device with its rollout; empty if there is none.
-    """
-    rows = session.execute(
-        select(DeploymentRow.device, DeploymentRow.rollout)
-        .join(DeviceRow, DeviceRow.id == DeploymentRow.device)
-        .where(DeploymentRow.model == model, _AT_WORK, *conditions(session, selector))
-        .order_by(DeploymentRow.device)
-        .limit(1)
-    )
-    return dict(rows.all())
-
-
-def busy_among(session: Session, model: str, devices: Sequence[str]) -> dict[str, str]:
-    """Return those of some devices that an unfinished rollout of a model has, and which one."""
-    found: dict[str, str] = {}
-    for batch in in_batches(devices):
-        rows = session.execute(
-            select(DeploymentRow.device, DeploymentRow.rollout)
-            .where(DeploymentRow.device.in_(batch), DeploymentRow.model == model, _AT_WORK)
-            .order_by(DeploymentRow.device)
-        )
-        found |= dict(rows.all())
-    return found

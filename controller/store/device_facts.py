@@ -62,6 +62,9 @@ _FACTS = select(
     DeviceRow.boot_id,
     DeviceRow.profile_name,
 )
+_SAID = DeviceFacts._fields.index("releases")
+"""How many of these come before what other tables have."""
+
 _TOLD = (
     select(DeviceModelRow.device, DeviceModelRow.model, DeviceModelRow.release)
     .join(DeviceRow, DeviceRow.id == DeviceModelRow.device)
@@ -91,19 +94,18 @@ def of_devices(session: Session, devices: Sequence[str]) -> list[DeviceFacts]:
 def _facts(session: Session, wanted: list[ColumnElement[bool]]) -> list[DeviceFacts]:
     releases: defaultdict[str, set[str]] = defaultdict(set)
     models: defaultdict[str, set[str]] = defaultdict(set)
-    for device, model, release in session.execute(_TOLD.where(*wanted)):
+    connection = session.connection()  # no objects are read, and a session takes twice as long
+    for device, model, release in connection.execute(_TOLD.where(*wanted)):
         releases[device].add(release or "")
         models[device].add(model)
-    for device, model in session.execute(_REMOVED.where(*wanted)):
+    for device, model in connection.execute(_REMOVED.where(*wanted)):
         models[device].discard(model)
-    for device, model in session.execute(_WANTED.where(*wanted)):
+    for device, model in connection.execute(_WANTED.where(*wanted)):
         models[device].add(model)
-    rows = session.execute(_FACTS.where(*wanted).order_by(DeviceRow.id)).mappings()
+    rows = connection.execute(_FACTS.where(*wanted).order_by(DeviceRow.id))
     return [
-        DeviceFacts(
-            **row,
-            releases=frozenset(releases[row["id"]]),
-            models=frozenset(models[row["id"]]),
+        DeviceFacts._make(
+            (*row[:_SAID], frozenset(releases[row.id]), frozenset(models[row.id]), *row[_SAID:])
         )
         for row in rows
     ]

@@ -12,7 +12,7 @@ Rules:
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 
 from sqlalchemy.orm import Session
 
@@ -27,13 +27,13 @@ from controller.domain.states import (
 from controller.store import deployment_changes as changes
 from controller.store import deployments, desired, gates, way_back
 from controller.store.deployment_changes import Before, Moment, Verdict
-from controller.store.groups import read_selector
 from controller.store.releases import published
-from controller.store.rollouts import leave_out, log, move, named, take_in
+from controller.store.rollouts import log, move, named
 from controller.store.tables import MAX_DETAIL_CHARS, RolloutRow
 
-MAX_NEWCOMERS = 1000
-"""The greatest number of devices that join in one tick."""
+MAX_LEFT = 500
+"""The greatest number of devices that one tick leaves the release to. A rollout that lacks more of
+them ends some ticks later; one of them that returns before that is in flight then."""
 
 _SILENT = Verdict(error_code="controller.deadline", detail="sent no report before its deadline")
 _LOST = Verdict(
@@ -53,39 +53,6 @@ def look(session: Session, row: RolloutRow, *, elapsed_s: float) -> None:
     row.ran_s += elapsed_s
     changes.note_presence(session, row.id, clock_s=row.ran_s)
     changes.note_holds(session, row.id, elapsed_s=elapsed_s, offline_limit_s=row.offline_limit_s)
-
-
-def join_newcomers(
-    session: Session,
-    row: RolloutRow,
-    unfit: Callable[[Sequence[str]], Mapping[str, str]],
-    *,
-    now_s: float,
-) -> None:
-    """Let devices that enrolled since the beginning take part in the last stage of a rollout.
-
-    They join when they have greeted: before that nobody knows which runtimes they have.
-
-    Args:
-        session: The transaction.
-        row: The rollout, locked.
-        unfit: Returns which devices cannot take the release, and why; they are left out.
-        now_s: Wall time.
-
-    Raises:
-        SelectorError: A group in the selector is gone.
-    """
-    selector = read_selector(session, row.selector, now_s=now_s)
-    found = deployments.newcomers(
-        session, row.id, row.model, selector, limit=MAX_NEWCOMERS, greeted=True
-    )
-    if not found:
-        return
-    cannot = unfit(found)
-    leave_out(session, row.id, row.model, cannot, now_s=now_s)
-    if found := [device for device in found if device not in cannot]:
-        take_in(session, row.id, row.model, found, releases={}, now_s=now_s)
-        log(session, row.id, action="join", reason=named(found, "joined late"), now_s=now_s)
 
 
 def save_decision(
@@ -110,6 +77,8 @@ def save_decision(
     match decision.action:
         case "halt":
             return end(session, row, RolloutOrder.HALT, reason=decision.reason, now_s=now_s)
+        case "finish" if decision.leave > MAX_LEFT:
+            return _leave(session, row, MAX_LEFT, now_s=now_s)
         case "finish":
             return finish(session, row, decision, now_s=now_s)
         case "advance":
@@ -183,13 +152,19 @@ def finish(session: Session, row: RolloutRow, decision: Decision, *, now_s: floa
         IllegalTransitionError: It has ended already.
     """
     _close(session, row, RolloutOrder.FINISH, reason=decision.reason, now_s=now_s)
-    absent = deployments.not_started(session, row.id, limit=decision.leave)
+    absent = _leave(session, row, decision.leave, now_s=now_s)
+    left = (DeploymentState.PENDING,)
+    _cancel(session, row.id, left, RolloutOrder.FINISH, decision.reason, now_s=now_s)
+    return absent
+
+
+def _leave(session: Session, row: RolloutRow, count: int, *, now_s: float) -> list[str]:
+    """Leave the release to devices that are offline; return them."""
+    absent = deployments.not_started(session, row.id, limit=count)
     if absent:
         _order(session, row, absent, DeploymentEvent.WAIT, now_s=now_s)
         reason = named(absent, "offline; the release is theirs when they return")
         log(session, row.id, action="leave", reason=reason, now_s=now_s)
-    left = deployments.in_state(session, row.id, DeploymentState.PENDING)
-    _cancel(session, row.id, left, RolloutOrder.FINISH, decision.reason, now_s=now_s)
     return absent
 
 
@@ -213,8 +188,7 @@ def end(
     """
     _close(session, row, order, reason=reason, now_s=now_s)
     back = _send_back(session, row, way_back.to_restore(session, row.id), now_s=now_s)
-    left = deployments.in_state(session, row.id, *UNFINISHED_DEPLOYMENTS)
-    _cancel(session, row.id, left, order, reason, now_s=now_s)
+    _cancel(session, row.id, UNFINISHED_DEPLOYMENTS, order, reason, now_s=now_s)
     return back
 
 
@@ -347,15 +321,14 @@ def _close(
 def _cancel(
     session: Session,
     rollout: str,
-    devices: Sequence[str],
+    states: Collection[DeploymentState],
     order: RolloutOrder,
     reason: str,
     *,
     now_s: float,
 ) -> None:
     verdict = Verdict(error_code=f"controller.{order}", detail=reason[:MAX_DETAIL_CHARS])
-    event = DeploymentEvent.CANCEL
-    changes.move(session, rollout, devices, event, now_s=now_s, verdict=verdict)
+    changes.cancel(session, rollout, states, verdict, now_s=now_s)
 
 
 def _send_back(

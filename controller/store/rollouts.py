@@ -6,13 +6,20 @@ This module makes, finds and shows them; `controller.store.rollout_steps` moves 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from sqlalchemy import func, or_, select, update
 from sqlalchemy.orm import Session
 
 from controller.domain.gates.control import control_group
-from controller.domain.rollout_policy import GateView, Limits, RolloutView, StageSpec, counted
+from controller.domain.rollout_policy import (
+    GateView,
+    Limits,
+    RolloutView,
+    StageSpec,
+    counted,
+    wanted,
+)
 from controller.domain.starting_order import position
 from controller.domain.states import (
     ACTIVE_ROLLOUTS,
@@ -24,7 +31,7 @@ from controller.domain.states import (
     sources,
 )
 from controller.errors import IllegalTransitionError, UnknownRolloutError
-from controller.store import acting, deployment_changes, deployments, gates
+from controller.store import acting, deployment_changes, deployments, gates, new_deployments
 from controller.store.database import changed_rows
 from controller.store.deployment_changes import Verdict
 from controller.store.tables import (
@@ -216,10 +223,12 @@ def begin(session: Session, new: NewRollout, devices: Sequence[str]) -> None:
 
 def _hold_out(session: Session, new: NewRollout) -> int:
     """Choose the control group of a new rollout; return its size."""
+    if new.control_percent <= 0.0:
+        return 0
     members = gates.without_release(session, new.id)
     places = {member.device: position(new.id, member.device) for member in members}
     chosen = control_group(places, dict(members), new.control_percent)
-    deployment_changes.hold_out(session, new.id, sorted(chosen))
+    new_deployments.hold_out(session, new.id, sorted(chosen))
     return len(chosen)
 
 
@@ -237,19 +246,20 @@ def limits(row: RolloutRow) -> Limits:
     )
 
 
-def view(session: Session, row: RolloutRow) -> RolloutView:
-    """Return everything that a decision about a rollout needs."""
-    tally = deployments.tally(session, row.id)
+def view(session: Session, row: RolloutRow, *, with_candidates: bool = True) -> RolloutView:
+    """Return everything that a decision about a rollout needs.
 
-    def count(state: DeploymentState) -> int:
-        return tally.get((state, True), 0) + tally.get((state, False), 0)
-
-    room = min(row.max_in_flight, MAX_CANDIDATES)
+    Args:
+        session: The transaction.
+        row: The rollout.
+        with_candidates: Whether to look for the devices that start next.
+    """
+    counts = deployments.counts(session, row.id)
     # Without a gate there is no control group, and afterwards nothing to compare with.
     gate_views = () if row.control_released else gates.views(session, row)
-    held = deployments.count_control(session, row.id) if gate_views else {}
-    control = sum(held.values())
-    return RolloutView(
+    control = deployments.count_control(session, row.id) if gate_views else 0
+    waiting = counts[DeploymentState.WAITING]
+    known = RolloutView(
         now_s=row.ran_s,
         state=RolloutState(row.state),
         limits=limits(row),
@@ -258,19 +268,22 @@ def view(session: Session, row: RolloutRow) -> RolloutView:
         stage_complete_at_s=row.stage_complete_at_s,
         approved_stage=row.approved_stage,
         initial_devices=row.initial_devices,
-        succeeded=count(DeploymentState.SUCCEEDED),
-        failed=count(DeploymentState.FAILED),
+        succeeded=counts[DeploymentState.SUCCEEDED],
+        failed=counts[DeploymentState.FAILED],
         acknowledged=deployments.count_acknowledged(session, row.id),
         in_flight=deployments.in_flight(session, row.id, clock_s=row.ran_s),
-        waiting=count(DeploymentState.WAITING),
-        returned=deployments.returned(session, row.id, limit=MAX_CANDIDATES),
-        pending=count(DeploymentState.PENDING) - control,
-        offline=tally.get((DeploymentState.PENDING, False), 0) - held.get(False, 0),
+        waiting=waiting,
+        returned=deployments.returned(session, row.id, limit=MAX_CANDIDATES) if waiting else (),
+        pending=counts[DeploymentState.PENDING] - control,
         control=control,
         gates=gate_views,
         gates_passed_by_hand=row.gates_passed_by_hand,
-        candidates=deployments.candidates(session, row.id, limit=room, with_control=not control),
     )
+    if not with_candidates or not known.pending:
+        return known
+    room = min(wanted(known), MAX_CANDIDATES)
+    found = deployments.candidates(session, row.id, limit=room, with_control=not control)
+    return replace(known, candidates=found)
 
 
 def move(session: Session, row: RolloutRow, order: RolloutOrder) -> None:
@@ -367,7 +380,7 @@ def take_in(
     )
     deployment_changes.end_waiting(session, model, devices, verdict, now_s=now_s, but=rollout)
     places = [(name, position(rollout, name)) for name in devices]
-    deployment_changes.add(session, rollout, model, places, releases)
+    new_deployments.add(session, rollout, model, places, releases)
 
 
 def leave_out(
@@ -383,7 +396,7 @@ def leave_out(
         now_s: Wall time.
     """
     if unfit:
-        deployment_changes.leave_out(session, rollout, model, unfit, now_s=now_s)
+        new_deployments.leave_out(session, rollout, model, unfit, now_s=now_s)
         reason = named(list(unfit), "left out: cannot take the release")
         log(session, rollout, action="skip", reason=reason, now_s=now_s)
 

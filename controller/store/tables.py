@@ -74,6 +74,7 @@ class DeviceRow(Base):
     __table_args__ = (
         one_of("state", DeviceState),
         Index(None, "online", "last_seen_at_s"),
+        Index(None, "id", "online"),  # a row is wide: whether a device is online is asked often
     )
 
     id: Mapped[str] = mapped_column(String(NAME_CHARS), primary_key=True)
@@ -317,7 +318,14 @@ class DeploymentRow(Base):
             sqlite_where=text("state IN ('pending', 'assigned', 'waiting')"),
             postgresql_where=text("state IN ('pending', 'assigned', 'waiting')"),
         ),
-        Index(None, "rollout", "state", "position"),
+        Index(None, "rollout", "state", "position", "device"),
+        Index(
+            "ix_deployment_control",
+            "rollout",
+            "state",
+            sqlite_where=text("is_control IS 1"),
+            postgresql_where=text("is_control IS true"),
+        ),
         Index(None, "device", "revision"),
     )
 

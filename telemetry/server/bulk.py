@@ -7,7 +7,7 @@ Rules:
 - SQLite gets the rows one by one in one call of the driver, PostgreSQL as one array for each column
   (`unnest`), or through COPY if none of them exists, which takes half as long: for each that is the
   fastest way that its driver has.
-- Names of tables and columns come from `telemetry.server.tables`, never from outside.
+- Names of tables and columns are those of our own tables, never from outside.
 - Keys are given once each: PostgreSQL refuses to write a row twice in a statement.
 """
 

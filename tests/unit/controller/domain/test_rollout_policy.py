@@ -21,6 +21,7 @@ from controller.domain.rollout_policy import (
     holding,
     stage_states,
     stage_targets,
+    wanted,
 )
 from controller.domain.states import ACTIVE_ROLLOUTS, RolloutState
 
@@ -192,16 +193,16 @@ def _away(phase: str, away_s: float) -> InFlight:
 
 
 def test_a_rollout_starts_only_what_is_online() -> None:
-    view = replace(VIEW, offline=19, candidates=("d00",))
+    view = replace(VIEW, candidates=("d00",))
     assert decide(view).start == ("d00",)
-    none = decide(replace(VIEW, offline=20, candidates=()))
+    none = decide(replace(VIEW, candidates=()))
     assert (none.action, none.start, none.stage_complete_at_s) == ("hold", (), 1000.0)
-    assert stage_states(replace(VIEW, offline=20, stage_complete_at_s=1.0))[0] == "running"
+    assert stage_states(replace(VIEW, stage_complete_at_s=1.0))[0] == "running"
     assert none.reason == "stage 1 waits for the first of its devices to come online"
 
 
 def test_a_stage_waits_for_devices_that_are_offline_and_goes_on_without_them() -> None:
-    view = replace(VIEW, now_s=500.0, succeeded=1, pending=19, offline=19, candidates=())
+    view = replace(VIEW, now_s=500.0, succeeded=1, pending=19, candidates=())
     waits = decide(view)
     assert (waits.action, waits.stage_complete_at_s) == ("hold", 500.0)
     assert waits.reason == "stage 1 waits for 1 device that is offline, for 10m at most"
@@ -212,7 +213,7 @@ def test_a_stage_waits_for_devices_that_are_offline_and_goes_on_without_them() -
 
 
 def test_a_stage_in_which_nobody_has_finished_is_no_proof_however_long_it_waits() -> None:
-    view = replace(VIEW, now_s=1e9, offline=20, candidates=(), stage_complete_at_s=0.0)
+    view = replace(VIEW, now_s=1e9, candidates=(), stage_complete_at_s=0.0)
     assert decide(view).action == "hold"
 
 
@@ -227,7 +228,7 @@ def test_a_stage_whose_devices_all_went_away_tries_one_more_after_each_limit() -
 
 def test_the_last_stage_ends_without_devices_that_are_offline_and_leaves_them_their_order() -> None:
     view = replace(
-        VIEW, stage=2, succeeded=17, waiting=1, pending=2, offline=2, candidates=(),
+        VIEW, stage=2, succeeded=17, waiting=1, pending=2, candidates=(),
         now_s=700.0, stage_complete_at_s=100.0,
     )  # fmt: skip
     decision = decide(view)
@@ -238,7 +239,7 @@ def test_the_last_stage_ends_without_devices_that_are_offline_and_leaves_them_th
 
 def test_a_last_stage_below_all_leaves_no_order_to_more_devices_than_it_has() -> None:
     view = replace(
-        VIEW, stages=(StageSpec(count=3),), succeeded=2, pending=18, offline=18, candidates=(),
+        VIEW, stages=(StageSpec(count=3),), succeeded=2, pending=18, candidates=(),
         now_s=700.0, stage_complete_at_s=100.0,
     )  # fmt: skip
     assert decide(view).leave == 1
@@ -246,7 +247,7 @@ def test_a_last_stage_below_all_leaves_no_order_to_more_devices_than_it_has() ->
 
 def test_approval_takes_the_place_of_waiting_for_devices() -> None:
     limits = replace(LIMITS, approval=True)
-    view = replace(VIEW, limits=limits, succeeded=1, pending=19, offline=19, candidates=())
+    view = replace(VIEW, limits=limits, succeeded=1, pending=19, candidates=())
     assert decide(view).reason == "stage 2 waits for approval"
     assert decide(replace(view, approved_stage=2)).action == "advance"
 
@@ -427,12 +428,16 @@ def views(draw: st.DrawFn) -> RolloutView:
         waiting=waiting,
         returned=tuple(f"r{n}" for n in range(draw(st.integers(0, waiting)))),
         pending=offline + ready,
-        offline=offline,
         control=draw(st.integers(0, 8)),
         gates=tuple(draw(st.lists(gate_strategy, max_size=3))),
         gates_passed_by_hand=draw(st.integers(0, 4)),
         candidates=tuple(f"w{n}" for n in range(ready)),
     )
+
+
+@given(views())
+def test_a_decision_needs_no_more_candidates_than_it_wants(view: RolloutView) -> None:
+    assert decide(replace(view, candidates=view.candidates[: wanted(view)])) == decide(view)
 
 
 @given(views())
@@ -498,7 +503,7 @@ def test_nothing_goes_on_or_ends_while_a_device_could_start_or_is_at_work(
         assert not decision.returned
         target = min(stage_targets(view)[view.stage - 1], view.devices - view.control)
         assert view.started >= target or not view.candidates
-        assert decision.leave <= view.offline
+        assert decision.leave <= view.pending - len(view.candidates)
 
 
 @given(views(), st.integers(1, 5))
@@ -635,7 +640,6 @@ class Fleet:
             waiting=len(waiting),
             returned=tuple(name for name in waiting if members[name].online),
             pending=len(pending),
-            offline=len(pending) - len(ready),
             candidates=ready,
             control=len(held),
             gates=looked_at,

@@ -1,0 +1,131 @@
+"""Which devices a rollout may take in, and which take part in another one of its model.
+
+Rules:
+- A device takes part in an unfinished rollout until that has ended, also if it has succeeded there:
+  its rollout counts it to its end. One that waits after the end does not.
+- Few rollouts are unfinished, and devices are many: the unfinished rollouts are asked for first.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+
+from sqlalchemy import ColumnElement, exists, select
+from sqlalchemy.orm import Session
+
+from controller.domain.selectors import Selector
+from controller.domain.states import (
+    ACTIVE_ROLLOUTS,
+    UNFINISHED_DEPLOYMENTS,
+    DeploymentState,
+    DeviceState,
+)
+from controller.store.selector_conditions import conditions
+from controller.store.tables import DeploymentRow, DeviceRow, RolloutRow
+
+_KEPT = (*UNFINISHED_DEPLOYMENTS, DeploymentState.SUCCEEDED)
+"""The states of a deployment that keep its device from other rollouts of its model."""
+
+
+_FREE = (DeploymentState.FAILED, DeploymentState.CANCELLED)
+"""The others. No index helps to find what is not one of them: where a statement names devices, too,
+it finds those, and does not read the whole rollout."""
+
+
+def newcomers(
+    session: Session,
+    rollout: str,
+    model: str,
+    selector: Selector,
+    *,
+    limit: int,
+    greeted: bool = False,
+    among: Sequence[str] | None = None,
+) -> list[str]:
+    """Return enrolled devices that match a selector and take part in no unfinished rollout.
+
+    Args:
+        session: The transaction.
+        rollout: Leave out the devices that take part in this one, finished or not.
+        model: The model of the rollouts.
+        selector: Which devices it is for.
+        limit: The greatest number.
+        greeted: Leave out those that have not yet said what they are and have.
+        among: Only of these, at most as many as one statement may name; None for all.
+
+    Returns:
+        Their identifiers.
+    """
+    wanted: list[ColumnElement[bool]] = [
+        DeviceRow.state == DeviceState.ENROLLED,
+        *conditions(session, selector),
+    ]
+    if among is not None:
+        wanted.append(DeviceRow.id.in_(among))
+    if greeted:
+        wanted.append(DeviceRow.greeted.is_(True))
+    mine = DeploymentRow.device == DeviceRow.id
+    if rollout:
+        wanted.append(~exists().where(DeploymentRow.rollout == rollout, mine))
+    if others := _unfinished(session, model, but=rollout):
+        wanted.append(~exists().where(mine, *_keeps_in(others)))
+    statement = select(DeviceRow.id).where(*wanted).order_by(DeviceRow.id).limit(limit)
+    return list(session.scalars(statement))
+
+
+def busy(session: Session, model: str, selector: Selector) -> dict[str, str]:
+    """Return a device that matches a selector and takes part in an unfinished rollout, and which.
+
+    Args:
+        session: The transaction.
+        model: The model of the rollout.
+        selector: Which devices it is for.
+
+    Returns:
+        The first such device with its rollout; empty if there is none.
+    """
+    others = _unfinished(session, model)
+    if not others:
+        return {}
+    rows = session.execute(
+        select(DeploymentRow.device, DeploymentRow.rollout)
+        .join(DeviceRow, DeviceRow.id == DeploymentRow.device)
+        .where(*_keeps_in(others), *conditions(session, selector))
+        .order_by(DeploymentRow.device)
+        .limit(1)
+    )
+    return dict(rows.all())
+
+
+def busy_among(session: Session, model: str, devices: Collection[str]) -> dict[str, str]:
+    """Return those of some devices that an unfinished rollout of a model has, and which one."""
+    found: dict[str, str] = {}
+    wanted = frozenset(devices)
+    for rollout in _unfinished(session, model):
+        kept = session.scalars(
+            select(DeploymentRow.device).where(
+                DeploymentRow.rollout == rollout, DeploymentRow.state.in_(_KEPT)
+            )
+        )
+        found |= dict.fromkeys(wanted.intersection(kept), rollout)
+    return dict(sorted(found.items()))
+
+
+def _unfinished(session: Session, model: str, *, but: str = "") -> list[str]:
+    """Return the unfinished rollouts of a model, without one of them."""
+    return list(
+        session.scalars(
+            select(RolloutRow.id)
+            .where(
+                RolloutRow.state.in_(ACTIVE_ROLLOUTS),
+                RolloutRow.model == model,
+                RolloutRow.id != but,
+            )
+            .order_by(RolloutRow.id)
+        )
+    )
+
+
+def _keeps_in(rollouts: Sequence[str]) -> tuple[ColumnElement[bool], ...]:
+    """Return the condition that a deployment is of one of some rollouts and keeps its device."""
+    return DeploymentRow.rollout.in_(rollouts), DeploymentRow.state.not_in(_FREE)
