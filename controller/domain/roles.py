@@ -107,6 +107,7 @@ RIGHTS: Final[Mapping[str, frozenset[Role]]] = {
     "GET /v1/telemetry/dead-letters": _SEE,
     "GET /v1/telemetry/devices": _SEE,
     "GET /v1/telemetry/doubts": _SEE,
+    "GET /v1/telemetry/labels": _SEE,
     "POST /v1/telemetry/reports/{device}": _WORK,
     "GET /v1/telemetry/reports/{device}/{request}": _SEE,
     "GET /v1/telemetry/metrics": _SEE,
