@@ -18,8 +18,8 @@ from controller.domain.audit_chain import START, AuditRow
 from controller.store.access_tables import AuditLogRow
 from controller.store.acting import Act
 
-LOCK: Final = 0x65666C_04
-"""Number of the advisory lock of PostgreSQL; `controller.store.sole` has the one before."""
+LOCK: Final = 0x65666C_10
+"""Number of the advisory lock of PostgreSQL, far from those of `controller.store.sole`."""
 
 _log = logging.getLogger(__name__)
 
