@@ -417,8 +417,8 @@ def _after_stage(view: RolloutView, seen: Decision, target: int) -> Decision:
     if reason := _waits(view, short, passed_s):
         return replace(held, reason=reason)
     if is_last and view.control:
-        reason = f"stage {view.stage} is complete: the control group of {counted(view.control)}"
-        reason += f" {'gets' if view.control == 1 else 'get'} the release"
+        group = f"the control group of {counted(view.control)}"
+        reason = f"stage {view.stage} is complete: {group} gets the release"
         return replace(seen, releases_control=True, reason=reason)
     if is_last:
         return replace(

@@ -364,7 +364,7 @@ def test_the_control_group_gets_the_release_at_the_end_of_the_last_stage() -> No
     assert (held.action, held.releases_control, held.start) == ("hold", False, ())
     passed = decide(replace(last, gates=(gate(GateState.PASS),)))
     assert (passed.action, passed.releases_control) == ("hold", True)
-    assert passed.reason == "stage 2 is complete: the control group of 5 devices get the release"
+    assert passed.reason == "stage 2 is complete: the control group of 5 devices gets the release"
 
 
 def test_a_stage_of_too_few_devices_does_not_wait_for_gates() -> None:
