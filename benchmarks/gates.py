@@ -81,6 +81,7 @@ class Harm(NamedTuple):
 
 
 NONE: Final = Harm("A/A")
+ALL_TELL: Final = Coverage(treated=1, control=1, treated_told=1, control_told=1)
 LIMITS: Final = (
     Harm("p95 at its limit", p95=0.03),
     Harm("accuracy at its limit", accuracy=-0.005),
@@ -207,7 +208,7 @@ def _look(
         ]
         found = contrast(*sides)
         at_level = level(number, len(GATES))
-        told = verdict(gate, found, at_level, Coverage(treated=len(treated), control=len(control)))
+        told = verdict(gate, found, at_level, ALL_TELL)
         states.append(told.state)
         low, high = found.widened(gate.bound).interval(at_level)
         includes &= low <= truth <= high

@@ -22,7 +22,6 @@ from dataclasses import replace
 from typing import Final, NamedTuple
 
 from controller.domain.gates.contrast import (
-    Contrast,
     Observed,
     against_before,
     contrast,
@@ -143,14 +142,21 @@ class GateLooks:
 
     def _verdict(self, gate: Gate, due: _Due) -> Verdict:
         at_level = level(due.number, len(due.gates))
-        coverage = Coverage(treated=len(due.treated), control=len(due.control))
         try:
-            return verdict(gate, self._contrast(gate, due), at_level, coverage)
+            treated, control = self._observed(gate, due)
+            coverage = Coverage(
+                treated=len(due.treated),
+                control=len(due.control),
+                treated_told=len(treated),
+                control_told=len(control),
+            )
+            found = contrast(treated, control) if due.control else against_before(treated)
+            return verdict(gate, found, at_level, coverage)
         except (FleetError, ArithmeticError) as exc:
             return Verdict(state=GateState.HOLD, reason=f"cannot be asked: {exc}")
 
-    def _contrast(self, gate: Gate, due: _Due) -> Contrast:
-        """Compare the devices of a rollout.
+    def _observed(self, gate: Gate, due: _Due) -> tuple[list[Observed], list[Observed]]:
+        """Return what devices with the release and without it measured, of those that tell enough.
 
         Raises:
             FleetError: The telemetry does not answer.
@@ -165,15 +171,15 @@ class GateLooks:
             days = math.ceil((due.until_s - began_s) / BEFORE_S)
             span = due.since_s - days * BEFORE_S, due.until_s - days * BEFORE_S
         before = figures(self._telemetry, gate, model, names, *span)
-        sides = [
+        treated, control = (
             [
                 Observed(after[one.device], before.get(one.device, math.nan), one.profile)
                 for one in side
                 if one.device in after
             ]
             for side in (due.treated, due.control)
-        ]
-        return contrast(*sides) if due.control else against_before(sides[0])
+        )
+        return treated, control
 
 
 def figures(

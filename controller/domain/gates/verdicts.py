@@ -53,10 +53,15 @@ class Verdict:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Coverage:
-    """How many devices there are on each side, whether or not they tell anything."""
+    """How many devices there are on each side, and how many of them tell enough.
+
+    Those that nobody can be compared with, such as the only one of a profile, tell as well.
+    """
 
     treated: int
     control: int
+    treated_told: int
+    control_told: int
 
 
 def verdict(gate: Gate, found: Contrast, level: float, coverage: Coverage) -> Verdict:
@@ -66,7 +71,7 @@ def verdict(gate: Gate, found: Contrast, level: float, coverage: Coverage) -> Ve
         gate: The gate.
         found: How devices differ.
         level: The chance that the interval errs.
-        coverage: How many devices there are.
+        coverage: How many devices there are, and tell enough.
 
     Returns:
         The verdict with its reason.
@@ -88,7 +93,7 @@ def verdict(gate: Gate, found: Contrast, level: float, coverage: Coverage) -> Ve
         )
     state = _state(gate, low, high)
     reason = f"{_text(gate, found.difference)}, {_text(gate, low)} to {_text(gate, high)}"
-    if state is not GateState.FAIL and (silent := _silent(found, coverage)):
+    if state is not GateState.FAIL and (silent := _silent(coverage)):
         state, reason = GateState.HOLD, f"{silent}; the others: {reason}"
     elif state is GateState.HOLD:
         reason += f": cannot tell yet{_needs(gate, found, low, high)}"
@@ -111,13 +116,13 @@ def _state(gate: Gate, low: float, high: float) -> GateState:
     return GateState.PASS if worst < abs(gate.bound) else GateState.HOLD
 
 
-def _silent(found: Contrast, coverage: Coverage) -> str:
-    told = found.treated / max(coverage.treated, 1)
-    usual = found.control / coverage.control if coverage.control else 1.0
+def _silent(coverage: Coverage) -> str:
+    told = coverage.treated_told / max(coverage.treated, 1)
+    usual = coverage.control_told / coverage.control if coverage.control else 1.0
     if told >= usual - MOST_SILENT:
         return ""
     return (
-        f"{coverage.treated - found.treated} of {coverage.treated} devices with the new release "
+        f"{coverage.treated - coverage.treated_told} of {coverage.treated} devices with the new release "
         "do not tell enough"
     )
 

@@ -13,7 +13,7 @@ from controller.domain.gates.verdicts import Coverage, verdict
 
 GROWS = parse_gate("p95(inference_latency_ms) <= +10%")
 FALLS = parse_gate("mean(feedback_accuracy_ratio) >= -2pp")
-ALL = Coverage(treated=30, control=30)
+ALL = Coverage(treated=30, control=30, treated_told=30, control_told=30)
 
 
 def found(difference: float, error: float, treated: int = 30, control: int = 30) -> Contrast:
@@ -57,11 +57,17 @@ def test_too_few_devices_hold() -> None:
 
 
 def test_a_release_that_makes_devices_silent_does_not_pass() -> None:
-    told = verdict(GROWS, found(0.0, 0.01, treated=20), 0.05, ALL)
+    silent = Coverage(treated=30, control=30, treated_told=20, control_told=30)
+    told = verdict(GROWS, found(0.0, 0.01, treated=20), 0.05, silent)
     assert told.state is GateState.HOLD
     assert told.reason.startswith("10 of 30 devices with the new release do not tell enough")
-    assert verdict(GROWS, found(0.0, 0.01, 20, 19), 0.05, ALL).state is GateState.PASS
-    assert verdict(GROWS, found(0.3, 0.01, treated=20), 0.05, ALL).state is GateState.FAIL
+    both = Coverage(treated=30, control=30, treated_told=20, control_told=19)
+    assert verdict(GROWS, found(0.0, 0.01, 20, 19), 0.05, both).state is GateState.PASS
+    assert verdict(GROWS, found(0.3, 0.01, treated=20), 0.05, silent).state is GateState.FAIL
+
+
+def test_devices_that_nobody_can_be_compared_with_are_not_silent() -> None:
+    assert verdict(GROWS, found(0.0, 0.01, treated=10), 0.05, ALL).state is GateState.PASS
 
 
 def test_devices_that_all_measured_the_same_may_be_followed_by_one_that_does_not() -> None:
