@@ -121,10 +121,8 @@ def _silent(coverage: Coverage) -> str:
     usual = coverage.control_told / coverage.control if coverage.control else 1.0
     if told >= usual - MOST_SILENT:
         return ""
-    return (
-        f"{coverage.treated - coverage.treated_told} of {coverage.treated} devices with the new release "
-        "do not tell enough"
-    )
+    silent = coverage.treated - coverage.treated_told
+    return f"{silent} of {coverage.treated} devices with the new release do not tell enough"
 
 
 def _needs(gate: Gate, found: Contrast, low: float, high: float) -> str:
