@@ -132,6 +132,7 @@ def test_a_restart_ends_it_and_the_next_start_says_so(
     assert not (device.config.state_dir / "measuring").exists()
 
 
+@pytest.mark.thorough
 def test_a_variant_that_answers_wrong_has_a_reason_and_no_figures(
     controller: Controller, device: Device
 ) -> None:
@@ -176,6 +177,7 @@ def test_an_install_goes_first_also_while_the_package_comes(
     assert not place.exists()
 
 
+@pytest.mark.thorough
 def test_a_device_measures_one_package_at_a_time(controller: Controller, device: Device) -> None:
     allow(device)
     device.start()
@@ -202,6 +204,7 @@ def test_a_device_that_becomes_hot_stops_and_tells_what_it_has(
     assert found.temperature_after_c == 99.0
 
 
+@pytest.mark.thorough
 def test_storage_that_fails_loses_nothing_of_what_was_measured(
     controller: Controller, device: Device
 ) -> None:

@@ -54,6 +54,7 @@ def test_damage_of_what_serves_is_found_without_a_restart_and_mended(
     assert "differs from the signed file" in told
 
 
+@pytest.mark.thorough
 def test_the_version_before_is_mended_too(reading: Device, controller: Controller) -> None:
     file = damage(reading, FIRST.digest, BEST)
     controller.event("damage", lambda e: e.reason == "digits:1.0.0 is whole again")

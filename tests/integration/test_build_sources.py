@@ -163,6 +163,7 @@ def test_a_pytorch_function_is_exported_quantized_and_pruned(
     assert smaller["accuracy"]["value"] > 0.8
 
 
+@pytest.mark.thorough
 def test_a_scikit_learn_pipeline_with_samples_from_a_function(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -212,6 +213,7 @@ def images(folder: Path, kind: str) -> dict[str, str]:
     return options
 
 
+@pytest.mark.thorough
 def test_a_float_tflite_model_is_a_variant_and_a_source(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -273,6 +275,7 @@ def test_a_stablehlo_artefact_answers_as_the_program_that_exported_it(
         session.close()
 
 
+@pytest.mark.thorough
 def test_external_data_go_into_the_package_and_top5_judges(
     work: Path, folders: dict[str, str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -403,6 +406,7 @@ def data():
 '''
 
 
+@pytest.mark.thorough
 def test_two_inputs_and_outputs_are_judged_by_the_users_own_metric(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -517,6 +521,7 @@ def test_a_fixed_state_and_scalars_go_through_as_the_model_has_them(
             np.testing.assert_allclose(value, right[output], atol=atol, err_msg=f"{name} {output}")
 
 
+@pytest.mark.thorough
 def test_a_state_that_only_comes_out_is_kept_beside_a_batch_of_any_size(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

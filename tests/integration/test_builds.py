@@ -137,6 +137,7 @@ def dask_scheduler(tmp_path: Path) -> Iterator[str]:
                 process.wait(PATIENCE_S)
 
 
+@pytest.mark.thorough
 def test_a_dask_cluster_makes_the_same_files(
     work: Path,
     profile: Path,

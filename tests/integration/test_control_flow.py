@@ -34,7 +34,7 @@ MODELS = pytest.mark.parametrize(
         pytest.param(flow_models.branches, id="if", marks=pytest.mark.thorough),
         pytest.param(flow_models.loop, id="loop", marks=pytest.mark.thorough),
         pytest.param(flow_models.scan, id="scan"),
-        pytest.param(flow_models.loop_of_floats, id="if in loop"),
+        pytest.param(flow_models.loop_of_floats, id="if in loop", marks=pytest.mark.thorough),
     ],
 )
 

@@ -92,7 +92,7 @@ def test_the_planted_installer_that_does_all_is_found_right(
     assert planted_faults(folder, "full", is_strict=is_strict) == []
 
 
-@pytest.mark.few(3)
+@pytest.mark.few(2)
 @pytest.mark.parametrize("name", STORIES)
 def test_a_device_serves_and_goes_on_after_any_crash_of_an_install(folder: Path, name: str) -> None:
     story, root, out = STORIES[name], folder / "root", folder / "out"

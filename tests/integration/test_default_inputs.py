@@ -88,6 +88,7 @@ def test_a_default_becomes_a_constant_of_all_variants_and_the_manifest_says_so(
         assert np.abs(answer).max() <= GAIN + 1e-3, name
 
 
+@pytest.mark.thorough
 def test_a_default_that_the_samples_carry_is_an_input_of_all_variants(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

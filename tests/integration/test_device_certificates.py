@@ -176,6 +176,7 @@ def test_a_certificate_is_renewed_while_the_device_stays_connected(
     assert not device.reasons("refused")
 
 
+@pytest.mark.thorough
 @pytest.mark.usefixtures("short_lived")
 def test_a_device_that_was_away_for_longer_comes_back_by_its_key(
     stack: Stack, make: MakeDevice
@@ -265,6 +266,7 @@ def test_devices_come_back_by_their_keys_when_the_authority_is_another(
     until(lambda: is_connected(device), lambda: f"a connection: {device.log}")
 
 
+@pytest.mark.thorough
 def test_a_fleet_with_passwords_moves_to_certificates(tmp_path: Path) -> None:
     with running_stack(only_passwords=True) as stack:
         device = new_device(stack, tmp_path, "cam-1")

@@ -62,6 +62,7 @@ def given_measurements(package: Path) -> list[dict[str, str]]:
     return [one["digest"] for one in needed if one["name"] == "measurements"]
 
 
+@pytest.mark.thorough
 def test_a_second_build_uses_what_devices_measured_of_the_first(
     work: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -117,6 +117,7 @@ def test_a_further_gate_drops_a_variant_that_the_main_metric_passes(
     assert "place=mae" in capsys.readouterr().out
 
 
+@pytest.mark.thorough
 def test_a_package_holds_and_signs_the_figures_of_both_heads(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -153,6 +154,7 @@ def test_a_package_holds_and_signs_the_figures_of_both_heads(
         open_package(tmp_path / "package")
 
 
+@pytest.mark.thorough
 def test_a_further_metric_reads_labels_of_its_own(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -204,6 +206,7 @@ def test_a_further_metric_that_does_not_fit_ends_the_build_with_one_line(
     assert len(said.strip().splitlines()) == 1
 
 
+@pytest.mark.thorough
 def test_a_goal_of_a_search_may_be_about_one_head(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -308,6 +308,7 @@ def test_external_data_at_fault_are_refused_in_one_line(
     assert not (tmp_path / "p").exists()
 
 
+@pytest.mark.thorough
 def test_a_model_of_2_gib_in_one_piece_is_refused_in_one_line(
     work: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

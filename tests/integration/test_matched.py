@@ -136,6 +136,7 @@ def test_a_detector_that_suppresses_itself_is_judged_by_its_boxes(
     assert outputs["boxes"].shape[1] > 0, "golden samples have boxes"
 
 
+@pytest.mark.thorough
 def test_the_figures_are_those_of_the_runtime_itself(
     squares: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -336,6 +336,7 @@ def stack() -> Iterator[Stack]:
         yield running
 
 
+@pytest.mark.thorough
 @pytest.mark.broker
 def test_documents_of_a_release_come_from_the_controller(
     work: Path, stack: Stack, tmp_path: Path

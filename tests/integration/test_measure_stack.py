@@ -166,6 +166,7 @@ def test_nothing_is_published_and_nobody_asked_in_vain(
     assert "digits:5.0.0" not in stack.ok("release", "list").out
 
 
+@pytest.mark.thorough
 def test_waiting_can_be_given_up(stack: Stack, device: StackDevice) -> None:
     stack.ok("device", "lend", "cam-1")
     run = ("measure", "run", "digits:1.0.0", "--on", "id=cam-1", "--json")

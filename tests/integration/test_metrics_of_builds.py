@@ -73,6 +73,7 @@ def shapes(folder: Path) -> tuple[Path, np.ndarray[Any, Any], np.ndarray[Any, An
     return shape_detector(folder / "shapes.onnx"), pixels, np.stack(labels)
 
 
+@pytest.mark.thorough
 def test_a_detector_is_judged_by_the_boxes_on_its_pictures(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
