@@ -282,6 +282,40 @@ class Deployment:
 
 
 @dataclass(kw_only=True)
+class OutcomeGroup:
+    """Devices without success, and one reason that they share."""
+
+    state: DeploymentState
+    error_code: str
+    count: int
+    detail: str
+    """Of the first of them."""
+
+    devices: list[str]
+    """The first of them, by name."""
+
+
+@dataclass(kw_only=True)
+class DevicePart:
+    """One device's part in a rollout, with what explains it."""
+
+    rollout: str
+    deployment: Deployment
+    online: bool
+    is_control: bool
+    """Whether it is of the control group, which keeps the old release until the gates passed."""
+
+    ahead: int
+    """How many devices start before it; 0 if it was started."""
+
+    previous: str = ""
+    """`name:version` that it had before, and can go back to; empty for none."""
+
+    desired: str = ""
+    """`name:version` of the model that it is to run now; empty for none."""
+
+
+@dataclass(kw_only=True)
 class RolloutEvent:
     """A decision and its reason."""
 
@@ -388,6 +422,9 @@ class Rollout:
 
     transfers: TransferSum | None = None
     """Of all devices that fetch now; None if none does, and in lists of rollouts."""
+
+    outcomes: list[OutcomeGroup] = field(default_factory=list)
+    """Why devices failed or were cancelled; empty in lists of rollouts."""
 
     deployments: list[Deployment] = field(default_factory=list)
     events: list[RolloutEvent] = field(default_factory=list)

@@ -34,6 +34,7 @@ from controller.api.telemetry_routes import MAX_EVENTS, shown_event, telemetry_r
 from controller.errors import UnknownBlobError
 from controller.policy_schemas import Policy, PolicyRequest
 from controller.rollout_schemas import (
+    DevicePart,
     PreflightReport,
     RetryRequest,
     RollbackRequest,
@@ -299,6 +300,12 @@ def get_rollout(
 def get_gates(services: Services, rollout: str) -> RolloutGates:
     """Return the gates of a rollout, with what each look at them has shown."""
     return services.rollouts.gates(rollout)
+
+
+@_rollouts.get("/{rollout}/devices/{device}")
+def get_part(services: Services, rollout: str, device: str) -> DevicePart:
+    """Return one device's part in a rollout, with what explains it."""
+    return services.rollouts.part(rollout, device)
 
 
 @_rollouts.post("/{rollout}/approve")

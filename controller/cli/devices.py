@@ -1,13 +1,12 @@
-"""`fleet device ...` and `fleet why`."""
+"""`fleet device ...`."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from typing import Annotated
 
 import typer
 
-from controller.cli.arguments import JsonOption, changed_labels, parse_duration
+from controller.cli.arguments import DeviceArgument, JsonOption, changed_labels
 from controller.cli.client import ApiClient, connect, segment, tell_cut_off
 from controller.cli.commands import Commands, add_command, add_group
 from controller.cli.device_models import (
@@ -18,16 +17,14 @@ from controller.cli.device_models import (
     write_attributes,
     write_models,
 )
-from controller.cli.errors import ArgumentError
 from controller.cli.output import write_json
 from controller.cli.transfers import share_text
+from controller.cli.why import why
 from controller.domain.states import DeviceState
 from controller.schemas import Device, DeviceUpdate
-from controller.telemetry_schemas import DeviceEvent
-from telemetry.reasons import KINDS, reason_lines
 from telemetry.server.clocks import clock_text
 from wire.clock import SystemClock
-from wire.console.output import remark, write, write_fields, write_lines, write_table
+from wire.console.output import remark, write, write_fields, write_table
 from wire.console.text import age_text, local_time, plain_text
 
 PAGE_DEVICES = 10_000
@@ -35,24 +32,8 @@ PAGE_DEVICES = 10_000
 
 TRUSTS = {None: "not told yet", True: "trust.json: its keys never change", False: "root.json"}
 
-DeviceArgument = Annotated[str, typer.Argument(metavar="DEVICE", help="Identifier of the device.")]
 DevicesArgument = Annotated[
     list[str], typer.Argument(metavar="DEVICE...", help="Identifiers of devices.")
-]
-SinceOption = Annotated[str, typer.Option(help="How far back, such as 30m or 7d.", metavar="TIME")]
-LimitOption = Annotated[
-    int, typer.Option(help="Show at most so many events.", metavar="N", min=1, max=1000)
-]
-KindOption = Annotated[
-    list[str] | None,
-    typer.Option(help="Show only this kind, such as switch or install.", metavar="KIND"),
-]
-
-ModelOption = Annotated[
-    str | None,
-    typer.Option(
-        help="Show only what is about this model, or about the device as a whole.", metavar="NAME"
-    ),
 ]
 
 
@@ -270,97 +251,6 @@ def device_readmit(
     with connect(context) as api:
         _update(api, device, DeviceUpdate(may_enrol_again=True, key_is_gone=key_is_gone))
         write(f"{plain_text(device)} may enrol again")
-
-
-def why(
-    context: typer.Context,
-    device: DeviceArgument,
-    model: ModelOption = None,
-    since: SinceOption = "1h",
-    kind: KindOption = None,
-    limit: LimitOption = 200,
-    as_json: JsonOption = False,
-) -> None:
-    """Show what a device decided, and why.
-
-    The oldest event comes first.
-
-    Examples:
-        fleet why cam-berlin
-        fleet why cam-berlin --model detector
-        fleet why cam-berlin --kind switch --since 1d
-    """
-    with connect(context) as api:
-        events = fetch_events(api, device, since=since, kinds=kind or [], model=model, limit=limit)
-    if as_json:
-        write_json(events)
-        return
-    for event in events:
-        write_lines(reason_lines(event.at_s, event.kind, event.reason, event.data))
-    if not events:
-        remark(_none_found(device, since, kind or [], model))
-
-
-def _none_found(device: str, since: str, kinds: list[str], model: str | None) -> str:
-    asked = f" of kind {' or '.join(map(plain_text, kinds))}" if kinds else ""
-    about = f" about model {plain_text(model)}" if model is not None else ""
-    more = "; without --kind all kinds are shown" if kinds else ""
-    return f"no events{asked}{about} of {plain_text(device)} within {since}{more}"
-
-
-def fetch_events(
-    api: ApiClient,
-    device: str,
-    *,
-    since: str,
-    kinds: list[str],
-    model: str | None = None,
-    limit: int,
-) -> list[DeviceEvent]:
-    """Ask for a device's events.
-
-    Args:
-        api: The controller.
-        device: Its identifier.
-        since: How far back, as typed.
-        kinds: Only these; empty means all.
-        model: Only those that are about this model, or about the device as a whole; None for all.
-        limit: The greatest number.
-
-    Returns:
-        The events, oldest first.
-
-    Raises:
-        ArgumentError: There is no event of such a kind.
-    """
-    since_s = SystemClock().now_s() - parse_duration(since, option="--since")
-    asked: dict[str, str | list[str]] = {
-        "since_s": f"{since_s:.3f}",
-        "kind": kinds,
-        "limit": str(limit),
-    }
-    if model is not None:
-        asked["model"] = model
-    events = api.get(f"/v1/devices/{segment(device)}/events", list[DeviceEvent], asked)
-    check_kinds(kinds, events)
-    return events
-
-
-def check_kinds(kinds: Iterable[str], events: Iterable[DeviceEvent]) -> None:
-    """Refuse kinds that neither this version nor an answer knows.
-
-    Args:
-        kinds: As they were asked for.
-        events: The answer.
-
-    Raises:
-        ArgumentError: There is no event of such a kind.
-    """
-    for kind in sorted({*kinds} - {*KINDS} - {event.kind for event in events}):
-        raise ArgumentError(
-            f"--kind: there is no kind of events {kind!r}",
-            remedy=f"kinds are {', '.join(KINDS)}",
-        )
 
 
 def _selected(api: ApiClient, selector: str, *, only_drifted: bool) -> list[Device]:

@@ -6,9 +6,8 @@ from typing import Annotated, Final
 
 import typer
 
-from controller.cli.arguments import JsonOption, parse_duration
+from controller.cli.arguments import DeviceArgument, JsonOption, parse_duration
 from controller.cli.client import ApiClient, connect, segment
-from controller.cli.devices import DeviceArgument
 from controller.cli.errors import ArgumentError
 from controller.cli.output import write_json
 from controller.cli.watch import EXIT_NO

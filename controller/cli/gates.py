@@ -48,10 +48,14 @@ def rollout_gates(
         if looks and gate.looks:
             write()
             _write_looks(gate)
-    drawn = [line for gate in found.gates for line in _drawn(gate)]
-    if drawn:
+    if drawn := drawn_gates(found.gates):
         write()
         write_lines(drawn)
+
+
+def drawn_gates(gates: list[ShownGate]) -> list[str]:
+    """Return the last interval of each gate as text, with 0 and what is allowed."""
+    return [line for gate in gates for line in _drawn(gate)]
 
 
 def write_gates(gates: list[ShownGate]) -> None:

@@ -9,6 +9,7 @@ import typer
 from controller.cli.arguments import JsonOption, selected
 from controller.cli.client import connect, segment, tell_cut_off
 from controller.cli.commands import Commands, add_group
+from controller.cli.explain import rollout_explain
 from controller.cli.gates import rollout_gates, write_gates
 from controller.cli.output import write_json
 from controller.cli.preflight import rollout_check
@@ -35,6 +36,7 @@ def register(app: typer.Typer) -> None:
         "list": rollout_list,
         "show": rollout_show,
         "watch": rollout_watch,
+        "explain": rollout_explain,
         "gates": rollout_gates,
         "pause": rollout_pause,
         "resume": rollout_resume,

@@ -9,7 +9,6 @@ import typer
 
 from controller.cli.arguments import JsonOption, parse_duration
 from controller.cli.client import ApiClient, connect, segment
-from controller.cli.devices import KindOption, LimitOption, ModelOption, check_kinds
 from controller.cli.formats import (
     PARQUET,
     RECORDS,
@@ -31,6 +30,7 @@ from controller.cli.questions import (
     part_asked,
     part_text,
 )
+from controller.cli.why import KindOption, LimitOption, ModelOption, check_kinds
 from controller.domain.selectors import joined
 from controller.schemas import Device
 from controller.telemetry_schemas import DeadLetter, DeviceEvent, ReportedMetric, ReportingDevice

@@ -85,6 +85,7 @@ RIGHTS: Final[Mapping[str, frozenset[Role]]] = {
     "POST /v1/rollouts/plan": _WORK,
     "GET /v1/rollouts/{rollout}": _SEE,
     "GET /v1/rollouts/{rollout}/gates": _SEE,
+    "GET /v1/rollouts/{rollout}/devices/{device}": _SEE,
     "POST /v1/rollouts/{rollout}/pause": _WORK,
     "POST /v1/rollouts/{rollout}/resume": _WORK,
     "POST /v1/rollouts/{rollout}/approve": _APPROVE,

@@ -19,6 +19,7 @@ from controller.domain.states import (
 )
 from controller.errors import ConflictError, InvalidRequestError, OwnRolloutError
 from controller.rollout_schemas import (
+    DevicePart,
     RetryRequest,
     RollbackRequest,
     Rollout,
@@ -231,6 +232,21 @@ class Rollouts:
         with self._database.reading() as transaction:
             row = rollouts.get(transaction, rollout)
             return shown_rollouts.whole(transaction, row, self._transfers, limit=limit)
+
+    def part(self, rollout: str, device: str) -> DevicePart:
+        """Return one device's part in a rollout.
+
+        Args:
+            rollout: Its identifier.
+            device: The device.
+
+        Raises:
+            UnknownRolloutError: No such rollout.
+            UnknownDeviceError: The device has no part in it.
+        """
+        with self._database.reading() as transaction:
+            row = rollouts.get(transaction, rollout)
+            return shown_rollouts.of_device(transaction, row, device, self._transfers)
 
     def newest(self, *, limit: int) -> list[Rollout]:
         """Return rollouts without their deployments and logs, the newest first.

@@ -8,11 +8,18 @@ from dataclasses import fields
 from controller.domain.rollout_policy import stage_states, stage_targets
 from controller.domain.states import DeploymentState, shown_state
 from controller.domain.transfers import FETCHING, together
-from controller.rollout_schemas import Deployment, Rollout, RolloutEvent
+from controller.rollout_schemas import (
+    Deployment,
+    DevicePart,
+    OutcomeGroup,
+    Rollout,
+    RolloutEvent,
+)
 from controller.services import shown_gates
 from controller.services.transfers import Transfers, shown_transfer
-from controller.store import deployments, releases, rollouts, way_back
+from controller.store import deployments, outcomes, releases, rollouts, way_back
 from controller.store.database import Transaction
+from controller.store.model_tables import DesiredModelRow
 from controller.store.tables import DeploymentRow, ReleaseRow, RolloutRow
 from wire.codec import convert
 
@@ -76,6 +83,7 @@ def whole(
     shown = outline(transaction, row)
     shown.gates = shown_gates.last(transaction, row)
     shown.previous = way_back.previous_counts(transaction, row.id)
+    shown.outcomes = [convert(each, OutcomeGroup) for each in outcomes.groups(transaction, row.id)]
     parts = deployments.of_rollout(transaction, row.id, limit=limit)
     shown.deployments = [_deployment(*part, transfers) for part in parts]
     _show_transfers(shown, row.model, deployments.fetching(transaction, row.id), transfers)
@@ -84,6 +92,37 @@ def whole(
         for item in rollouts.events(transaction, row.id, limit=MAX_EVENTS)
     ]
     return shown
+
+
+def of_device(
+    transaction: Transaction, row: RolloutRow, device: str, transfers: Transfers
+) -> DevicePart:
+    """Return one device's part in a rollout.
+
+    Args:
+        transaction: The transaction.
+        row: The rollout.
+        device: The device.
+        transfers: The transfers that run.
+
+    Raises:
+        UnknownDeviceError: It has no part in the rollout.
+    """
+    part, online, release = outcomes.part(transaction, row.id, device)
+    wanted = transaction.get(DesiredModelRow, (device, row.model))
+    known = {"previous": part.previous, "desired": wanted.release if wanted else None}
+    named = {
+        name: _name(releases.get(transaction, digest)) if digest else ""
+        for name, digest in known.items()
+    }
+    return DevicePart(
+        rollout=row.id,
+        deployment=_deployment(part, online, release, transfers),
+        online=online,
+        is_control=part.is_control,
+        ahead=outcomes.count_ahead(transaction, part),
+        **named,
+    )
 
 
 def _show_transfers(

@@ -112,6 +112,18 @@ def test_a_halted_rollout_goes_on_and_what_failed_is_tried_again(
     done = stack.fleet("rollout", "create", "digits:3", "--watch")
     assert done.code == 1, done.out + done.err
     rollout = done.out.splitlines()[0]
+    told = stack.ok("rollout", "explain", rollout).out
+    assert f"Rollout {rollout} brings digits:3 to all devices, in 1 stage: to 3 devices\n" in told
+    assert re.search(r"(?m)^halted: 1 device failed; allowed: 0$", told)
+    assert re.search(r"(?m)^  .* create: made for 3 devices in 1 stage$", told)
+    assert re.search(r"(?m)^  1 failed with agent\.\S+ \(cam-2\)", told)
+    assert f"`fleet rollout rollback {rollout}` brings its devices back" in told
+    part = stack.ok("why", "cam-2", "--rollout", rollout).out
+    assert f"cam-2 is to get digits:3 by rollout {rollout}; it is online\n" in part
+    assert re.search(r"(?m)^it was started in stage 1, at .*; it had digits:\d before$", part)
+    assert re.search(r"(?m)^it failed at .*: agent\.\S+", part)
+    other = stack.fleet("why", "cam-9", "--rollout", rollout)
+    assert (other.code, other.err.count("\n")) == (2, 1)
     resumed = stack.ok("rollout", "resume", rollout)
     assert resumed.out.startswith(f"rollout {rollout} running: ")
     assert stack.fleet("rollout", "watch", rollout).code == 0

@@ -1,0 +1,171 @@
+"""`fleet rollout explain`, and the part of one device: a rollout told as a page of text."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from itertools import groupby
+from typing import Annotated, Final
+
+import typer
+
+from controller.cli.arguments import selected
+from controller.cli.client import ApiClient, connect, segment, tell_cut_off
+from controller.cli.gates import drawn_gates, write_gates
+from controller.cli.rollout_answers import fetch
+from controller.cli.watch import counts_text, event_text
+from controller.domain.rollout_policy import counted
+from controller.domain.states import DeploymentState, RolloutState
+from controller.rollout_schemas import DevicePart, OutcomeGroup, Rollout, RolloutEvent
+from wire.console.output import write, write_lines
+from wire.console.text import local_time, plain_text
+
+AT_WORK: Final = frozenset({"start", "return", "wait"})
+"""What happens to devices again and again: of several in a row only the first and last are told."""
+
+NEXT: Final = {
+    RolloutState.RUNNING: "It goes on by itself; `fleet rollout watch {id}` follows it.",
+    RolloutState.PAUSED: "`fleet rollout resume {id}` lets it go on, `fleet rollout abort {id}` "
+    "ends it.",
+    RolloutState.HALTED: "`fleet rollout rollback {id}` brings its devices back. `fleet rollout "
+    "resume {id}` goes on all the same, without those that failed.",
+    RolloutState.SUCCEEDED: "`fleet rollout rollback {id}` brings its devices back, if need be.",
+    RolloutState.ABORTED: "`fleet rollout retry {id}` tries it with the devices without the "
+    "release.",
+}
+
+
+def rollout_explain(
+    context: typer.Context,
+    rollout: Annotated[str, typer.Argument(metavar="ROLLOUT", help="Identifier of the rollout.")],
+) -> None:
+    """Tell what a rollout did, who asked for it, and why it is where it is.
+
+    `fleet why DEVICE --rollout ROLLOUT` tells the part of one device.
+
+    Examples:
+        fleet rollout explain r-7f3a
+    """
+    with connect(context) as api:
+        found = fetch(api, rollout)
+        tell_cut_off(api)
+    write_lines(_head(found))
+    _write_part("What happened", happened(found.events))
+    if found.gates:
+        write()
+        write("What the gates say")
+        write_gates(found.gates)
+        write_lines(drawn_gates(found.gates))
+    _write_part("What has become of the devices", _outcomes(found))
+    _write_part("What can be done", [_next(found)])
+
+
+def part_of(api: ApiClient, device: str, rollout: str) -> DevicePart:
+    """Ask for one device's part in a rollout."""
+    return api.get(f"/v1/rollouts/{segment(rollout)}/devices/{segment(device)}", DevicePart)
+
+
+def part_lines(part: DevicePart) -> list[str]:
+    """Return one device's part in a rollout as sentences."""
+    its, device = part.deployment, plain_text(part.deployment.device)
+    online = "online" if part.online else "offline"
+    lines = [f"{device} is to get {its.release} by rollout {part.rollout}; it is {online}"]
+    if its.started_at_s is not None:
+        before = part.previous or "nothing of the model"
+        lines.append(
+            f"it was started in stage {its.stage}, at {local_time(its.started_at_s)}; "
+            f"it had {before} before"
+        )
+    lines += _state_lines(part)
+    if its.release != part.desired:
+        lines.append(f"it is to run {part.desired or 'nothing of the model'} now")
+    return lines
+
+
+def _state_lines(part: DevicePart) -> list[str]:
+    its, detail = part.deployment, plain_text(part.deployment.detail)
+    at = f" at {local_time(its.finished_at_s)}" if its.finished_at_s is not None else ""
+    why = f"{its.error_code} {detail}".strip()
+    match its.state:
+        case DeploymentState.SUCCEEDED:
+            return [f"it installed the release{at}"]
+        case DeploymentState.FAILED:
+            return [f"it failed{at}: {why}"]
+        case DeploymentState.CANCELLED:
+            return [f"its part was cancelled{at}: {why}"]
+        case DeploymentState.ASSIGNED:
+            phase = f", which is {plain_text(its.phase)}" if its.phase else ""
+            return [f"it has its order{phase}{f': {detail}' if detail else ''}"]
+        case _ if its.started_at_s is not None:
+            return ["it has its order, and goes on when it is back"]
+        case _:
+            return [_waits(part)]
+
+
+def _waits(part: DevicePart) -> str:
+    if part.is_control:
+        return "it is of the control group: it keeps what it has until the gates have passed"
+    return f"it was not started; {counted(part.ahead)} of the rollout start before it"
+
+
+def _head(rollout: Rollout) -> list[str]:
+    what = f"brings {rollout.release} to {selected(rollout.selector)}"
+    if rollout.rollback_of:
+        what = f"brings the devices of {rollout.rollback_of} back"
+    elif rollout.retry_of:
+        what = f"tries {rollout.release} again with devices of {rollout.retry_of}"
+    targets = ", ".join(str(stage.target) for stage in rollout.stages)
+    stages = "1 stage" if len(rollout.stages) == 1 else f"{len(rollout.stages)} stages"
+    by = f" by {plain_text(rollout.created_by)}" if rollout.created_by else ""
+    return [
+        f"Rollout {rollout.id} {what}, in {stages}: to {targets} devices",
+        f"made at {local_time(rollout.created_at_s)}{by}",
+        f"{rollout.state}: {plain_text(rollout.reason)}".rstrip(": "),
+    ]
+
+
+def _write_part(title: str, lines: Sequence[str]) -> None:
+    write()
+    write(title)
+    write_lines([f"  {line}" for line in lines])
+
+
+def happened(events: Sequence[RolloutEvent]) -> list[str]:
+    """Return the decisions about a rollout as lines, those that repeat in short."""
+    return [line for group in _grouped(events) for line in _told(group)]
+
+
+def _grouped(events: Sequence[RolloutEvent]) -> Iterator[list[RolloutEvent]]:
+    """Yield what happened one by one, but what happens to devices in a row together."""
+    for at_work, group in groupby(events, key=lambda event: event.action in AT_WORK):
+        if at_work:
+            yield list(group)
+        else:
+            yield from ([event] for event in group)
+
+
+def _told(group: Sequence[RolloutEvent]) -> list[str]:
+    if len(group) <= 2:  # noqa: PLR2004 - the first and the last
+        return [event_text(event) for event in group]
+    more = len(group) - 2
+    times = "once more" if more == 1 else f"{more} more times"
+    between = f"... {times} devices started, left or came back ..."
+    return [event_text(group[0]), between, event_text(group[-1])]
+
+
+def _outcomes(rollout: Rollout) -> list[str]:
+    return [counts_text(rollout), *map(_outcome, rollout.outcomes)]
+
+
+def _outcome(group: OutcomeGroup) -> str:
+    names = ", ".join(map(plain_text, group.devices))
+    such = "" if group.count == len(group.devices) else "such as "
+    code = f" with {plain_text(group.error_code)}" if group.error_code else ""
+    detail = f": {plain_text(group.detail)}" if group.detail else ""
+    return f"{group.count} {group.state}{code} ({such}{names}){detail}"
+
+
+def _next(rollout: Rollout) -> str:
+    waits = any(stage.state == "awaiting_approval" for stage in rollout.stages)
+    if rollout.state is RolloutState.RUNNING and waits:
+        return f"`fleet rollout approve {rollout.id}` lets the next stage begin."
+    return NEXT[RolloutState(rollout.state)].format(id=rollout.id)

@@ -1,0 +1,134 @@
+"""`fleet why`: what a device decided and why, and what it does in a rollout."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Annotated
+
+import typer
+
+from controller.cli.arguments import DeviceArgument, JsonOption, parse_duration
+from controller.cli.client import ApiClient, connect, segment
+from controller.cli.errors import ArgumentError
+from controller.cli.explain import part_lines, part_of
+from controller.cli.output import write_json
+from controller.telemetry_schemas import DeviceEvent
+from telemetry.reasons import KINDS, reason_lines
+from wire.clock import SystemClock
+from wire.console.output import remark, write_lines
+from wire.console.text import plain_text
+
+SinceOption = Annotated[str, typer.Option(help="How far back, such as 30m or 7d.", metavar="TIME")]
+LimitOption = Annotated[
+    int, typer.Option(help="Show at most so many events.", metavar="N", min=1, max=1000)
+]
+KindOption = Annotated[
+    list[str] | None,
+    typer.Option(help="Show only this kind, such as switch or install.", metavar="KIND"),
+]
+
+ModelOption = Annotated[
+    str | None,
+    typer.Option(
+        help="Show only what is about this model, or about the device as a whole.", metavar="NAME"
+    ),
+]
+
+
+def why(
+    context: typer.Context,
+    device: DeviceArgument,
+    model: ModelOption = None,
+    since: SinceOption = "1h",
+    kind: KindOption = None,
+    rollout: Annotated[
+        str | None,
+        typer.Option(metavar="ROLLOUT", help="Tell its part in this rollout first."),
+    ] = None,
+    limit: LimitOption = 200,
+    as_json: JsonOption = False,
+) -> None:
+    """Show what a device decided, and why.
+
+    The oldest event comes first.
+
+    Examples:
+        fleet why cam-berlin
+        fleet why cam-berlin --rollout r-7f3a
+        fleet why cam-berlin --model detector
+        fleet why cam-berlin --kind switch --since 1d
+    """
+    with connect(context) as api:
+        part = part_of(api, device, rollout) if rollout is not None else None
+        events = fetch_events(api, device, since=since, kinds=kind or [], model=model, limit=limit)
+    if as_json:
+        write_json(events if part is None else {"part": part, "events": events})
+        return
+    if part is not None:
+        write_lines([*part_lines(part), ""])
+    for event in events:
+        write_lines(reason_lines(event.at_s, event.kind, event.reason, event.data))
+    if not events:
+        remark(_none_found(device, since, kind or [], model))
+
+
+def _none_found(device: str, since: str, kinds: list[str], model: str | None) -> str:
+    asked = f" of kind {' or '.join(map(plain_text, kinds))}" if kinds else ""
+    about = f" about model {plain_text(model)}" if model is not None else ""
+    more = "; without --kind all kinds are shown" if kinds else ""
+    return f"no events{asked}{about} of {plain_text(device)} within {since}{more}"
+
+
+def fetch_events(
+    api: ApiClient,
+    device: str,
+    *,
+    since: str,
+    kinds: list[str],
+    model: str | None = None,
+    limit: int,
+) -> list[DeviceEvent]:
+    """Ask for a device's events.
+
+    Args:
+        api: The controller.
+        device: Its identifier.
+        since: How far back, as typed.
+        kinds: Only these; empty means all.
+        model: Only those that are about this model, or about the device as a whole; None for all.
+        limit: The greatest number.
+
+    Returns:
+        The events, oldest first.
+
+    Raises:
+        ArgumentError: There is no event of such a kind.
+    """
+    since_s = SystemClock().now_s() - parse_duration(since, option="--since")
+    asked: dict[str, str | list[str]] = {
+        "since_s": f"{since_s:.3f}",
+        "kind": kinds,
+        "limit": str(limit),
+    }
+    if model is not None:
+        asked["model"] = model
+    events = api.get(f"/v1/devices/{segment(device)}/events", list[DeviceEvent], asked)
+    check_kinds(kinds, events)
+    return events
+
+
+def check_kinds(kinds: Iterable[str], events: Iterable[DeviceEvent]) -> None:
+    """Refuse kinds that neither this version nor an answer knows.
+
+    Args:
+        kinds: As they were asked for.
+        events: The answer.
+
+    Raises:
+        ArgumentError: There is no event of such a kind.
+    """
+    for kind in sorted({*kinds} - {*KINDS} - {event.kind for event in events}):
+        raise ArgumentError(
+            f"--kind: there is no kind of events {kind!r}",
+            remedy=f"kinds are {', '.join(KINDS)}",
+        )
