@@ -3,6 +3,7 @@
 Rules:
 - It speaks the Open Inference Protocol with binary tensors over one keep-alive connection.
 - Whatever is not a 200 with the right number of outputs is a failed request; none is retried.
+- It may say after each answer which digit it was, as an application that learns it later would.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ import json
 import threading
 import time
 from collections import Counter
+from typing import NamedTuple
 from urllib.parse import urlsplit
 
 import numpy as np
@@ -20,10 +22,19 @@ from numpy.typing import NDArray
 TIMEOUT_S = 10.0
 
 
-def infer(
-    connection: http.client.HTTPConnection, model: str, image: NDArray[np.float32]
-) -> tuple[int, str]:
-    """Send one image and return the digit and the variant that answered.
+class Answer(NamedTuple):
+    """An answer of the endpoint."""
+
+    digit: int
+    variant: str
+    """That answered."""
+
+    id: str
+    """Of the request, as the endpoint named it; empty where it takes no feedback."""
+
+
+def infer(connection: http.client.HTTPConnection, model: str, image: NDArray[np.float32]) -> Answer:
+    """Send one image and return the answer.
 
     Args:
         connection: An open connection to the endpoint.
@@ -31,7 +42,7 @@ def infer(
         image: Shape (1, 1, 8, 8), values 0 to 1.
 
     Returns:
-        The digit and the variant's name.
+        The answer.
 
     Raises:
         OSError: No answer, or one that is not a 200.
@@ -66,7 +77,30 @@ def infer(
     length = int(response.headers["Inference-Header-Content-Length"])
     answer = json.loads(body[:length])
     logits = np.frombuffer(body[length:], np.float32)
-    return int(logits.argmax()), str(answer["parameters"]["variant"])
+    return Answer(
+        int(logits.argmax()), str(answer["parameters"]["variant"]), str(answer.get("id", ""))
+    )
+
+
+def say(connection: http.client.HTTPConnection, model: str, answer: str, digit: int) -> None:
+    """Say which digit an image was.
+
+    Args:
+        connection: An open connection to the endpoint.
+        model: The model's name.
+        answer: The `id` of the answer.
+        digit: The right one.
+
+    Raises:
+        OSError: It was not taken.
+    """
+    body = json.dumps({"id": answer, "label": digit}).encode()
+    head = {"Content-Type": "application/json"}
+    connection.request("POST", f"/v2/models/{model}/feedback", body, head)
+    response = connection.getresponse()
+    said = response.read()
+    if response.status != http.client.OK:
+        raise OSError(f"feedback: {response.status}: {said[:200]!r}")
 
 
 class Client:
@@ -78,6 +112,7 @@ class Client:
         images: Shape (N, 1, 8, 8).
         labels: Shape (N,).
         rate_hz: Requests per second.
+        says_what_was_right: Whether it says after each answer which digit it was.
     """
 
     def __init__(
@@ -88,10 +123,12 @@ class Client:
         labels: NDArray[np.int64],
         *,
         rate_hz: float = 100.0,
+        says_what_was_right: bool = False,
     ) -> None:
         self._where = urlsplit(url)
         self._model, self._images, self._labels = model, images, labels
         self._interval_s = 1.0 / rate_hz
+        self._says = says_what_was_right
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._run, daemon=True)
         self.sent = 0
@@ -118,13 +155,15 @@ class Client:
             at = self.sent % len(self._labels)
             self.sent += 1
             try:
-                digit, variant = infer(connection, self._model, self._images[at : at + 1])
+                answer = infer(connection, self._model, self._images[at : at + 1])
+                if self._says:
+                    say(connection, self._model, answer.id, int(self._labels[at]))
             except (OSError, http.client.HTTPException, ValueError, KeyError) as exc:
                 self.failures.append(f"{type(exc).__name__}: {exc}")
                 connection.close()
             else:
-                self.right += digit == self._labels[at]
-                self.variants[variant] += 1
+                self.right += answer.digit == self._labels[at]
+                self.variants[answer.variant] += 1
             due = max(due + self._interval_s, time.monotonic())
             time.sleep(max(0.0, due - time.monotonic()))
         connection.close()

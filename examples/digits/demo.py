@@ -1,4 +1,4 @@
-"""The whole product on one machine: build, roll out, serve, adapt, halt a bad release, explain.
+"""The whole product on one machine: build, roll out, serve, adapt, halt bad releases, explain.
 
 Run `make demo`, or `python examples/digits/demo.py [--keep]`. It needs no root and no internet but
 for Mosquitto, which it takes from the machine or from Debian's packages. It is an acceptance test:
@@ -25,6 +25,7 @@ from onnx import numpy_helper
 from controller.broker.install import default_cache, locate
 from examples.digits.box import Box, BoxError, Device, until
 from examples.digits.client import Client
+from examples.digits.gated import Booths
 from wire.codec import sha256_hex
 from wire.package.index import ENVELOPE_FILE
 from wire.package.manifest import MANIFEST_FILE, Variant, manifest_from_bytes, manifest_to_bytes
@@ -53,7 +54,7 @@ MIN_VARIANTS, MIN_RUNTIMES = 3, 2
 MAX_SHARE = 0.1
 """Of the files of a release that differs in its head: what the deltas to them may take."""
 
-STEPS = 8
+STEPS = 9
 FEW = 20
 """So many answers show that a variant serves."""
 
@@ -62,7 +63,7 @@ Moment = Callable[[str], None]
 
 
 class Demo:
-    """The eight steps.
+    """The nine steps.
 
     Args:
         box: An empty box.
@@ -91,6 +92,7 @@ class Demo:
             ("Heat: the device changes its variant, its client notices nothing", self.heat),
             ("A bad release stops itself", self.roll_out_bad),
             ("A release with a new head travels as deltas", self.roll_out_tuned),
+            ("A release that is worse in the field is stopped by a gate", self.roll_out_gated),
             ("What the fleet can tell", self.explain),
         )
         for number, (title, step) in enumerate(steps, start=1):
@@ -242,8 +244,16 @@ class Demo:
         print(f"\ndeltas from {GOOD}: {sent_bytes} bytes made files of {made_bytes}, {share:.2%}")
         require(share <= MAX_SHARE, "the deltas are not small")
 
+    def roll_out_gated(self) -> None:
+        """Step 7: a release passes its build and its golden test, and fails in the field."""
+        profile = ROOT / "packager" / "profiles" / f"{PROFILES[-1]}.toml"
+        booths = Booths(self.box, ROOT / "examples" / "digits", profile=profile, good=TUNED)
+        booths.publish(self.box.root / "data", self.cache)
+        booths.enrol()
+        booths.roll_out(*evaluation(self.box.root / "data"))
+
     def explain(self) -> None:
-        """Step 7: latency by variant, and the reasons."""
+        """Step 8: latency by variant, and the reasons."""
         query = (
             "telemetry", "query", "inference_latency_ms",
             "--stat", "count,p50,p95", "--by", "variant",
@@ -367,7 +377,7 @@ def require(kept: object, promise: str) -> None:
 
 
 def shut_down(box: Box) -> None:
-    """Step 8: end everything and look whether anything is left.
+    """Step 9: end everything and look whether anything is left.
 
     Raises:
         BoxError: A process did not end by itself.
