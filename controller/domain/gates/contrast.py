@@ -12,6 +12,8 @@ Rules:
   those of other strata would compare the strata.
 - Neither side counts as less uneven than both are together. A few devices that happen to measure
   the same, such as no failure, do not show that all such devices do.
+- Nor does a stratum count as less uneven than its own devices are, however even the others: what a
+  few servers do is not better known for many cameras beside them.
 - Without a control group, each device is compared with itself before; then what else has changed
   since counts as the release's doing.
 - Fewer than `LEAST_DEVICES` devices on a side tell nothing.
@@ -21,7 +23,9 @@ Source:
     Utilizing Pre-Experiment Data (WSDM 2013), section 3 (CUPED). Strata and their weights: Imbens
     and Rubin, Causal Inference (2015), chapter 9. The variance is Neyman's with Student's pooled
     one as its floor (the same, chapter 6; Welch, Biometrika 34, 1947), and its degrees of freedom
-    are those of Satterthwaite (Biometrics Bulletin 2, 1946). Pure.
+    are those of Satterthwaite (Biometrics Bulletin 2, 1946). Strata that are unlike: Banerjee,
+    Approximate confidence interval for linear functions of means of k populations when the
+    population variances are not equal (Sankhya 22, 1960): it holds with at least its level. Pure.
 """
 
 from __future__ import annotations
@@ -71,6 +75,10 @@ class Contrast(NamedTuple):
     lacks: str = ""
     """Why nothing can be told; empty if something can."""
 
+    parts: tuple[tuple[float, float], ...] = ()
+    """Of each stratum the part of the variance that its own devices show, and its degrees of
+    freedom; empty where there are no strata."""
+
     def widened(self, distance: float) -> Contrast:
         """Return the same as if one more device on each side were off by some distance.
 
@@ -85,7 +93,8 @@ class Contrast(NamedTuple):
         """
         sides = [number for number in (self.treated, self.control) if number]
         unseen = [distance / (number + 1) for number in sides]
-        return self._replace(error=math.hypot(self.error, *unseen))
+        more = ((math.hypot(*unseen) ** 2, self.degrees),) if self.parts else ()
+        return self._replace(error=math.hypot(self.error, *unseen), parts=self.parts + more)
 
     def interval(self, level: float) -> tuple[float, float]:
         """Return within what the true difference lies.
@@ -98,7 +107,9 @@ class Contrast(NamedTuple):
         """
         if self.lacks:
             return -math.inf, math.inf
-        reach = student_t(1.0 - level / 2.0, self.degrees) * self.error
+        chance = 1.0 - level / 2.0
+        apart = sum(student_t(chance, degrees) ** 2 * part for part, degrees in self.parts)
+        reach = max(student_t(chance, self.degrees) * self.error, math.sqrt(apart))
         return self.difference - reach, self.difference + reach
 
 
@@ -214,11 +225,14 @@ def _weighted(
     ]
     weights = np.array([a * b / (a + b) for a, b in zip(mine, theirs, strict=True)])
     shares = weights / weights.sum()
-    freedoms, spreads = [], []
-    for side, sizes in ((cells, mine), (others, theirs)):
-        squares = sum(float(((values[c] - values[c].mean()) ** 2).sum()) for c in side)
-        freedoms.append(max(sum(sizes) - parameters, 1.0))
-        spreads.append(squares / freedoms[-1])
+    squares = np.array(
+        [
+            [float(((values[c] - values[c].mean()) ** 2).sum()) for c in side]
+            for side in (cells, others)
+        ]
+    )
+    freedoms = [max(sum(sizes) - parameters, 1.0) for sizes in (mine, theirs)]
+    spreads = [float(squares[at].sum()) / freedom for at, freedom in enumerate(freedoms)]
     pooled = (spreads[0] * freedoms[0] + spreads[1] * freedoms[1]) / sum(freedoms)
     parts = [
         float((shares**2 / np.array(sizes)).sum()) * max(spread, pooled)
@@ -232,4 +246,10 @@ def _weighted(
             (part / variance) ** 2 / each for part, each in zip(parts, freedoms, strict=True)
         )
     difference = float(shares @ np.array(differences))
-    return Contrast(difference, math.sqrt(variance), freedom, sum(mine), sum(theirs))
+    apart = tuple(
+        (share**2 * (a + b) / (a * b) * float(square) / each, each)
+        for share, a, b, square in zip(shares, mine, theirs, squares.sum(axis=0), strict=True)
+        for each in [max(a + b - 2.0 * parameters / len(cells), 1.0)]
+    )
+    both = sum(mine), sum(theirs)
+    return Contrast(difference, math.sqrt(variance), freedom, *both, parts=apart)

@@ -120,3 +120,20 @@ def test_devices_that_all_measure_the_same_do_not_differ() -> None:
     same = [Observed(1.0, 1.0, "a")] * 6
     found = contrast(same, same)
     assert found.interval(0.01) == (0.0, 0.0)
+
+
+@pytest.mark.parametrize("few", [2, 3, 5])
+def test_a_few_devices_that_differ_much_are_not_better_known_for_many_that_do_not(
+    chance: np.random.Generator, few: int
+) -> None:
+    """Servers whose figures spread thirty times as far as those of the cameras beside them."""
+
+    def side(cameras: int, servers: int) -> list[Observed]:
+        alike = [Observed(value, NAN, "camera") for value in chance.normal(0.0, 1.0, cameras)]
+        return alike + [Observed(value, NAN, "server") for value in chance.normal(0, 30, servers)]
+
+    missed = 0
+    for _ in range(120):
+        low, high = contrast(side(90, few), side(10, few)).interval(0.02)
+        missed += not low <= 0.0 <= high
+    assert missed / 120 <= 0.02 + 3 * math.sqrt(0.02 * 0.98 / 120)
