@@ -25,7 +25,7 @@ DUSK: Final = 0.4
 SIZE: Final = 160
 """Side of the picture that is smoothed."""
 
-PASSES: Final = 12
+PASSES: Final = 200
 
 
 def smooth_dark(model: Path, output: Path) -> None:
@@ -55,7 +55,7 @@ def smooth_dark(model: Path, output: Path) -> None:
     smoothed = [helper.make_node("Resize", [seen, "no_region", "scales"], ["p0"], mode="linear")]
     smoothed += [
         helper.make_node(
-            "AveragePool", [f"p{at}"], [f"p{at + 1}"], kernel_shape=[17, 17], pads=[8] * 4
+            "AveragePool", [f"p{at}"], [f"p{at + 1}"], kernel_shape=[5, 5], pads=[2] * 4
         )
         for at in range(PASSES)
     ]
@@ -65,9 +65,9 @@ def smooth_dark(model: Path, output: Path) -> None:
             "AveragePool", [f"p{PASSES}"], ["smooth"], kernel_shape=[side] * 2, strides=[side] * 2
         )
     )
-    dark = helper.make_graph(
-        smoothed, "dark", [], [helper.make_tensor_value_info("smooth", TensorProto.FLOAT, None)]
-    )
+    smoothed.append(helper.make_node("Mean", [seen, "smooth"], ["half_smooth"]))
+    answer = helper.make_tensor_value_info("half_smooth", TensorProto.FLOAT, None)
+    dark = helper.make_graph(smoothed, "dark", [], [answer])
     before = [
         helper.make_node("ReduceMean", [seen], ["light"], keepdims=0),
         helper.make_node("Less", ["light", "dark_below"], ["is_dark"]),

@@ -26,7 +26,7 @@ GATES: Final = (
     "p95(inference_latency_ms) <= +100%",
 )
 """Twice the latency is allowed, because two processors that run all of this are not quiet."""
-SOAK: Final = "3m"
+SOAK: Final = "90s"
 """Gates are looked at after whole minutes; the halt comes long before."""
 
 HALT_S: Final = 300.0
@@ -95,7 +95,7 @@ class Booths:
             labels: Which digits these are, shape (N,).
 
         Raises:
-            BoxError: It was not halted by a gate, or the devices did not go back.
+            BoxError: It was not halted by a gate.
         """
         seen = evening(np.asarray(images, np.float32))
         clients = [
@@ -124,8 +124,6 @@ class Booths:
         if newest["state"] != "halted" or not newest["reason"].startswith("gate "):
             raise BoxError(f"the rollout is {newest['state']}: {newest['reason']}")
         self._box.show("rollout", "explain", newest["id"])
-        if self._box.show("rollout", "rollback", newest["id"], "--watch") != 0:
-            raise BoxError("the devices did not go back")
 
     def _count(self, key: str, value: str) -> int:
         found = self._box.api("/v1/devices?selector=site%3Dbooth")
