@@ -15,8 +15,9 @@ from typing import Annotated, Final
 
 import typer
 
-from controller.cli.arguments import ConnectionOptions, hoist_global_options
+from controller.cli.arguments import hoist_global_options
 from controller.cli.commands import lazy_group
+from controller.client.target import ConnectionOptions
 from wire.console.help_page import VERSION_TEXT
 from wire.console.output import write
 from wire.console.program import INTERRUPTED, cleaned_up_at_sigterm, fault, run_program

@@ -41,17 +41,6 @@ GLOBAL_FLAGS = ("--api-clear-text",)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ConnectionOptions:
-    """The options that say where the controller is, as given."""
-
-    home: Path | None = None
-    url: str | None = None
-    token_file: Path | None = None
-    ca_file: Path | None = None
-    api_clear_text: bool = False
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class StageArgument:
     """A stage: a number of devices or a share of them."""
 

@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from controller.cli.arguments import JsonOption
-from controller.cli.client import connect
+from controller.cli.connecting import connect
 from controller.cli.errors import ArgumentError
 from controller.cli.formats import (
     RECORDS,

@@ -7,9 +7,9 @@ from typing import Annotated, Final
 import typer
 
 from controller.cli.arguments import JsonOption
-from controller.cli.client import connect, segment, tell_cut_off
+from controller.cli.connecting import connect, tell_cut_off
 from controller.cli.output import write_json
-from controller.rollout_schemas import GateLook, RolloutGates, ShownGate
+from controller.rollout_schemas import GateLook, ShownGate
 from wire.console.output import remark, write, write_lines, write_table
 from wire.console.text import local_time
 
@@ -35,7 +35,7 @@ def rollout_gates(
         fleet rollout gates r-7f3a --looks
     """
     with connect(context) as api:
-        found = api.get(f"/v1/rollouts/{segment(rollout)}/gates", RolloutGates)
+        found = api.rollouts.gates(rollout)
         tell_cut_off(api)
     if as_json:
         write_json(found)

@@ -157,12 +157,6 @@ def rollback_of(session: Session, rollout: str) -> str | None:
     )
 
 
-def newest(session: Session, *, limit: int) -> list[RolloutRow]:
-    """Return rollouts, the newest first."""
-    statement = select(RolloutRow).order_by(RolloutRow.created_at_s.desc(), RolloutRow.id)
-    return list(session.scalars(statement.limit(limit)))
-
-
 def stages(session: Session, rollout: str) -> tuple[StageSpec, ...]:
     """Return the stages of a rollout in order."""
     rows = session.scalars(

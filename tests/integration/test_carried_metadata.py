@@ -8,8 +8,8 @@ import pytest
 
 from agent.trust.keeper import MetadataTrust
 from controller.cli.carried import metadata_for
-from controller.cli.client import ApiClient
-from controller.cli.target import Target
+from controller.client.connection import ApiClient
+from controller.client.target import Target
 from packager.package.content import directory_content
 from tests.integration.test_hostile_controller import Hostile
 from tests.integration.test_metadata_attacks import Events

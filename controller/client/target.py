@@ -1,4 +1,4 @@
-"""How a command finds the controller, and the secret for it."""
+"""How a client finds the controller, and the secret for it."""
 
 from __future__ import annotations
 
@@ -6,8 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from controller.cli.arguments import ConnectionOptions
-from controller.cli.errors import NoControllerError
+from controller.client.errors import NoControllerError
 from wire.files import open_file
 
 MAX_TOKEN_BYTES = 4096
@@ -15,6 +14,17 @@ REMEDY = (
     "use --home DIR, or --url URL with --token-file FILE (or set FLEET_HOME, or FLEET_URL and "
     "FLEET_TOKEN)"
 )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ConnectionOptions:
+    """What says where the controller is, as given."""
+
+    home: Path | None = None
+    url: str | None = None
+    token_file: Path | None = None
+    ca_file: Path | None = None
+    api_clear_text: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
