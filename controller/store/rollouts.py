@@ -31,7 +31,14 @@ from controller.domain.states import (
     sources,
 )
 from controller.errors import IllegalTransitionError, UnknownRolloutError
-from controller.store import acting, deployment_changes, deployments, gates, new_deployments
+from controller.store import (
+    acting,
+    deployment_changes,
+    deployments,
+    gates,
+    new_deployments,
+    rollout_notices,
+)
 from controller.store.database import changed_rows
 from controller.store.deployment_changes import Verdict
 from controller.store.tables import (
@@ -328,15 +335,15 @@ def pass_by_hand(
 
 def log(session: Session, rollout: str, *, action: str, reason: str, now_s: float) -> None:
     """Write down a decision and why it was made."""
-    session.add(
-        RolloutEventRow(
-            rollout=rollout,
-            at_s=now_s,
-            action=action,
-            reason=reason[:MAX_DETAIL_CHARS],
-            actor=acting.actor(),
-        )
+    event = RolloutEventRow(
+        rollout=rollout,
+        at_s=now_s,
+        action=action,
+        reason=reason[:MAX_DETAIL_CHARS],
+        actor=acting.actor(),
     )
+    session.add(event)
+    rollout_notices.note(session, event)
 
 
 def events(session: Session, rollout: str, *, limit: int) -> list[RolloutEventRow]:
