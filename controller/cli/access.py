@@ -16,6 +16,7 @@ from controller.access_schemas import (
     NewApiToken,
     RotateRequest,
 )
+from controller.cli import completion
 from controller.cli.arguments import JsonOption, parse_duration, parse_rate
 from controller.cli.commands import Commands, add_group
 from controller.cli.connecting import connect
@@ -29,7 +30,12 @@ from wire.console.output import remark, write, write_fields
 from wire.console.text import age_text, local_time, plain_text
 from wire.files import PRIVATE, remedy_of, write_named, write_new
 
-NameArgument = Annotated[str, typer.Argument(metavar="NAME", help="Name of the API token.")]
+NameArgument = Annotated[
+    str,
+    typer.Argument(
+        metavar="NAME", help="Name of the API token.", autocompletion=completion.api_tokens
+    ),
+]
 
 
 def register(app: typer.Typer) -> None:

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from controller.cli import broker
+from controller.cli import broker, completion
 from controller.cli.arguments import HomeArgument, JsonOption, parse_duration, parse_labels
 from controller.cli.commands import Commands, add_command, add_group
 from controller.cli.connecting import connect
@@ -321,7 +321,12 @@ def token_list(
 def token_revoke(
     context: typer.Context,
     token: Annotated[
-        str, typer.Argument(metavar="TOKEN", help="The token's name in `fleet token list`.")
+        str,
+        typer.Argument(
+            metavar="TOKEN",
+            help="The token's name in `fleet token list`.",
+            autocompletion=completion.enrolment_tokens,
+        ),
     ],
 ) -> None:
     """End a token: no device enrols with it any more.

@@ -15,6 +15,7 @@ from controller.alert_schemas import (
     Alert,
     AlertRulesChange,
 )
+from controller.cli import completion
 from controller.cli.alert_tests import alert_test, read_rules_file
 from controller.cli.alert_values import amount_text, compared_text, group_shown
 from controller.cli.arguments import JsonOption, parse_duration
@@ -40,7 +41,9 @@ STATES: Final = ("error", "firing", "pending", "resolved", "inactive")
 SEVERITIES: Final = ("critical", "warning", "info")
 """The gravest first."""
 
-NameArgument = Annotated[str, typer.Argument(metavar="NAME", help="Name of the alert.")]
+NameArgument = Annotated[
+    str, typer.Argument(metavar="NAME", help="Name of the alert.", autocompletion=completion.alerts)
+]
 FileArgument = Annotated[
     Path, typer.Argument(metavar="FILE", help="TOML file with tables [[alert]]: docs/alerts.md.")
 ]

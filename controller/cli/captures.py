@@ -9,6 +9,7 @@ from typing import Annotated
 import typer
 
 from controller.capture_schemas import Capture, CaptureRequest
+from controller.cli import completion
 from controller.cli.arguments import JsonOption, parse_bytes, selected
 from controller.cli.commands import Commands, add_group
 from controller.cli.connecting import connect
@@ -26,7 +27,10 @@ PATH = "/v1/captures"
 PUBLIC_SUFFIX = ".pub"
 MAX_KEY_CHARS = 64
 
-ModelArgument = Annotated[str, typer.Argument(metavar="MODEL", help="Name of the model.")]
+ModelArgument = Annotated[
+    str,
+    typer.Argument(metavar="MODEL", help="Name of the model.", autocompletion=completion.models),
+]
 
 
 def register(app: typer.Typer) -> None:

@@ -7,6 +7,7 @@ from typing import Annotated
 
 import typer
 
+from controller.cli import completion
 from controller.cli.arguments import JsonOption, changed_labels, parse_duration
 from controller.cli.commands import Commands, add_command, add_group
 from controller.cli.connecting import connect, tell_cut_off
@@ -32,13 +33,19 @@ from wire.clock import SystemClock
 from wire.console.output import remark, write, write_fields, write_lines, write_table
 from wire.console.text import age_text, local_time, plain_text
 
-"""Devices that one request asks for."""
-
 TRUSTS = {None: "not told yet", True: "trust.json: its keys never change", False: "root.json"}
 
-DeviceArgument = Annotated[str, typer.Argument(metavar="DEVICE", help="Identifier of the device.")]
+DeviceArgument = Annotated[
+    str,
+    typer.Argument(
+        metavar="DEVICE", help="Identifier of the device.", autocompletion=completion.devices
+    ),
+]
 DevicesArgument = Annotated[
-    list[str], typer.Argument(metavar="DEVICE...", help="Identifiers of devices.")
+    list[str],
+    typer.Argument(
+        metavar="DEVICE...", help="Identifiers of devices.", autocompletion=completion.devices
+    ),
 ]
 SinceOption = Annotated[str, typer.Option(help="How far back, such as 30m or 7d.", metavar="TIME")]
 LimitOption = Annotated[
@@ -52,7 +59,9 @@ KindOption = Annotated[
 ModelOption = Annotated[
     str | None,
     typer.Option(
-        help="Show only what is about this model, or about the device as a whole.", metavar="NAME"
+        help="Show only what is about this model, or about the device as a whole.",
+        metavar="NAME",
+        autocompletion=completion.models,
     ),
 ]
 

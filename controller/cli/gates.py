@@ -6,6 +6,7 @@ from typing import Annotated, Final
 
 import typer
 
+from controller.cli import completion
 from controller.cli.arguments import JsonOption
 from controller.cli.connecting import connect, tell_cut_off
 from controller.cli.output import write_json
@@ -19,7 +20,12 @@ WIDTH: Final = 41
 
 def rollout_gates(
     context: typer.Context,
-    rollout: Annotated[str, typer.Argument(metavar="ROLLOUT", help="Identifier of the rollout.")],
+    rollout: Annotated[
+        str,
+        typer.Argument(
+            metavar="ROLLOUT", help="Identifier of the rollout.", autocompletion=completion.rollouts
+        ),
+    ],
     looks: Annotated[
         bool, typer.Option("--looks", help="Show every look, not only the last one.")
     ] = False,

@@ -6,6 +6,7 @@ from typing import Annotated
 
 import typer
 
+from controller.cli import completion
 from controller.cli.arguments import JsonOption
 from controller.cli.commands import Commands, add_group
 from controller.cli.connecting import connect
@@ -17,7 +18,9 @@ from wire.console.output import remark, write, write_fields
 from wire.console.text import local_time
 
 PATH = "/v1/groups"
-NameArgument = Annotated[str, typer.Argument(metavar="NAME", help="Name of the group.")]
+NameArgument = Annotated[
+    str, typer.Argument(metavar="NAME", help="Name of the group.", autocompletion=completion.groups)
+]
 
 
 def register(app: typer.Typer) -> None:

@@ -6,6 +6,7 @@ from typing import Annotated
 
 import typer
 
+from controller.cli import completion
 from controller.cli.arguments import JsonOption
 from controller.cli.commands import Commands, add_group
 from controller.cli.connecting import connect, tell_cut_off
@@ -55,7 +56,10 @@ def model_list(context: typer.Context, as_json: JsonOption = False) -> None:
 
 def model_remove(
     context: typer.Context,
-    name: Annotated[str, typer.Argument(metavar="NAME", help="Name of the model.")],
+    name: Annotated[
+        str,
+        typer.Argument(metavar="NAME", help="Name of the model.", autocompletion=completion.models),
+    ],
     selector: Annotated[
         str,
         typer.Option(

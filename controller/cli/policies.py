@@ -7,6 +7,7 @@ from typing import Annotated, Any
 
 import typer
 
+from controller.cli import completion
 from controller.cli.arguments import JsonOption, selected
 from controller.cli.commands import Commands, add_group
 from controller.cli.connecting import connect
@@ -39,7 +40,10 @@ OPTIONS = {
 
 HOURS_REMEDY = "give hours, 0 or more"
 
-NameArgument = Annotated[str, typer.Argument(metavar="NAME", help="Name of the policy.")]
+NameArgument = Annotated[
+    str,
+    typer.Argument(metavar="NAME", help="Name of the policy.", autocompletion=completion.policies),
+]
 
 
 def register(app: typer.Typer) -> None:

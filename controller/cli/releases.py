@@ -9,6 +9,7 @@ from typing import Annotated, NamedTuple
 
 import typer
 
+from controller.cli import completion
 from controller.cli.arguments import JsonOption
 from controller.cli.commands import Commands, add_group
 from controller.cli.connecting import connect
@@ -32,7 +33,12 @@ MAX_NAMED = 15
 """Devices that one selector names: it has at most 1024 characters."""
 
 ReleaseArgument = Annotated[
-    str, typer.Argument(metavar="RELEASE", help="The release as NAME:VERSION or its digest.")
+    str,
+    typer.Argument(
+        metavar="RELEASE",
+        help="The release as NAME:VERSION or its digest.",
+        autocompletion=completion.releases,
+    ),
 ]
 
 OUTPUT = "name the output directory of `fleet build`"

@@ -9,6 +9,7 @@ from typing import Annotated, Any
 import msgspec
 import typer
 
+from controller.cli import completion
 from controller.cli.arguments import JsonOption
 from controller.cli.connecting import connect
 from controller.cli.errors import ArgumentError
@@ -38,6 +39,7 @@ def rollout_create(  # noqa: PLR0913, PLR0917 - one parameter for each option
         typer.Argument(
             metavar="RELEASE",
             help="The release as NAME:VERSION or its digest; a file may name it, too.",
+            autocompletion=completion.releases,
         ),
     ] = "",
     file: Annotated[

@@ -7,6 +7,7 @@ from typing import Annotated, Final
 
 import typer
 
+from controller.cli import completion
 from controller.cli.arguments import JsonOption, selected
 from controller.cli.commands import Commands, add_group
 from controller.cli.connecting import connect, tell_cut_off
@@ -26,7 +27,10 @@ from wire.console.text import local_time
 
 NEWEST: Final = 100
 RolloutArgument = Annotated[
-    str, typer.Argument(metavar="ROLLOUT", help="Identifier of the rollout.")
+    str,
+    typer.Argument(
+        metavar="ROLLOUT", help="Identifier of the rollout.", autocompletion=completion.rollouts
+    ),
 ]
 
 

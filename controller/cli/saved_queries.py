@@ -9,6 +9,7 @@ from typing import Annotated, Any
 
 import typer
 
+from controller.cli import completion
 from controller.cli.arguments import JsonOption
 from controller.cli.asking import EveryOption, SparkOption, WatchOption, answer, every_s_of
 from controller.cli.connecting import connect
@@ -53,7 +54,12 @@ from wire.console.text import local_time
 PATH = "/v1/telemetry/saved"
 UNKNOWN_USER = ""
 NameArgument = Annotated[
-    str, typer.Argument(metavar="NAME", help="Name of the saved query: a-z 0-9 . _ -.")
+    str,
+    typer.Argument(
+        metavar="NAME",
+        help="Name of the saved query: a-z 0-9 . _ -.",
+        autocompletion=completion.saved_queries,
+    ),
 ]
 
 

@@ -7,6 +7,7 @@ from typing import Annotated, Final
 
 import typer
 
+from controller.cli import completion
 from controller.cli.arguments import JsonOption, parse_duration
 from controller.cli.connecting import connect
 from controller.cli.devices import KindOption, LimitOption, ModelOption, check_kinds
@@ -67,7 +68,11 @@ def telemetry_events(  # noqa: PLR0913, PLR0917 - one parameter for each option
     context: typer.Context,
     device: Annotated[
         str | None,
-        typer.Argument(metavar="DEVICE", help="Identifier of the device; the default is all."),
+        typer.Argument(
+            metavar="DEVICE",
+            help="Identifier of the device; the default is all.",
+            autocompletion=completion.devices,
+        ),
     ] = None,
     model: ModelOption = None,
     since: SinceOption = "1h",
