@@ -13,12 +13,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, field
-from typing import Annotated, Any, ClassVar, Final, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 from controller.domain.states import DeviceState, ReleaseState, TokenState
-
-CURSOR_HEADER: Final = "X-Edgefleet-Cursor"
-"""Of an answer that is a part of a list: what asks for the next part."""
 
 MAX_TEXT_CHARS = 4096
 """More than any text of a request needs. With this bound pydantic looks into every text. So it also

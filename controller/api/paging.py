@@ -14,6 +14,7 @@ from typing import Annotated, Generic, TypeVar
 from fastapi import Query, Response
 
 from controller.domain.paging import (
+    CURSOR_HEADER,
     MAX_CURSOR_CHARS,
     PageRequest,
     Part,
@@ -22,7 +23,6 @@ from controller.domain.paging import (
     read_page,
 )
 from controller.errors import InvalidRequestError
-from controller.schemas import CURSOR_HEADER
 
 T = TypeVar("T")
 LimitParameter = Annotated[int | None, Query(ge=1, description="The greatest number.")]

@@ -17,7 +17,6 @@ from controller.group_schemas import GroupMembers, GroupRequest
 from wire.console.output import remark, write, write_fields
 from wire.console.text import local_time
 
-PATH = "/v1/groups"
 NameArgument = Annotated[
     str, typer.Argument(metavar="NAME", help="Name of the group.", autocompletion=completion.groups)
 ]

@@ -51,7 +51,6 @@ from wire.codec import convert
 from wire.console.output import remark, write
 from wire.console.text import local_time
 
-PATH = "/v1/telemetry/saved"
 UNKNOWN_USER = ""
 NameArgument = Annotated[
     str,

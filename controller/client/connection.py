@@ -13,7 +13,6 @@ Rules:
 from __future__ import annotations
 
 import json
-import ssl
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from http import HTTPStatus
@@ -41,12 +40,12 @@ from controller.client.errors import (
     RateError,
     UnavailableError,
 )
-from controller.client.target import Target
-from controller.schemas import CURSOR_HEADER, Request, given_fields
+from controller.client.target import Target, trusting
+from controller.domain.paging import CURSOR_HEADER
+from controller.schemas import Request, given_fields
 from wire.clock import Clock, SystemClock
 from wire.codec import from_json
 from wire.errors import WireFormatError
-from wire.files import open_file
 from wire.hosts import is_loopback
 
 T = TypeVar("T")
@@ -117,7 +116,7 @@ class ApiClient:
             host, port = parts.hostname or "", parts.port
             self.is_overheard = parts.scheme != "https" and not is_loopback(host)
             self._http = (
-                HTTPSConnection(host, port, timeout=connect_s, context=_trusting(target.ca_file))
+                HTTPSConnection(host, port, timeout=connect_s, context=trusting(target.ca_file))
                 if parts.scheme == "https"
                 else HTTPConnection(host, port, timeout=connect_s)
             )
@@ -379,22 +378,3 @@ def _parts(response: HTTPResponse, size_bytes: int) -> Iterator[bytes]:
         yield part
     if size_bytes > 0:
         raise IncompleteRead(b"", size_bytes)
-
-
-def _trusting(ca_file: Path | None) -> ssl.SSLContext:
-    """Return a context that checks certificates against one authority, or those of the system.
-
-    Raises:
-        NoControllerError: The file cannot be read or holds no certificate.
-    """
-    try:
-        if ca_file is not None:
-            open_file(ca_file).close()  # OpenSSL would wait for the other end of a named pipe
-        return ssl.create_default_context(cafile=None if ca_file is None else str(ca_file))
-    except OSError as exc:
-        is_content = isinstance(exc, ssl.SSLError)
-        reason = "it holds no certificate" if is_content else str(exc.strerror or exc).lower()
-        raise NoControllerError(
-            f"cannot use the CA file {ca_file}: {reason}",
-            remedy="name the PEM file of the authority with --ca-file FILE (or FLEET_CA_FILE)",
-        ) from exc

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ssl
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -123,3 +124,22 @@ def _read_token(path: Path) -> str:
             remedy="name the controller's file api.token with --token-file",
         )
     return token
+
+
+def trusting(ca_file: Path | None) -> ssl.SSLContext:
+    """Return a context that checks certificates against one authority, or those of the system.
+
+    Raises:
+        NoControllerError: The file cannot be read or holds no certificate.
+    """
+    try:
+        if ca_file is not None:
+            open_file(ca_file).close()  # OpenSSL would wait for the other end of a named pipe
+        return ssl.create_default_context(cafile=None if ca_file is None else str(ca_file))
+    except OSError as exc:
+        is_content = isinstance(exc, ssl.SSLError)
+        reason = "it holds no certificate" if is_content else str(exc.strerror or exc).lower()
+        raise NoControllerError(
+            f"cannot use the CA file {ca_file}: {reason}",
+            remedy="name the PEM file of the authority with --ca-file FILE (or FLEET_CA_FILE)",
+        ) from exc

@@ -23,6 +23,9 @@ from wire.errors import WireFormatError
 T = TypeVar("T")
 Value = str | float
 MAX_CURSOR_CHARS: Final = 1024
+CURSOR_HEADER: Final = "X-Edgefleet-Cursor"
+"""Of an answer that is a part of a list: what asks for the next part."""
+
 NO_CURSOR: Final = "cursor: it is not one that this list gave"
 AS_BEFORE: Final = "give sort and reverse as before, or begin without a cursor"
 NEVER_S: Final = -1.0
