@@ -102,7 +102,7 @@ def alert_list(  # noqa: PLR0913, PLR0917 - one parameter for each option
     if as_json:
         write_json(found)
         return
-    _write_alerts(found)
+    _write_alerts(found, is_sorted=bool(sort))
     for each in found:
         if each.error:
             remark(f"{each.alert}: {each.error}")
@@ -267,10 +267,10 @@ def alert_apply(
         remark("nothing was changed: --dry-run")
 
 
-def _write_alerts(found: list[Alert]) -> None:
+def _write_alerts(found: list[Alert], *, is_sorted: bool = False) -> None:
     """Write alerts, the gravest first; what has no place in the table comes below it."""
     is_person = is_terminal()
-    ordered = sorted(found, key=_urgency)
+    ordered = found if is_sorted else sorted(found, key=_urgency)
     table = table_lines(
         ("ALERT", "GROUP", "STATE", "SEVERITY", "VALUE", "SINCE", "ACK", "SUMMARY"),
         [

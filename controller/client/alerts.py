@@ -37,7 +37,7 @@ class Alerts(Resource):
             alert: Only those of this rule.
             state: Only those in this state.
             severity: Only those of this severity.
-            sort: `since`, `alert`, `severity` or `state`; empty for the most urgent first.
+            sort: `since`, `alert`, `severity` or `state`; empty for `since`, the newest first.
             reverse: The other way round.
         """
         params = {

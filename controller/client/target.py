@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-import ssl
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from controller.client.errors import NoControllerError
 from wire.files import open_file
+
+if TYPE_CHECKING:
+    import ssl
 
 MAX_TOKEN_BYTES = 4096
 REMEDY = (
@@ -132,6 +135,8 @@ def trusting(ca_file: Path | None) -> ssl.SSLContext:
     Raises:
         NoControllerError: The file cannot be read or holds no certificate.
     """
+    import ssl  # slow, and `fleet --help` needs none
+
     try:
         if ca_file is not None:
             open_file(ca_file).close()  # OpenSSL would wait for the other end of a named pipe

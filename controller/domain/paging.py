@@ -5,7 +5,8 @@ Rules:
   itself. What is added or removed meanwhile moves nothing: no thing is shown twice or left out,
   unless its own value changed.
 - A cursor counts for the order that it was made for. Any other is refused.
-- Names ascend and times descend, unless the order is reversed; things of one value go by name.
+- Names ascend and times descend, unless the order is reversed; things of one value go by
+  name, too.
 """
 
 from __future__ import annotations
@@ -81,6 +82,11 @@ class PageRequest:
 
     key: str
     descends: bool
+    """Whether the greatest value comes first."""
+
+    reverse: bool = False
+    """Whether it is the other way round, also for things of one value."""
+
     limit: int
     after: Place | None = None
     """The last thing that was shown; None to begin at the start."""
@@ -119,7 +125,7 @@ def read_page(sorts: Sorts[T], *, sort: str, reverse: bool, limit: int, cursor: 
         )
     descends = sorts.keys[key].descends != reverse
     after = _place(cursor, key, descends, is_text=sorts.keys[key].is_text) if cursor else None
-    return PageRequest(key=key, descends=descends, limit=limit, after=after)
+    return PageRequest(key=key, descends=descends, reverse=reverse, limit=limit, after=after)
 
 
 def part_of(things: Iterable[T], page: PageRequest, sorts: Sorts[T]) -> Part[T]:
@@ -130,18 +136,11 @@ def part_of(things: Iterable[T], page: PageRequest, sorts: Sorts[T]) -> Part[T]:
         page: Which part.
         sorts: The orders that the list can have.
     """
-    placed = sorted(
-        ((_placed(thing, page, sorts), thing) for thing in things),
-        key=lambda pair: pair[0],
-        reverse=page.descends,
-    )
-    after = page.after
-    if after is not None:
-        placed = [
-            (place, thing)
-            for place, thing in placed
-            if (place < after if page.descends else place > after)
-        ]
+    placed = [(_placed(thing, page, sorts), thing) for thing in things]
+    placed.sort(key=lambda pair: pair[0].name, reverse=page.reverse)
+    placed.sort(key=lambda pair: pair[0].value, reverse=page.descends)
+    if page.after is not None:
+        placed = [pair for pair in placed if _is_beyond(pair[0], page.after, page)]
     return cut([thing for _, thing in placed[: page.limit + 1]], page, sorts)
 
 
@@ -159,6 +158,13 @@ def cut(things: Sequence[T], page: PageRequest, sorts: Sorts[T]) -> Part[T]:
     last = _placed(shown[-1], page, sorts)
     text = to_json([page.key, page.descends, last.value, last.name])
     return Part(shown, urlsafe_b64encode(text).decode().rstrip("="))
+
+
+def _is_beyond(place: Place, after: Place, page: PageRequest) -> bool:
+    if place.value == after.value:
+        return place.name < after.name if page.reverse else place.name > after.name
+    (low, high) = (place, after) if page.descends else (after, place)
+    return bool(low.value < high.value)  # type: ignore[operator]  # both are of one key
 
 
 def _placed(thing: T, page: PageRequest, sorts: Sorts[T]) -> Place:

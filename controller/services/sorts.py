@@ -15,12 +15,13 @@ from controller.schemas import Device, Release, TokenSummary
 BEFORE_ALL: Final = 1e12
 """Later than any time: a rule that cannot be evaluated comes before alerts."""
 
+GRAVITY: Final = {"critical": 3.0, "warning": 2.0, "info": 1.0}
 ALERTS: Final[Sorts[Alert]] = Sorts(
     lambda a: f"{a.alert}\n{a.group}\n{a.state == 'error'}",
     {
         "since": by_number(lambda a: BEFORE_ALL if a.state == "error" else a.since_s),
         "alert": by_text(lambda a: a.alert),
-        "severity": by_text(lambda a: a.severity),
+        "severity": by_number(lambda a: GRAVITY.get(a.severity)),
         "state": by_text(lambda a: a.state),
     },
 )

@@ -30,11 +30,12 @@ def paged(
         after = page.after
         number = isinstance(value.type, Integer) and not isinstance(after.value, str)
         at = int(after.value) if number else after.value  # of one type: so an index is used
-        further = name < after.name if page.descends else name > after.name
+        further = name < after.name if page.reverse else name > after.name
         beyond = value < at if page.descends else value > at
         statement = statement.where(or_(beyond, and_(value == at, further)))
-    ordered = (value.desc(), name.desc()) if page.descends else (value, name)
-    return statement.order_by(*ordered).limit(page.limit + 1)
+    return statement.order_by(
+        value.desc() if page.descends else value, name.desc() if page.reverse else name
+    ).limit(page.limit + 1)
 
 
 def known(column: Column) -> ColumnElement[Any]:

@@ -1,10 +1,12 @@
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from controller.domain.paging import PageRequest, Sorts, by_number, by_text, part_of, read_page
+from controller.domain.paging import Sorts, by_number, by_text, part_of, read_page
 from controller.errors import InvalidRequestError
 
 Thing = tuple[str, float | None]
@@ -31,7 +33,7 @@ def test_what_was_there_comes_once_and_in_order_whatever_is_added(
         part = part_of([*things, *new], page, SORTS)
         found += part.items
         cursor = part.cursor
-    whole = PageRequest(key=page.key, descends=page.descends, limit=100)
+    whole = replace(page, limit=100, after=None)
     assert [t for t in found if t[0] in before] == part_of(things, whole, SORTS).items
     assert len({name for name, _ in found}) == len(found)
 
