@@ -8,7 +8,6 @@ Rules:
 from __future__ import annotations
 
 import os
-import shlex
 import threading
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
@@ -95,11 +94,11 @@ def enrolment_tokens(incomplete: str) -> list[str]:
 
 def _asked(ask: Callable[[Fleet], Iterable[str]]) -> list[str]:
     """Return what the controller answers in time, as far as a shell can take it for a word."""
+    from controller.client.fleet import Fleet
+
     found: list[str] = []
 
     def look() -> None:
-        from controller.client.fleet import Fleet
-
         with suppress(Exception), Fleet(_target(), timeout_s=TIMEOUT_S, patience_s=0.0) as fleet:
             found.extend(name for name in ask(fleet) if name.isprintable() and " " not in name)
 
@@ -130,6 +129,8 @@ def _target() -> Target:
 
 def _options() -> Iterator[tuple[str, str]]:
     """Yield the options of the line that say where the controller is, wherever they stand."""
+    import shlex
+
     line = next((os.environ[name] for name in WORDS if name in os.environ), "")
     words = iter(hoist_global_options(shlex.split(line)[1:]))
     for word in words:
