@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
 TIMEOUT_S: Final = 0.5
 MOST: Final = 100
+MOST_ROLLOUTS: Final = 30
 WORDS: Final = ("_TYPER_COMPLETE_ARGS", "COMP_WORDS")
 """Where the script of the shell puts the line, for zsh, fish and PowerShell, and for bash."""
 
@@ -37,7 +38,7 @@ def devices(incomplete: str) -> list[str]:
 def rollouts(incomplete: str) -> list[str]:
     """Return identifiers of the newest rollouts."""
     del incomplete  # Typer leaves out the names that begin otherwise
-    return _asked(lambda fleet: (r.id for r in fleet.rollouts.list().page(limit=MOST)[0]))
+    return _asked(lambda fleet: (r.id for r in fleet.rollouts.list().page(limit=MOST_ROLLOUTS)[0]))
 
 
 def releases(incomplete: str) -> list[str]:

@@ -6,7 +6,7 @@ from typing import Annotated, TypeVar
 
 import typer
 
-from controller.client.listing import PAGE, Listing
+from controller.client.listing import Listing
 from wire.console.output import remark
 
 T = TypeVar("T")
@@ -33,7 +33,7 @@ def take(listing: Listing[T], limit: int | None, cursor: str) -> list[T]:
     """
     found: list[T] = []
     while True:
-        rest = PAGE if limit is None else min(limit - len(found), PAGE)
+        rest = listing.at_once if limit is None else min(limit - len(found), listing.at_once)
         part, cursor = listing.page(limit=rest, cursor=cursor)
         found += part
         if not cursor:

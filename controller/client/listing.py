@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any, Generic, TypeVar, cast
+from typing import Any, Final, Generic, TypeVar, cast
 
 from controller.client.connection import ApiClient, Params
 
 T = TypeVar("T")
-PAGE: int = 1000
-"""How many things are asked for at one time."""
+PAGE: Final = 1000
 
 
 class Listing(Generic[T]):
@@ -23,16 +22,20 @@ class Listing(Generic[T]):
         path: Of the list.
         kind: What it is a list of.
         params: Which part of it, and in which order; what is empty is left out.
+        at_once: How many things are asked for at one time.
     """
 
-    def __init__(self, api: ApiClient, path: str, kind: type[T], params: Params) -> None:
+    def __init__(
+        self, api: ApiClient, path: str, kind: type[T], params: Params, *, at_once: int = PAGE
+    ) -> None:
         self._api, self._path, self._kind = api, path, kind
+        self.at_once = at_once
         self._params = {name: value for name, value in params.items() if value}
 
     def __iter__(self) -> Iterator[T]:
         cursor = ""
         while True:
-            part, cursor = self.page(limit=PAGE, cursor=cursor)
+            part, cursor = self.page(limit=self.at_once, cursor=cursor)
             yield from part
             if not cursor:
                 return

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 from controller.client.connection import segment
 from controller.client.listing import Listing, Resource, order
 from controller.rollout_schemas import (
@@ -13,6 +15,9 @@ from controller.rollout_schemas import (
     RolloutRequest,
 )
 from controller.schemas import Request
+
+AT_ONCE: Final = 100
+"""The controller counts the devices of each."""
 
 
 class Rollouts(Resource):
@@ -38,8 +43,8 @@ class Rollouts(Resource):
             reverse: The other way round.
         """
         params = {"state": state, "model": model, "release": release}
-        sorted_by = order(sort, reverse=reverse)
-        return Listing(self._api, "/v1/rollouts", Rollout, {**params, **sorted_by})
+        params |= order(sort, reverse=reverse)
+        return Listing(self._api, "/v1/rollouts", Rollout, params, at_once=AT_ONCE)
 
     def get(self, rollout: str) -> Rollout:
         """Return a rollout with its devices and the reason of every decision."""
