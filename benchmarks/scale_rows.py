@@ -39,6 +39,7 @@ from benchmarks.scale.fleet import NOW_S, SECOND, fill
 from benchmarks.scale.meter import Cost, Meter
 from benchmarks.scale.services import Controller
 from controller.app.collecting import collect_seldom
+from controller.domain.paging import PageRequest
 from controller.domain.states import DeploymentState, RolloutState
 from controller.rollout_schemas import RollbackRequest, RolloutRequest
 from controller.store.database import Database
@@ -88,6 +89,8 @@ class Work:
     """Whether the rounds follow one another in one fleet, after one that does not count."""
 
 
+ROLLOUTS: Final = PageRequest(key="created", descends=True, limit=100)
+DEVICES: Final = PageRequest(key="id", descends=False, limit=100)
 ALL_WORK: Final = (
     Work(name="tick, nothing to do", do=Controller.tick, rounds=10, is_same=True),
     Work(name="tick of a paused rollout", do=Controller.tick, rounds=10, is_same=True,
@@ -103,9 +106,9 @@ ALL_WORK: Final = (
          before=(ROLLOUT.values(max_failures=0),), begin=Controller.tick),
     Work(name="roll back", do=lambda on: on.rollouts.roll_back(SECOND, RollbackRequest())),
     Work(name="show", do=lambda on: on.rollouts.get(SECOND, limit=1000), is_same=True),
-    Work(name="list of rollouts", do=lambda on: on.rollouts.newest(limit=100), is_same=True),
+    Work(name="list of rollouts", do=lambda on: on.rollouts.listed(ROLLOUTS), is_same=True),
     Work(name="list of 100 devices", is_same=True,
-         do=lambda on: on.devices.selected("", after="", limit=100)),
+         do=lambda on: on.devices.selected("", DEVICES)),
     Work(name="report of a device", do=Controller.take_report, is_same=True, rounds=5),
 )  # fmt: skip
 

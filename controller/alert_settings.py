@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import ipaddress
 from collections.abc import Iterator
-from typing import Final
+from typing import Final, Literal
 from urllib.parse import SplitResult, urlsplit
 
 import msgspec
@@ -31,7 +31,7 @@ at which clouds tell a machine its secrets, 169.254.169.254."""
 
 
 class WebhookConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """A receiver of alerts."""
+    """A receiver of alerts, of events of rollouts, or of both."""
 
     name: str
     """How commands and logs name it: its address may hold a secret."""
@@ -39,6 +39,9 @@ class WebhookConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     url: str
     secret_file: str
     """File with the secret that signs what is sent; only its owner may read it (0600)."""
+
+    tells: tuple[Literal["alerts", "rollouts"], ...] = ("alerts",)
+    """What it is told of."""
 
     ca_file: str | None = None
     """PEM file of the authority that its certificate is checked with; without it, those of the
@@ -96,11 +99,13 @@ def faults(config: AlertsConfig) -> Iterator[str]:
         elif names.count(name) > 1:
             yield f"alerts.webhooks has the name {name} twice"
     for webhook in config.webhooks:
-        for fault in _address_faults(webhook):
+        for fault in _webhook_faults(webhook):
             yield f"alerts.webhooks {webhook.name[:64]}: {fault}"
 
 
-def _address_faults(webhook: WebhookConfig) -> Iterator[str]:
+def _webhook_faults(webhook: WebhookConfig) -> Iterator[str]:
+    if not webhook.tells:
+        yield "tells names neither alerts nor rollouts"
     try:
         parts = webhook.parts
         host, _ = parts.hostname or "", parts.port

@@ -9,24 +9,33 @@ from fastapi import APIRouter, Query
 from controller.access_schemas import (
     ApiToken,
     ApiTokenRequest,
+    ApiTokenState,
     AuditEntry,
     NewApiToken,
     RotateRequest,
 )
+from controller.api.pages import ApiTokenPage, AuditPage
 from controller.api.services import Services, router
+from controller.domain.roles import Role
 from telemetry.server.query_text import checked_time_s
-
-DEFAULT_ROWS = 100
-MAX_ROWS = 1000
 
 access_routes: APIRouter = router("/v1/access", "access")
 audit_routes: APIRouter = router("/v1/audit", "access")
 
 
 @access_routes.get("")
-def list_api_tokens(services: Services) -> list[ApiToken]:
+def list_api_tokens(
+    services: Services,
+    page: ApiTokenPage,
+    role: Role | None = None,
+    state: ApiTokenState | None = None,
+) -> list[ApiToken]:
     """List API tokens by name, without their secrets."""
-    return services.access.all()
+    return page.of(
+        token
+        for token in services.access.all()
+        if role in {None, token.role} and state in {None, token.state}
+    )
 
 
 @access_routes.post("", status_code=201)
@@ -56,6 +65,7 @@ def rotate_api_token(services: Services, name: str, request: RotateRequest) -> N
 @audit_routes.get("")
 def list_audit_rows(
     services: Services,
+    page: AuditPage,
     after: Annotated[
         int | None,
         Query(
@@ -67,14 +77,15 @@ def list_audit_rows(
     since_s: Annotated[float, Query(description="Wall time.", allow_inf_nan=False)] = 0.0,
     actor: Annotated[str, Query(description="Name of an API token.")] = "",
     subject: Annotated[str, Query(description="A part of the subject.")] = "",
-    limit: Annotated[int, Query(ge=1, le=MAX_ROWS)] = DEFAULT_ROWS,
 ) -> list[AuditEntry]:
-    """Return rows of the audit log, the oldest first.
+    """Return the newest rows of the audit log, the oldest of them first.
 
-    With `after` the other conditions are not looked at: then the rows are those of the chain.
+    With `sort=row` the newest comes first, and what follows is asked for as in every list. With
+    `after` the other conditions are not looked at: then the rows are those of the chain.
     """
     if after is not None:
-        return services.audit.after(after, limit=limit)
-    return services.audit.newest(
-        since_s=checked_time_s(since_s), actor=actor, subject=subject, limit=limit
+        return services.audit.after(after, limit=page.request.limit)
+    found = services.audit.listed(
+        page.request, since_s=checked_time_s(since_s), actor=actor, subject=subject
     )
+    return page.answer(found) if page.is_sorted else page.answer(found)[::-1]

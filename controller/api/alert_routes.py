@@ -13,15 +13,16 @@ from controller.alert_schemas import (
     AlertRule,
     AlertRulesChange,
     AlertRulesRequest,
+    AlertState,
     AlertTest,
     AlertTestResult,
     WebhookResult,
 )
+from controller.api.pages import AlertPage
 from controller.api.services import AskedBy, Services, author, router
 from controller.services.webhook_posts import Answered
 from telemetry.server.query_text import parse_step_s, parse_time_s
 
-DEFAULT_LISTED = 1000
 MAX_LISTED = 10_000
 DEFAULT_HISTORY = 100
 MAX_HISTORY = 10_000
@@ -32,13 +33,23 @@ alert_routes: APIRouter = router("/v1/alerts", "alerts")
 @alert_routes.get("")
 def list_alerts(
     services: Services,
+    page: AlertPage,
     resolved: Annotated[
         bool, Query(description="Also those that were resolved in the last days.")
     ] = False,
-    limit: Annotated[int, Query(ge=1, le=MAX_LISTED)] = DEFAULT_LISTED,
+    alert: Annotated[str, Query(description="Only of this rule.")] = "",
+    state: AlertState | None = None,
+    severity: Annotated[str, Query(description="Only of this severity.")] = "",
 ) -> list[Alert]:
     """List alerts that are pending or firing, and rules that cannot be evaluated."""
-    return services.alerts.all(with_resolved=resolved, limit=limit)
+    found = services.alerts.all(with_resolved=resolved, limit=MAX_LISTED)
+    return page.of(
+        each
+        for each in found
+        if alert in {"", each.alert}
+        and state in {None, each.state}
+        and severity in {"", each.severity}
+    )
 
 
 @alert_routes.get("/rules")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from fastapi import APIRouter
 
+from controller.api.pages import GroupPage
 from controller.api.services import Services, router
 from controller.group_schemas import Group, GroupMembers, GroupRequest
 
@@ -11,9 +12,9 @@ group_routes: APIRouter = router("/v1/groups", "devices")
 
 
 @group_routes.get("")
-def list_groups(services: Services) -> list[Group]:
+def list_groups(services: Services, page: GroupPage) -> list[Group]:
     """List the groups, by name."""
-    return services.groups.all()
+    return page.of(services.groups.all())
 
 
 @group_routes.get("/{group}")

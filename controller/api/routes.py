@@ -28,9 +28,11 @@ from controller.api.made_answers import MadeAnswer
 from controller.api.measure_routes import measurement_routes
 from controller.api.metadata_routes import metadata_routes
 from controller.api.model_routes import model_routes
+from controller.api.pages import DevicePage, ReleasePage, RolloutPage, TokenPage
 from controller.api.saved_query_routes import saved_query_routes
 from controller.api.services import AskedBy, Services, router
 from controller.api.telemetry_routes import MAX_EVENTS, shown_event, telemetry_routes
+from controller.domain.states import ReleaseState, RolloutState, TokenState
 from controller.errors import UnknownBlobError
 from controller.policy_schemas import Policy, PolicyRequest
 from controller.rollout_schemas import (
@@ -63,8 +65,6 @@ from telemetry.server.query_text import checked_time_s
 
 MAX_LISTED = 100_000
 DEFAULT_LISTED = 10_000
-DEFAULT_ROLLOUTS = 100
-MAX_ROLLOUTS = 1000
 DEFAULT_NAMED = 20
 
 LimitParameter = Annotated[int, Query(ge=1, le=MAX_LISTED, description="The greatest number.")]
@@ -118,9 +118,11 @@ def create_token(services: Services, request: TokenRequest) -> Token:
 
 
 @_tokens.get("")
-def list_tokens(services: Services, limit: LimitParameter = DEFAULT_LISTED) -> list[TokenSummary]:
+def list_tokens(
+    services: Services, page: TokenPage, state: TokenState | None = None
+) -> list[TokenSummary]:
     """List enrolment tokens, the newest first, without their secrets."""
-    return services.enrolment.newest_tokens(limit=limit)
+    return page.answer(services.enrolment.tokens(page.request, state))
 
 
 @_tokens.delete("/{token}")
@@ -132,15 +134,17 @@ def revoke_token(services: Services, token: str) -> TokenSummary:
 @_devices.get("")
 def list_devices(
     services: Services,
+    page: DevicePage,
     selector: Annotated[str, Query(description="A label expression; empty means all.")] = "",
-    after: Annotated[str, Query(description="Start after this identifier.")] = "",
-    limit: LimitParameter = DEFAULT_LISTED,
+    after: Annotated[str, Query(description="Only identifiers after this one.")] = "",
     drifted: Annotated[
         bool, Query(description="Only devices that run another release than they should.")
     ] = False,
 ) -> list[Device]:
     """List devices by identifier."""
-    return services.devices.selected(selector, after=after, limit=limit, only_drifted=drifted)
+    return page.answer(
+        services.devices.selected(selector, page.request, after=after, only_drifted=drifted)
+    )
 
 
 @_devices.get("/{device}")
@@ -231,9 +235,14 @@ def publish(services: Services, request: ReleaseRequest) -> Release:
 
 
 @_releases.get("")
-def list_releases(services: Services) -> list[Release]:
+def list_releases(
+    services: Services,
+    page: ReleasePage,
+    model: Annotated[str, Query(description="Only of this model.")] = "",
+    state: ReleaseState | None = None,
+) -> list[Release]:
     """List releases, the newest first."""
-    return services.releases.newest()
+    return page.answer(services.releases.listed(page.request, model=model, state=state))
 
 
 @_releases.get("/{ref}")
@@ -282,10 +291,14 @@ def plan_rollout(
 @_rollouts.get("")
 def list_rollouts(
     services: Services,
-    limit: Annotated[int, Query(ge=1, le=MAX_ROLLOUTS)] = DEFAULT_ROLLOUTS,
+    page: RolloutPage,
+    state: RolloutState | None = None,
+    model: Annotated[str, Query(description="Only of this model.")] = "",
+    release: Annotated[str, Query(description="Only of this one: name:version or digest.")] = "",
 ) -> list[Rollout]:
     """List rollouts without their deployments and logs, the newest first."""
-    return services.rollouts.newest(limit=limit)
+    found = services.rollouts.listed(page.request, state=state, model=model, release=release)
+    return page.answer(found)
 
 
 @_rollouts.get("/{rollout}")

@@ -6,6 +6,7 @@ from typing import Annotated
 
 from fastapi import APIRouter, Query
 
+from controller.api.pages import SavedQueryPage
 from controller.api.services import AskedBy, Services, author, router
 from controller.query_schemas import KeptQuery, SavedQuery, SavedQueryRequest
 
@@ -13,9 +14,9 @@ saved_query_routes: APIRouter = router("/v1/telemetry/saved", "telemetry")
 
 
 @saved_query_routes.get("")
-def list_saved_queries(services: Services) -> list[SavedQuery]:
+def list_saved_queries(services: Services, page: SavedQueryPage) -> list[SavedQuery]:
     """List the saved queries, by name."""
-    return services.saved_queries.all()
+    return page.of(services.saved_queries.all())
 
 
 @saved_query_routes.get("/{query}")

@@ -1,9 +1,9 @@
 """The controller's part for alerts: what judges rules, what tells webhooks, and their threads.
 
 Rules:
-- There is a thread that judges and one for each webhook. Neither a slow query nor a slow receiver
-  holds up rollouts, devices or another of them. Queries only read, so on SQLite, too, what devices
-  send is stored meanwhile.
+- There is a thread that judges, one that queues events of rollouts, and one for each webhook.
+  Neither a slow query nor a slow receiver holds up rollouts, devices or another of them. Queries
+  only read, so on SQLite, too, what devices send is stored meanwhile.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from controller.services.alert_rules import AlertRuleBook
 from controller.services.alerts import Alerts
 from controller.services.devices import Devices
 from controller.services.reception import Reception
+from controller.services.rollout_notices import RolloutNotices
 from controller.services.shown_alerts import ShownAlerts
 from controller.services.webhooks import Webhooks
 from controller.store.database import Database
@@ -59,8 +60,12 @@ class Alerting:
         self.judging = Alerts(database, telemetry, devices, reception, self.webhooks, config, clock)
         self.rules = AlertRuleBook(database, self.webhooks, telemetry.retained, clock)
         self.shown = ShownAlerts(database, telemetry, devices, self.judging, clock)
+        self.rollout_notices = RolloutNotices(database, self.webhooks)
         self._stopping = threading.Event()
-        works: dict[str, Callable[[], None]] = {"alerts": self.judging.tick} | {
+        works: dict[str, Callable[[], None]] = {
+            "alerts": self.judging.tick,
+            "rollout-notices": self.rollout_notices.tick,
+        } | {
             f"webhook-{name}": functools.partial(self.webhooks.post_due, name)
             for name in self.webhooks.names
         }

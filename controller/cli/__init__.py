@@ -15,7 +15,7 @@ from typing import Annotated, Final
 
 import typer
 
-from controller.cli.arguments import ConnectionOptions, hoist_global_options
+from controller.cli.arguments import hoist_global_options
 from controller.cli.commands import lazy_group
 from wire.console.help_page import VERSION_TEXT
 from wire.console.output import write
@@ -144,6 +144,8 @@ def _root(
         typer.Option("--version", help=VERSION_TEXT, is_eager=True, callback=_show_version),
     ] = False,
 ) -> None:
+    from controller.client.target import ConnectionOptions  # the help needs nothing of the client
+
     context.obj = ConnectionOptions(
         home=home,
         url=url,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import Annotated, Final
+from typing import Annotated
 
 import typer
 
@@ -12,25 +12,30 @@ from controller.access_schemas import (
     DEFAULT_RATE_PER_S,
     MAX_RATE_PER_S,
     MIN_RATE_PER_S,
-    ApiToken,
     ApiTokenRequest,
     NewApiToken,
     RotateRequest,
 )
+from controller.cli import completion
 from controller.cli.arguments import JsonOption, parse_duration, parse_rate
-from controller.cli.client import connect, segment
 from controller.cli.commands import Commands, add_group
+from controller.cli.connecting import connect
 from controller.cli.errors import ArgumentError
 from controller.cli.lists import write_list
 from controller.cli.output import write_json
+from controller.cli.paging import CountOption, CursorOption, ReverseOption, take
 from controller.domain.roles import Role
 from wire.clock import SystemClock
 from wire.console.output import remark, write, write_fields
 from wire.console.text import age_text, local_time, plain_text
 from wire.files import PRIVATE, remedy_of, write_named, write_new
 
-PATH: Final = "/v1/access"
-NameArgument = Annotated[str, typer.Argument(metavar="NAME", help="Name of the API token.")]
+NameArgument = Annotated[
+    str,
+    typer.Argument(
+        metavar="NAME", help="Name of the API token.", autocompletion=completion.api_tokens
+    ),
+]
 
 
 def register(app: typer.Typer) -> None:
@@ -81,7 +86,7 @@ def access_create(
         _write(output, lambda: write_new(output, b"", mode=PRIVATE))  # before there is a secret
     try:
         with connect(context) as api:
-            made = api.send("POST", PATH, NewApiToken, body)
+            made = api.access.create(body)
     except BaseException:
         if output is not None:
             output.unlink(missing_ok=True)
@@ -89,16 +94,31 @@ def access_create(
     _hand_out(made, output, as_json=as_json)
 
 
-def access_list(context: typer.Context, as_json: JsonOption = False) -> None:
+def access_list(
+    context: typer.Context,
+    role: Annotated[str, typer.Option(help="Only those with this role.", metavar="ROLE")] = "",
+    state: Annotated[
+        str, typer.Option(help="Only valid, expired or revoked ones.", metavar="STATE")
+    ] = "",
+    sort: Annotated[
+        str, typer.Option("--sort", metavar="KEY", help="By name, created, expires or used.")
+    ] = "",
+    reverse: ReverseOption = False,
+    limit: CountOption = None,
+    cursor: CursorOption = "",
+    as_json: JsonOption = False,
+) -> None:
     """List API tokens. The secrets are kept nowhere.
 
     The token in the controller's directory is called home, and is in no list.
 
     Examples:
         fleet access list
+        fleet access list --state valid --sort expires --reverse
     """
     with connect(context) as api:
-        tokens = api.get(PATH, list[ApiToken])
+        listing = api.access.list(role=role, state=state, sort=sort, reverse=reverse)
+        tokens = take(listing, limit, cursor)
     if as_json:
         write_json(tokens)
         return
@@ -125,7 +145,7 @@ def access_show(context: typer.Context, name: NameArgument, as_json: JsonOption 
         fleet access show ci
     """
     with connect(context) as api:
-        token = api.get(f"{PATH}/{segment(name)}", ApiToken)
+        token = api.access.get(name)
     if as_json:
         write_json(token)
         return
@@ -176,7 +196,7 @@ def access_rotate(
         expires_in_s=int(parse_duration(expires, option="--expires")) if expires else None,
     )
     with connect(context) as api:
-        made = api.send("POST", f"{PATH}/{segment(name)}/rotate", NewApiToken, body)
+        made = api.access.rotate(name, body)
     _hand_out(made, output, as_json=as_json)
 
 
@@ -187,7 +207,7 @@ def access_revoke(context: typer.Context, name: NameArgument) -> None:
         fleet access revoke ci
     """
     with connect(context) as api:
-        revoked = api.send("DELETE", f"{PATH}/{segment(name)}", ApiToken)
+        revoked = api.access.revoke(name)
     write(f"{plain_text(revoked.name)} revoked")
 
 

@@ -7,13 +7,14 @@ from typing import Annotated
 
 import typer
 
-from controller.cli import broker
+from controller.cli import broker, completion
 from controller.cli.arguments import HomeArgument, JsonOption, parse_duration, parse_labels
-from controller.cli.client import connect, segment
 from controller.cli.commands import Commands, add_command, add_group
+from controller.cli.connecting import connect
 from controller.cli.output import write_json
+from controller.cli.paging import CountOption, CursorOption, ReverseOption, take
 from controller.domain.rollout_policy import counted
-from controller.schemas import Health, Token, TokenRequest, TokenSummary
+from controller.schemas import TokenRequest
 from wire.clock import SystemClock
 from wire.console.output import remark, write, write_fields, write_table
 from wire.console.text import age_text, local_time, plain_text
@@ -232,7 +233,7 @@ def controller_status(context: typer.Context, as_json: JsonOption = False) -> in
         fleet controller status --json
     """
     with connect(context) as api:
-        health = api.get("/v1/health", Health)
+        health = api.health()
     if as_json:
         write_json(health)
     else:
@@ -270,7 +271,7 @@ def token_create(
     labels = parse_labels(label or [])
     with connect(context) as api:
         body = TokenRequest(uses=uses, expires_in_s=lifetime_s, labels=labels)
-        token = api.send("POST", "/v1/tokens", Token, body)
+        token = api.tokens.create(body)
     if as_json:
         write_json(token)
         return
@@ -281,14 +282,25 @@ def token_create(
     )
 
 
-def token_list(context: typer.Context, as_json: JsonOption = False) -> None:
+def token_list(
+    context: typer.Context,
+    state: Annotated[str, typer.Option(help="Only open or closed ones.", metavar="STATE")] = "",
+    sort: Annotated[
+        str, typer.Option("--sort", metavar="KEY", help="By created, expires or id.")
+    ] = "",
+    reverse: ReverseOption = False,
+    limit: CountOption = None,
+    cursor: CursorOption = "",
+    as_json: JsonOption = False,
+) -> None:
     """List enrolment tokens, the newest first. The secrets are kept nowhere.
 
     Examples:
         fleet token list
     """
     with connect(context) as api:
-        tokens = api.get("/v1/tokens", list[TokenSummary])
+        listing = api.tokens.list(state=state, sort=sort, reverse=reverse)
+        tokens = take(listing, limit, cursor)
     if as_json:
         write_json(tokens)
         return
@@ -309,7 +321,12 @@ def token_list(context: typer.Context, as_json: JsonOption = False) -> None:
 def token_revoke(
     context: typer.Context,
     token: Annotated[
-        str, typer.Argument(metavar="TOKEN", help="The token's name in `fleet token list`.")
+        str,
+        typer.Argument(
+            metavar="TOKEN",
+            help="The token's name in `fleet token list`.",
+            autocompletion=completion.enrolment_tokens,
+        ),
     ],
 ) -> None:
     """End a token: no device enrols with it any more.
@@ -320,5 +337,5 @@ def token_revoke(
         fleet token revoke enrol-1f0a9c3e
     """
     with connect(context) as api:
-        revoked = api.send("DELETE", f"/v1/tokens/{segment(token)}", TokenSummary)
+        revoked = api.tokens.revoke(token)
     write(f"{plain_text(revoked.id)} revoked")

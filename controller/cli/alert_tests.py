@@ -7,12 +7,13 @@ from typing import Annotated, Any
 
 import typer
 
-from controller.alert_schemas import AlertRulesChange, AlertTestResult, WebhookResult
+from controller.alert_schemas import AlertRulesChange, AlertTestResult
 from controller.cli.alert_values import amount_text, group_shown
 from controller.cli.arguments import JsonOption, parse_duration
-from controller.cli.client import ApiClient, connect
+from controller.cli.connecting import connect
 from controller.cli.errors import ArgumentError
 from controller.cli.output import write_json
+from controller.client.fleet import Fleet
 from telemetry.errors import AlertRuleError
 from telemetry.server.alerts.rules_file import MAX_FILE_BYTES, read_rules
 from wire.console.output import is_terminal, remark, write, write_table
@@ -57,8 +58,8 @@ def alert_test(
         return _test_rules(api, read_rules_file(file), since, step, as_json=as_json)
 
 
-def _test_webhooks(api: ApiClient, *, as_json: bool) -> int:
-    found = api.send("POST", "/v1/alerts/test-webhooks", list[WebhookResult])
+def _test_webhooks(api: Fleet, *, as_json: bool) -> int:
+    found = api.alerts.test_webhooks()
     if as_json:
         write_json(found)
     elif not found:
@@ -72,9 +73,7 @@ def _test_webhooks(api: ApiClient, *, as_json: bool) -> int:
     return 0 if found and all(each.accepted for each in found) else 1
 
 
-def _test_rules(
-    api: ApiClient, values: dict[str, Any], since: str, step: str, *, as_json: bool
-) -> int:
+def _test_rules(api: Fleet, values: dict[str, Any], since: str, step: str, *, as_json: bool) -> int:
     asked = {"since": format_duration(parse_duration(since, option="--since"))}
     if step:
         asked["step"] = format_duration(parse_duration(step, option="--step"))

@@ -5,23 +5,24 @@ from __future__ import annotations
 import getpass
 import os
 from pathlib import Path
-from typing import Annotated, Any, Final
+from typing import Annotated, Final
 
 import typer
 
 from controller.alert_schemas import (
     MAX_ACTOR_CHARS,
+    AckRequest,
     Alert,
-    AlertHistory,
-    AlertRule,
     AlertRulesChange,
 )
+from controller.cli import completion
 from controller.cli.alert_tests import alert_test, read_rules_file
 from controller.cli.alert_values import amount_text, compared_text, group_shown
 from controller.cli.arguments import JsonOption, parse_duration
-from controller.cli.client import connect, segment
 from controller.cli.commands import Commands, add_group
+from controller.cli.connecting import connect
 from controller.cli.output import write_json
+from controller.cli.paging import CountOption, CursorOption, ReverseOption, take
 from wire.console.output import (
     is_terminal,
     remark,
@@ -40,7 +41,9 @@ STATES: Final = ("error", "firing", "pending", "resolved", "inactive")
 SEVERITIES: Final = ("critical", "warning", "info")
 """The gravest first."""
 
-NameArgument = Annotated[str, typer.Argument(metavar="NAME", help="Name of the alert.")]
+NameArgument = Annotated[
+    str, typer.Argument(metavar="NAME", help="Name of the alert.", autocompletion=completion.alerts)
+]
 FileArgument = Annotated[
     Path, typer.Argument(metavar="FILE", help="TOML file with tables [[alert]]: docs/alerts.md.")
 ]
@@ -59,11 +62,24 @@ def register(app: typer.Typer) -> None:
     add_group(app, "alert", "Watch the telemetry, and tell when it is wrong.", commands)
 
 
-def alert_list(
+def alert_list(  # noqa: PLR0913, PLR0917 - one parameter for each option
     context: typer.Context,
     with_resolved: Annotated[
         bool, typer.Option("--all", help="Show also what was resolved in the last days.")
     ] = False,
+    alert: Annotated[str, typer.Option(help="Only those of this rule.", metavar="NAME")] = "",
+    state: Annotated[
+        str, typer.Option(help="Only pending, firing, resolved or error.", metavar="STATE")
+    ] = "",
+    severity: Annotated[
+        str, typer.Option(help="Only those of this severity.", metavar="TEXT")
+    ] = "",
+    sort: Annotated[
+        str, typer.Option("--sort", metavar="KEY", help="By since, alert, severity or state.")
+    ] = "",
+    reverse: ReverseOption = False,
+    limit: CountOption = None,
+    cursor: CursorOption = "",
     as_json: JsonOption = False,
 ) -> None:
     """List alerts that are pending or firing, and rules that cannot be evaluated.
@@ -71,14 +87,22 @@ def alert_list(
     Examples:
         fleet alert list
         fleet alert list --all --json
+        fleet alert list --state firing --sort severity
     """
-    params = {"resolved": "true"} if with_resolved else {}
     with connect(context) as api:
-        found = api.get("/v1/alerts", list[Alert], params)
+        listing = api.alerts.list(
+            resolved=with_resolved or state == "resolved",
+            alert=alert,
+            state=state,
+            severity=severity,
+            sort=sort,
+            reverse=reverse,
+        )
+        found = take(listing, limit, cursor)
     if as_json:
         write_json(found)
         return
-    _write_alerts(found)
+    _write_alerts(found, is_sorted=bool(sort))
     for each in found:
         if each.error:
             remark(f"{each.alert}: {each.error}")
@@ -98,7 +122,7 @@ def alert_show(
         fleet alert show silent-device
     """
     with connect(context) as api:
-        found = api.get(f"/v1/alerts/rules/{segment(name)}", AlertHistory, {"limit": str(limit)})
+        found = api.alerts.history(name, limit=limit)
     if as_json:
         write_json(found)
         return
@@ -166,11 +190,10 @@ def alert_ack(
         fleet alert ack hot device=cam-1 --comment "a fan is on its way"
         fleet alert ack silent-device --for 2h
     """
-    body: dict[str, Any] = {"group": group, "comment": comment, "by": _me()}
-    if duration:
-        body["for_s"] = parse_duration(duration, option="--for")
+    for_s = parse_duration(duration, option="--for") if duration else None
+    body = AckRequest(group=group, for_s=for_s, comment=comment, by=_me())
     with connect(context) as api:
-        found = api.send("POST", f"/v1/alerts/rules/{segment(name)}/ack", list[Alert], body)
+        found = api.alerts.acknowledge(name, body)
     if as_json:
         write_json(found)
         return
@@ -184,7 +207,7 @@ def alert_rules(context: typer.Context, as_json: JsonOption = False) -> None:
         fleet alert rules
     """
     with connect(context) as api:
-        found = api.get("/v1/alerts/rules", list[AlertRule])
+        found = api.alerts.rules()
     if as_json:
         write_json(found)
         return
@@ -244,10 +267,10 @@ def alert_apply(
         remark("nothing was changed: --dry-run")
 
 
-def _write_alerts(found: list[Alert]) -> None:
+def _write_alerts(found: list[Alert], *, is_sorted: bool = False) -> None:
     """Write alerts, the gravest first; what has no place in the table comes below it."""
     is_person = is_terminal()
-    ordered = sorted(found, key=_urgency)
+    ordered = found if is_sorted else sorted(found, key=_urgency)
     table = table_lines(
         ("ALERT", "GROUP", "STATE", "SEVERITY", "VALUE", "SINCE", "ACK", "SUMMARY"),
         [

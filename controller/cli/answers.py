@@ -24,19 +24,19 @@ from controller.cli.charts import (
     shape_of,
     trends,
 )
-from controller.cli.client import ApiClient
 from controller.cli.drawing.bars import EIGHTHS, bars
 from controller.cli.drawing.lines import Canvas, shortened
 from controller.cli.drawing.plot import MAX_LINES, plot
 from controller.cli.drawing.quantities import quantity_text, scale_of, unit_of
 from controller.cli.drawing.sparkline import BLOCKS, sparkline
-from controller.cli.errors import FaultError
 from controller.cli.formats import PLOT, PNG, TABLE, Form, Kind, write_bytes, write_records
 from controller.cli.hints import about_question
 from controller.cli.lists import time_heading
 from controller.cli.query_table import Columns, laid_out
 from controller.cli.questions import params, span_s, title_of, words_of
 from controller.cli.repeating import Page, write_page
+from controller.client.connection import ApiClient
+from controller.client.errors import FaultError
 from controller.domain.selectors import joined
 from controller.query_schemas import TelemetryQuestion
 from controller.telemetry_schemas import TelemetryTable

@@ -31,7 +31,6 @@ _NUMBER = re.compile(r"\d+(?:\.\d+)?")
 WHOLE_PERCENT = 100.0
 MAX_DIGITS: Final = 10
 
-DeviceArgument = Annotated[str, typer.Argument(metavar="DEVICE", help="Identifier of the device.")]
 JsonOption = Annotated[bool, typer.Option("--json", help="Print as JSON.")]
 HomeArgument = Annotated[
     Path, typer.Argument(metavar="DIR", help="Data directory of the controller.")
@@ -39,17 +38,6 @@ HomeArgument = Annotated[
 ALL_DEVICES = "all devices"
 GLOBAL_OPTIONS = ("--home", "--url", "--token-file", "--ca-file")
 GLOBAL_FLAGS = ("--api-clear-text",)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ConnectionOptions:
-    """The options that say where the controller is, as given."""
-
-    home: Path | None = None
-    url: str | None = None
-    token_file: Path | None = None
-    ca_file: Path | None = None
-    api_clear_text: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

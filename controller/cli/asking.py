@@ -9,7 +9,7 @@ import typer
 
 from controller.cli.answers import FOR_PEOPLE, Answer, Choose, ask, page, show, wants_trends
 from controller.cli.arguments import parse_duration
-from controller.cli.client import connect
+from controller.cli.connecting import connect
 from controller.cli.errors import ArgumentError
 from controller.cli.formats import NEEDED, Form
 from controller.cli.repeating import draw, repeated

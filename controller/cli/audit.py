@@ -7,19 +7,19 @@ from typing import Annotated, Final
 
 import typer
 
-from controller.access_schemas import AuditEntry
 from controller.cli.arguments import JsonOption, parse_duration
-from controller.cli.client import ApiClient, connect
 from controller.cli.commands import Commands, add_group
+from controller.cli.connecting import connect
 from controller.cli.errors import ArgumentError
 from controller.cli.lists import time_heading, write_list
 from controller.cli.output import write_json, write_plain_json
+from controller.cli.paging import CursorOption, take
+from controller.client.fleet import Fleet
 from controller.domain.audit_chain import AuditRow, ChainCheck
 from wire.clock import SystemClock
 from wire.console.output import remark, write
 from wire.console.text import local_time, plain_text
 
-PATH: Final = "/v1/audit"
 PAGE_ROWS: Final = 1000
 _HASH = re.compile(r"[0-9a-f]{64}")
 
@@ -42,8 +42,9 @@ def audit_list(
         str, typer.Option(help="Only what was done to this, such as a rollout.", metavar="TEXT")
     ] = "",
     limit: Annotated[
-        int, typer.Option(help="How many of the newest rows.", min=1, max=PAGE_ROWS)
+        int, typer.Option(help="How many of the newest rows.", metavar="N", min=1)
     ] = 100,
+    cursor: CursorOption = "",
     as_json: JsonOption = False,
 ) -> None:
     """Show who did what with the API, the newest last.
@@ -53,12 +54,12 @@ def audit_list(
         fleet audit list --actor ci --json
         fleet audit list --subject r7f3a01
     """
-    params = {"actor": actor, "subject": subject, "limit": str(limit)}
+    since_s = 0.0
     if since:
         since_s = SystemClock().now_s() - parse_duration(since, option="--since")
-        params["since_s"] = f"{max(since_s, 0.0):.3f}"
     with connect(context) as api:
-        rows = api.get(PATH, list[AuditEntry], params)
+        listing = api.audit.list(since_s=since_s, actor=actor, subject=subject)
+        rows = take(listing, limit, cursor)[::-1]
     if as_json:
         write_json(rows)
         return
@@ -122,11 +123,10 @@ def _rows(count: int) -> str:
     return "1 row" if count == 1 else f"{count} rows"
 
 
-def _checked(api: ApiClient, chain: ChainCheck) -> tuple[ChainCheck, str | None]:
+def _checked(api: Fleet, chain: ChainCheck) -> tuple[ChainCheck, str | None]:
     """Check rows page by page, until there are no more or one does not fit."""
     while True:
-        params = {"after": str(chain.count), "limit": str(PAGE_ROWS)}
-        page = api.get(PATH, list[AuditEntry], params)
+        page = api.audit.after(chain.count, limit=PAGE_ROWS)
         for entry in page:
             fields = {name: value for name, value in vars(entry).items() if name != "hash"}
             fault = chain.fault(AuditRow(**fields), entry.hash)

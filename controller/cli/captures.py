@@ -9,14 +9,16 @@ from typing import Annotated
 import typer
 
 from controller.capture_schemas import Capture, CaptureRequest
+from controller.cli import completion
 from controller.cli.arguments import JsonOption, parse_bytes, selected
-from controller.cli.client import ApiClient, connect, segment
 from controller.cli.commands import Commands, add_group
+from controller.cli.connecting import connect
 from controller.cli.errors import ArgumentError
 from controller.cli.hints import about_selector
 from controller.cli.lists import time_heading, write_list
 from controller.cli.output import write_json
-from controller.schemas import Device
+from controller.client.connection import segment
+from controller.client.fleet import Fleet
 from wire.console.output import remark, write, write_fields
 from wire.console.sizes import bytes_text
 from wire.console.text import local_time, plain_text, value_text
@@ -25,7 +27,10 @@ PATH = "/v1/captures"
 PUBLIC_SUFFIX = ".pub"
 MAX_KEY_CHARS = 64
 
-ModelArgument = Annotated[str, typer.Argument(metavar="MODEL", help="Name of the model.")]
+ModelArgument = Annotated[
+    str,
+    typer.Argument(metavar="MODEL", help="Name of the model.", autocompletion=completion.models),
+]
 
 
 def register(app: typer.Typer) -> None:
@@ -219,9 +224,9 @@ def capture_stop(context: typer.Context, model: ModelArgument) -> None:
     write(f"model {plain_text(left.model)}: nothing is captured, {left.samples} samples are kept")
 
 
-def _about_devices(api: ApiClient, selector: str) -> list[str]:
+def _about_devices(api: Fleet, selector: str) -> list[str]:
     """Return that no device matches a selector, and what may be meant; empty if one does."""
-    if api.get("/v1/devices", list[Device], {"selector": selector, "limit": "1"}):
+    if api.devices.list(selector=selector).page(limit=1)[0]:
         return []
     return [
         f"no device matches {plain_text(selected(selector))} yet",

@@ -8,13 +8,14 @@ from pathlib import Path
 
 import typer
 
-from controller.cli.client import ApiClient, connect, segment
-from controller.cli.errors import ArgumentError, FaultError, PackageFilesError
+from controller.cli.connecting import connect
+from controller.cli.errors import ArgumentError, PackageFilesError
 from controller.cli.releases import OUTPUT
 from controller.cli.signing import newest_files
+from controller.client.errors import FaultError
+from controller.client.fleet import Fleet
 from controller.errors import UnknownDeviceError
 from controller.metadata.store import authored_of
-from controller.schemas import Release, SignedDesired
 from packager.device_profiles import load_profile
 from packager.package.archive import Exported, export
 from packager.package.content import Content, directory_content, index_of
@@ -90,13 +91,13 @@ def _check_name(package: str) -> None:
         )
 
 
-def _published(api: ApiClient, ref: str) -> Content:
+def _published(api: Fleet, ref: str) -> Content:
     """Return the content of a release; each file is downloaded when it is needed.
 
     Raises:
         PackageFilesError: The controller's answers contradict each other.
     """
-    release = api.get(f"/v1/releases/{segment(ref)}", Release)
+    release = api.releases.get(ref)
     if not 0 < release.envelope_size_bytes <= MAX_ENVELOPE_BYTES:
         raise PackageFilesError(
             f"the controller does not tell the signed index of {ref}",
@@ -113,7 +114,7 @@ def _published(api: ApiClient, ref: str) -> Content:
     return Content(envelope, parts)
 
 
-def metadata_for(api: ApiClient, content: Content) -> bytes | None:
+def metadata_for(api: Fleet, content: Content) -> bytes | None:
     """Return what a device needs to believe a package, as one file; None for a trust file."""
     index = index_of(content.envelope)
     files = newest_files(api)
@@ -125,7 +126,7 @@ def metadata_for(api: ApiClient, content: Content) -> bytes | None:
     return to_json(MetadataFiles(files=kept))
 
 
-def _desired(api: ApiClient, device: str, content: Content) -> bytes:
+def _desired(api: Fleet, device: str, content: Content) -> bytes:
     """Return the signed desired state of a device that names this very package.
 
     Raises:
@@ -133,7 +134,7 @@ def _desired(api: ApiClient, device: str, content: Content) -> bytes:
         FaultError: The controller refuses.
     """
     try:
-        signed = api.get(f"/v1/devices/{segment(device)}/desired", SignedDesired)
+        signed = api.devices.desired(device)
     except FaultError as exc:
         if exc.fault_code != UnknownDeviceError.code:
             raise

@@ -6,9 +6,11 @@ from typing import Annotated
 
 import typer
 
-from controller.cli.arguments import DeviceArgument, JsonOption, changed_labels
-from controller.cli.client import ApiClient, connect, segment, tell_cut_off
+from controller.cli import completion
+from controller.cli.arguments import JsonOption, changed_labels
 from controller.cli.commands import Commands, add_command, add_group
+from controller.cli.connecting import connect, tell_cut_off
+from controller.cli.device_argument import DeviceArgument
 from controller.cli.device_models import (
     model_fields,
     models_of,
@@ -18,8 +20,10 @@ from controller.cli.device_models import (
     write_models,
 )
 from controller.cli.output import write_json
+from controller.cli.paging import CountOption, CursorOption, ReverseOption, take
 from controller.cli.transfers import share_text
 from controller.cli.why import why
+from controller.client.fleet import Fleet
 from controller.domain.states import DeviceState
 from controller.schemas import Device, DeviceUpdate
 from telemetry.server.clocks import clock_text
@@ -27,13 +31,13 @@ from wire.clock import SystemClock
 from wire.console.output import remark, write, write_fields, write_table
 from wire.console.text import age_text, local_time, plain_text
 
-PAGE_DEVICES = 10_000
-"""Devices that one request asks for."""
-
 TRUSTS = {None: "not told yet", True: "trust.json: its keys never change", False: "root.json"}
 
 DevicesArgument = Annotated[
-    list[str], typer.Argument(metavar="DEVICE...", help="Identifiers of devices.")
+    list[str],
+    typer.Argument(
+        metavar="DEVICE...", help="Identifiers of devices.", autocompletion=completion.devices
+    ),
 ]
 
 
@@ -67,6 +71,12 @@ def device_list(
         bool,
         typer.Option("--drifted", help="Show only devices that run another release than desired."),
     ] = False,
+    sort: Annotated[
+        str, typer.Option("--sort", metavar="KEY", help="By id, enrolled, profile, seen or state.")
+    ] = "",
+    reverse: ReverseOption = False,
+    limit: CountOption = None,
+    cursor: CursorOption = "",
     as_json: JsonOption = False,
 ) -> None:
     """List devices. One that has several models has a line for each.
@@ -78,9 +88,11 @@ def device_list(
         fleet device list
         fleet device list --selector "site=berlin and agent_version<1.4"
         fleet device list --drifted
+        fleet device list --sort seen --limit 20
     """
     with connect(context) as api:
-        devices = _selected(api, selector, only_drifted=drifted)
+        listing = api.devices.list(selector=selector, drifted=drifted, sort=sort, reverse=reverse)
+        devices = take(listing, limit, cursor)
         if not devices:
             _tell_why_none(api, selector)
         tell_cut_off(api)
@@ -106,7 +118,7 @@ def device_list(
     )  # fmt: skip
 
 
-def _tell_why_none(api: ApiClient, selector: str) -> None:
+def _tell_why_none(api: Fleet, selector: str) -> None:
     from controller.cli.hints import about_selector  # what reads selectors is seldom needed here
 
     for hint in about_selector(api, selector):
@@ -143,7 +155,7 @@ def device_show(
         fleet device show cam-berlin
     """
     with connect(context) as api:
-        _show(_fetch(api, device), as_json=as_json)
+        _show(api.devices.get(device), as_json=as_json)
         tell_cut_off(api)
 
 
@@ -161,8 +173,8 @@ def device_label(
         fleet device label cam-berlin site=berlin stage-
     """
     with connect(context) as api:
-        labels = changed_labels(_fetch(api, device).labels, changes)
-        _show(_update(api, device, DeviceUpdate(labels=labels)), as_json=as_json)
+        labels = changed_labels(api.devices.get(device).labels, changes)
+        _show(api.devices.update(device, DeviceUpdate(labels=labels)), as_json=as_json)
 
 
 def device_quarantine(context: typer.Context, device: DeviceArgument) -> None:
@@ -174,7 +186,7 @@ def device_quarantine(context: typer.Context, device: DeviceArgument) -> None:
         fleet device quarantine cam-berlin
     """
     with connect(context) as api:
-        _say_state(_update(api, device, DeviceUpdate(state=DeviceState.QUARANTINED)))
+        _say_state(api.devices.update(device, DeviceUpdate(state=DeviceState.QUARANTINED)))
 
 
 def device_lend(context: typer.Context, devices: DevicesArgument) -> None:
@@ -202,7 +214,7 @@ def device_return(context: typer.Context, devices: DevicesArgument) -> None:
 def _lend(context: typer.Context, devices: list[str], *, lent: bool) -> None:
     with connect(context) as api:
         for device in devices:
-            found = _update(api, device, DeviceUpdate(lent=lent))
+            found = api.devices.update(device, DeviceUpdate(lent=lent))
             write(f"{plain_text(found.id)} {'is lent' if found.lent else 'is not lent'}")
 
 
@@ -213,7 +225,7 @@ def device_restore(context: typer.Context, device: DeviceArgument) -> None:
         fleet device restore cam-berlin
     """
     with connect(context) as api:
-        _say_state(_update(api, device, DeviceUpdate(state=DeviceState.ENROLLED)))
+        _say_state(api.devices.update(device, DeviceUpdate(state=DeviceState.ENROLLED)))
 
 
 def device_decommission(context: typer.Context, device: DeviceArgument) -> None:
@@ -225,7 +237,7 @@ def device_decommission(context: typer.Context, device: DeviceArgument) -> None:
         fleet device decommission cam-berlin
     """
     with connect(context) as api:
-        _say_state(_update(api, device, DeviceUpdate(state=DeviceState.DECOMMISSIONED)))
+        _say_state(api.devices.update(device, DeviceUpdate(state=DeviceState.DECOMMISSIONED)))
 
 
 def device_readmit(
@@ -249,30 +261,8 @@ def device_readmit(
         fleet device readmit cam-berlin --key-is-gone
     """
     with connect(context) as api:
-        _update(api, device, DeviceUpdate(may_enrol_again=True, key_is_gone=key_is_gone))
+        api.devices.update(device, DeviceUpdate(may_enrol_again=True, key_is_gone=key_is_gone))
         write(f"{plain_text(device)} may enrol again")
-
-
-def _selected(api: ApiClient, selector: str, *, only_drifted: bool) -> list[Device]:
-    devices: list[Device] = []
-    while True:
-        params = {"selector": selector, "limit": str(PAGE_DEVICES)}
-        if only_drifted:
-            params["drifted"] = "true"
-        if devices:
-            params["after"] = devices[-1].id
-        page = api.get("/v1/devices", list[Device], params)
-        devices += page
-        if len(page) < PAGE_DEVICES:
-            return devices
-
-
-def _fetch(api: ApiClient, device: str) -> Device:
-    return api.get(f"/v1/devices/{segment(device)}", Device)
-
-
-def _update(api: ApiClient, device: str, change: DeviceUpdate) -> Device:
-    return api.send("PATCH", f"/v1/devices/{segment(device)}", Device, change)
 
 
 def _say_state(device: Device) -> None:

@@ -14,10 +14,10 @@ from typing import TYPE_CHECKING
 
 import typer
 
-from controller.cli.client import ApiClient
 from controller.cli.errors import ArgumentError
 from controller.cli.seen import check_newest, remember
 from controller.cli.signing import check_root
+from controller.client.connection import ApiClient
 from controller.schemas import MetadataState, MetadataSubmission
 from wire.console.output import remark, write
 from wire.errors import FleetError

@@ -6,8 +6,9 @@ from typing import Annotated
 
 import typer
 
+from controller.cli import completion
 from controller.cli.arguments import JsonOption
-from controller.cli.client import connect
+from controller.cli.connecting import connect
 from controller.cli.errors import ArgumentError
 from controller.cli.formats import (
     RECORDS,
@@ -57,7 +58,12 @@ DEVICE_KINDS: tuple[tuple[str, Kind], ...] = (
 def telemetry_drift(  # noqa: PLR0913, PLR0917 - one parameter for each option
     context: typer.Context,
     release: Annotated[
-        str, typer.Argument(metavar="RELEASE", help="Digest or NAME:VERSION of the release.")
+        str,
+        typer.Argument(
+            metavar="RELEASE",
+            help="Digest or NAME:VERSION of the release.",
+            autocompletion=completion.releases,
+        ),
     ],
     variant: Annotated[
         str, typer.Option(metavar="NAME", help="Only this variant; the default is all.")

@@ -8,10 +8,10 @@ from typing import Annotated, Final
 
 import typer
 
+from controller.cli import completion
 from controller.cli.arguments import selected
-from controller.cli.client import ApiClient, connect, segment, tell_cut_off
+from controller.cli.connecting import connect, tell_cut_off
 from controller.cli.gates import drawn_gates, write_gates
-from controller.cli.rollout_answers import fetch
 from controller.cli.watch import counts_text, event_text
 from controller.domain.rollout_policy import counted
 from controller.domain.states import DeploymentState, RolloutState
@@ -36,7 +36,14 @@ NEXT: Final = {
 
 def rollout_explain(
     context: typer.Context,
-    rollout: Annotated[str, typer.Argument(metavar="ROLLOUT", help="Identifier of the rollout.")],
+    rollout: Annotated[
+        str,
+        typer.Argument(
+            metavar="ROLLOUT",
+            help="Identifier of the rollout.",
+            autocompletion=completion.rollouts,
+        ),
+    ],
 ) -> None:
     """Tell what a rollout did, who asked for it, and why it is where it is.
 
@@ -46,7 +53,7 @@ def rollout_explain(
         fleet rollout explain r-7f3a
     """
     with connect(context) as api:
-        found = fetch(api, rollout)
+        found = api.rollouts.get(rollout)
         tell_cut_off(api)
     write_lines(_head(found))
     _write_part("What happened", happened(found.events))
@@ -57,11 +64,6 @@ def rollout_explain(
         write_lines(drawn_gates(found.gates))
     _write_part("What has become of the devices", _outcomes(found))
     _write_part("What can be done", [_next(found)])
-
-
-def part_of(api: ApiClient, device: str, rollout: str) -> DevicePart:
-    """Ask for one device's part in a rollout."""
-    return api.get(f"/v1/rollouts/{segment(rollout)}/devices/{segment(device)}", DevicePart)
 
 
 def part_lines(part: DevicePart) -> list[str]:

@@ -17,13 +17,14 @@ from typing import Annotated, Final, NamedTuple, TypeVar, cast
 import typer
 
 from controller.cli.arguments import MAX_DURATION_S, JsonOption
-from controller.cli.client import ApiClient, connect
-from controller.cli.errors import AnswerError, ArgumentError, UnreachableError
+from controller.cli.connecting import connect
+from controller.cli.errors import ArgumentError
 from controller.cli.lists import write_list
 from controller.cli.output import write_json
 from controller.cli.parquet_files import PART, NewFile, check_library, new_file
 from controller.cli.questions import time_s
-from controller.telemetry_schemas import ReportedMetric
+from controller.client.errors import AnswerError, UnreachableError
+from controller.client.fleet import Fleet
 from telemetry.limits import is_name
 from telemetry.server.export.lines import (
     MAX_LINE_BYTES,
@@ -88,7 +89,7 @@ def telemetry_export(
     days = _days(since, until)
     spans = _months(days) if level == DAY else [_day_span(at_s) for at_s in days]
     with connect(context) as api:
-        known = [found.name for found in api.get("/v1/telemetry/metrics", list[ReportedMetric])]
+        known = [found.name for found in api.telemetry.metrics()]
         names = sorted(set(metric or known))
         _check_names(names, known)
         written = [
@@ -129,7 +130,7 @@ class Written(NamedTuple):
 
 
 def _measurements(
-    api: ApiClient, directory: Path, name: str, spans: Sequence[Span], level: str
+    api: Fleet, directory: Path, name: str, spans: Sequence[Span], level: str
 ) -> Iterator[Written]:
     for span in spans:
         found = _answer(api, "measurements", span, {"metric": name, "level": level})
@@ -143,7 +144,7 @@ def _measurements(
         yield from _written(place, first, found)
 
 
-def _events(api: ApiClient, directory: Path, spans: Sequence[Span]) -> Iterator[Written]:
+def _events(api: Fleet, directory: Path, spans: Sequence[Span]) -> Iterator[Written]:
     for span in spans:
         place = directory / "events" / span.name / PART
         yield from _written(place, None, _answer(api, "events", span, {}))
@@ -189,7 +190,7 @@ def _copy(file: NewFile, line: Line | None, found: Iterator[Line]) -> None:
         raise AnswerError(f"{file.came} rows came in place of {end.rows}", remedy="try again")
 
 
-def _answer(api: ApiClient, what: str, span: Span, more: Mapping[str, str]) -> Iterator[Line]:
+def _answer(api: Fleet, what: str, span: Span, more: Mapping[str, str]) -> Iterator[Line]:
     asked = {"since_s": str(span.since_s), "until_s": str(span.until_s), **more}
     for line in api.lines(f"{_ROUTE}/{what}", asked, MAX_LINE_BYTES):
         yield from_json(line, cast("type[Line]", Line), limit_bytes=MAX_LINE_BYTES)

@@ -6,11 +6,13 @@ from typing import Annotated, Final
 
 import typer
 
-from controller.cli.arguments import DeviceArgument, JsonOption, parse_duration
-from controller.cli.client import ApiClient, connect, segment
+from controller.cli.arguments import JsonOption, parse_duration
+from controller.cli.connecting import connect
+from controller.cli.device_argument import DeviceArgument
 from controller.cli.errors import ArgumentError
 from controller.cli.output import write_json
 from controller.cli.watch import EXIT_NO
+from controller.client.connection import ApiClient, segment
 from controller.query_schemas import ReportAsked, ReportState
 from wire.clock import Clock, SystemClock
 from wire.console.output import remark, write

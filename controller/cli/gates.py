@@ -6,10 +6,11 @@ from typing import Annotated, Final
 
 import typer
 
+from controller.cli import completion
 from controller.cli.arguments import JsonOption
-from controller.cli.client import connect, segment, tell_cut_off
+from controller.cli.connecting import connect, tell_cut_off
 from controller.cli.output import write_json
-from controller.rollout_schemas import GateLook, RolloutGates, ShownGate
+from controller.rollout_schemas import GateLook, ShownGate
 from wire.console.output import remark, write, write_lines, write_table
 from wire.console.text import local_time
 
@@ -19,7 +20,12 @@ WIDTH: Final = 41
 
 def rollout_gates(
     context: typer.Context,
-    rollout: Annotated[str, typer.Argument(metavar="ROLLOUT", help="Identifier of the rollout.")],
+    rollout: Annotated[
+        str,
+        typer.Argument(
+            metavar="ROLLOUT", help="Identifier of the rollout.", autocompletion=completion.rollouts
+        ),
+    ],
     looks: Annotated[
         bool, typer.Option("--looks", help="Show every look, not only the last one.")
     ] = False,
@@ -35,7 +41,7 @@ def rollout_gates(
         fleet rollout gates r-7f3a --looks
     """
     with connect(context) as api:
-        found = api.get(f"/v1/rollouts/{segment(rollout)}/gates", RolloutGates)
+        found = api.rollouts.gates(rollout)
         tell_cut_off(api)
     if as_json:
         write_json(found)

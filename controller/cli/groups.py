@@ -6,17 +6,20 @@ from typing import Annotated
 
 import typer
 
+from controller.cli import completion
 from controller.cli.arguments import JsonOption
-from controller.cli.client import connect, segment
 from controller.cli.commands import Commands, add_group
+from controller.cli.connecting import connect
 from controller.cli.lists import write_list
 from controller.cli.output import write_json
-from controller.group_schemas import Group, GroupMembers, GroupRequest
+from controller.cli.paging import CountOption, CursorOption, ReverseOption, take
+from controller.group_schemas import GroupMembers, GroupRequest
 from wire.console.output import remark, write, write_fields
 from wire.console.text import local_time
 
-PATH = "/v1/groups"
-NameArgument = Annotated[str, typer.Argument(metavar="NAME", help="Name of the group.")]
+NameArgument = Annotated[
+    str, typer.Argument(metavar="NAME", help="Name of the group.", autocompletion=completion.groups)
+]
 
 
 def register(app: typer.Typer) -> None:
@@ -48,8 +51,7 @@ def group_set(
         fleet group set old "group:cameras and agent_version<1.4"
     """
     with connect(context) as api:
-        path = f"{PATH}/{segment(name)}"
-        group = api.send("PUT", path, GroupMembers, GroupRequest(selector=selector))
+        group = api.groups.set(name, GroupRequest(selector=selector))
     if as_json:
         write_json(group)
         return
@@ -59,14 +61,21 @@ def group_set(
         remark(f"it is in use by {_users(group)}")
 
 
-def group_list(context: typer.Context, as_json: JsonOption = False) -> None:
+def group_list(
+    context: typer.Context,
+    sort: Annotated[str, typer.Option("--sort", metavar="KEY", help="By name or changed.")] = "",
+    reverse: ReverseOption = False,
+    limit: CountOption = None,
+    cursor: CursorOption = "",
+    as_json: JsonOption = False,
+) -> None:
     """List the groups.
 
     Examples:
         fleet group list
     """
     with connect(context) as api:
-        groups = api.get(PATH, list[Group])
+        groups = take(api.groups.list(sort=sort, reverse=reverse), limit, cursor)
     if as_json:
         write_json(groups)
         return
@@ -85,7 +94,7 @@ def group_show(context: typer.Context, name: NameArgument, as_json: JsonOption =
         fleet group show cameras
     """
     with connect(context) as api:
-        group = api.get(f"{PATH}/{segment(name)}", GroupMembers)
+        group = api.groups.get(name)
     if as_json:
         write_json(group)
         return
@@ -109,7 +118,7 @@ def group_remove(context: typer.Context, name: NameArgument) -> None:
         fleet group remove cameras
     """
     with connect(context) as api:
-        api.send("DELETE", f"{PATH}/{segment(name)}", Group)
+        api.groups.remove(name)
     write(f"group {name} is removed")
 
 

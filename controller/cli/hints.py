@@ -11,8 +11,8 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from typing import Any, Final
 
-from controller.cli.client import ApiClient
-from controller.cli.errors import FaultError
+from controller.client.connection import ApiClient
+from controller.client.errors import FaultError
 from controller.domain.names import which_there_are
 from controller.query_schemas import TelemetryQuestion
 from controller.telemetry_schemas import DeviceEvent

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from controller.cli.client import connect
+from controller.cli.connecting import connect
 from controller.cli.drafts import finish
 from controller.cli.errors import ArgumentError
 from controller.cli.key_view import show_change

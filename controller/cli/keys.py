@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from controller.cli.arguments import JsonOption
-from controller.cli.client import connect
 from controller.cli.commands import Commands, add_group
+from controller.cli.connecting import connect
 from controller.cli.drafts import finish, load_draft, send, sign_draft, told
 from controller.cli.errors import ArgumentError
 from controller.cli.key_roles import key_delegate, key_revoke, key_rotate, key_undelegate

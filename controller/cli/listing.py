@@ -13,11 +13,11 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import typer
 
-from controller.cli.client import ApiClient, segment
 from controller.cli.drafts import finish
-from controller.cli.errors import ArgumentError, FaultError
+from controller.cli.errors import ArgumentError
 from controller.cli.signing import Signing, current, needed, open_keys, root_of
-from controller.schemas import Release
+from controller.client.errors import FaultError
+from controller.client.fleet import Fleet
 from wire.clock import SystemClock
 from wire.console.output import remark
 from wire.errors import FleetError
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 
 def listing(
-    context: typer.Context, api: ApiClient, package: Path, signing: Signing
+    context: typer.Context, api: Fleet, package: Path, signing: Signing
 ) -> tuple[Authored, Authored, list[KeySigner]] | None:
     """Return what it takes to list a package.
 
@@ -130,7 +130,7 @@ class Unlisting(NamedTuple):
     """Which keys may sign the list, if none of them is at hand."""
 
 
-def unlisting(context: typer.Context, api: ApiClient, release: str, signing: Signing) -> Unlisting:
+def unlisting(context: typer.Context, api: Fleet, release: str, signing: Signing) -> Unlisting:
     """Return what it takes to take a release off its list.
 
     Args:
@@ -168,7 +168,7 @@ def unlisting(context: typer.Context, api: ApiClient, release: str, signing: Sig
     return Unlisting((before, put(before, role, document), signers), missing)
 
 
-def unlist(api: ApiClient, release: str, off: Unlisting, draft: Path | None) -> bool:
+def unlist(api: Fleet, release: str, off: Unlisting, draft: Path | None) -> bool:
     """Take a release off its list; return whether no list has it now.
 
     Args:
@@ -227,7 +227,7 @@ def _named(metadata: Authored, release: str) -> str:
     return names[0] if names else release
 
 
-def _known(context: typer.Context, api: ApiClient, signing: Signing) -> Authored | None:
+def _known(context: typer.Context, api: Fleet, signing: Signing) -> Authored | None:
     """Return what people have signed of the fleet's metadata; None for a fleet without it.
 
     Where a root is known there is metadata, whatever the controller says.
@@ -241,7 +241,7 @@ def _known(context: typer.Context, api: ApiClient, signing: Signing) -> Authored
     return needed(api, root)
 
 
-def _check_not_revoked(api: ApiClient, release: str) -> None:
+def _check_not_revoked(api: Fleet, release: str) -> None:
     """Refuse to list what was revoked.
 
     Raises:
@@ -249,7 +249,7 @@ def _check_not_revoked(api: ApiClient, release: str) -> None:
         FaultError: The controller refuses.
     """
     try:
-        known = api.get(f"/v1/releases/{segment(release)}", Release)
+        known = api.releases.get(release)
     except FaultError as exc:
         if exc.status == 404:  # noqa: PLR2004 - HTTP
             return

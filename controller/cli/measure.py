@@ -11,13 +11,15 @@ from typing import Annotated, Final
 import typer
 
 from controller.cli.arguments import JsonOption, parse_duration
-from controller.cli.client import ApiClient, connect, segment
 from controller.cli.commands import Commands, add_group
-from controller.cli.errors import ArgumentError, UnreachableError
+from controller.cli.connecting import connect
+from controller.cli.errors import ArgumentError
 from controller.cli.measure_view import counts, is_measured, show_measurement
 from controller.cli.output import write_json
 from controller.cli.repeating import PATIENCE_S
 from controller.cli.watch import EXIT_NO, POLL_S
+from controller.client.connection import ApiClient, segment
+from controller.client.errors import UnreachableError
 from controller.measure_schemas import MAX_LIMIT_S, Askable, Measurement, MeasurementRequest
 from wire.clock import Clock, SystemClock
 from wire.codec import to_builtins, to_pretty_json

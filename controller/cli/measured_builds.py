@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 import msgspec
 import typer
 
-from controller.cli.client import connect
+from controller.cli.connecting import connect
 from controller.cli.errors import ArgumentError
 from controller.cli.measure import (
     check_askable,

@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 from typing import Annotated
-from urllib.parse import urlencode
 
 import typer
 
+from controller.cli import completion
 from controller.cli.arguments import JsonOption
-from controller.cli.client import connect, segment, tell_cut_off
 from controller.cli.commands import Commands, add_group
+from controller.cli.connecting import connect, tell_cut_off
 from controller.cli.output import write_json
 from controller.domain.rollout_policy import counted
-from controller.model_schemas import Model, RemovedModel
 from wire.console.output import remark, write, write_table
 from wire.console.text import plain_text
 
@@ -36,7 +35,7 @@ def model_list(context: typer.Context, as_json: JsonOption = False) -> None:
         fleet model list
     """
     with connect(context) as api:
-        models = api.get("/v1/models", list[Model])
+        models = api.models.list()
         tell_cut_off(api)
     if as_json:
         write_json(models)
@@ -57,7 +56,10 @@ def model_list(context: typer.Context, as_json: JsonOption = False) -> None:
 
 def model_remove(
     context: typer.Context,
-    name: Annotated[str, typer.Argument(metavar="NAME", help="Name of the model.")],
+    name: Annotated[
+        str,
+        typer.Argument(metavar="NAME", help="Name of the model.", autocompletion=completion.models),
+    ],
     selector: Annotated[
         str,
         typer.Option(
@@ -75,11 +77,8 @@ def model_remove(
         fleet model remove detector
         fleet model remove detector --selector site=berlin
     """
-    path = f"/v1/models/{segment(name)}"
-    if selector:
-        path += f"?{urlencode({'selector': selector})}"
     with connect(context) as api:
-        removed = api.send("DELETE", path, RemovedModel)
+        removed = api.models.remove(name, selector=selector)
     if as_json:
         write_json(removed)
         return

@@ -17,7 +17,8 @@ from collections.abc import Hashable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, Self
 
-from controller.cli.errors import AnswerError, ArgumentError
+from controller.cli.errors import ArgumentError
+from controller.client.errors import AnswerError
 from telemetry.server.export.lines import EventsLine, MetricLine, RowsLine
 from wire.codec import to_json
 from wire.files import open_file

@@ -7,11 +7,14 @@ from typing import Annotated, Any
 
 import typer
 
+from controller.cli import completion
 from controller.cli.arguments import JsonOption, selected
-from controller.cli.client import ApiClient, connect, segment
 from controller.cli.commands import Commands, add_group
-from controller.cli.errors import ArgumentError, FaultError
+from controller.cli.connecting import connect
+from controller.cli.errors import ArgumentError
 from controller.cli.output import write_json
+from controller.client.errors import FaultError
+from controller.client.fleet import Fleet
 from controller.errors import UnknownPolicyError
 from controller.policy_schemas import Policy
 from controller.schemas import given_fields
@@ -37,7 +40,10 @@ OPTIONS = {
 
 HOURS_REMEDY = "give hours, 0 or more"
 
-NameArgument = Annotated[str, typer.Argument(metavar="NAME", help="Name of the policy.")]
+NameArgument = Annotated[
+    str,
+    typer.Argument(metavar="NAME", help="Name of the policy.", autocompletion=completion.policies),
+]
 
 
 def register(app: typer.Typer) -> None:
@@ -138,7 +144,7 @@ def policy_set(  # noqa: PLR0913, PLR0917 - one parameter for each option
         body["model"] = model
     with connect(context) as api:
         before = _present(api, name)
-        policy = api.send("PUT", f"/v1/policies/{segment(name)}", Policy, body)
+        policy = api.policies.set(name, body)
     if as_json:
         write_json(policy)
         return
@@ -161,7 +167,7 @@ def policy_list(context: typer.Context, as_json: JsonOption = False) -> None:
         fleet policy list
     """
     with connect(context) as api:
-        policies = api.get("/v1/policies", list[Policy])
+        policies = api.policies.list()
     if as_json:
         write_json(policies)
         return
@@ -186,7 +192,7 @@ def policy_show(context: typer.Context, name: NameArgument, as_json: JsonOption 
         fleet policy show careful
     """
     with connect(context) as api:
-        policy = api.get(f"/v1/policies/{segment(name)}", Policy)
+        policy = api.policies.get(name)
     if as_json:
         write_json(policy)
         return
@@ -212,18 +218,18 @@ def policy_remove(context: typer.Context, name: NameArgument) -> None:
         fleet policy remove careful
     """
     with connect(context) as api:
-        policy = api.send("DELETE", f"/v1/policies/{segment(name)}", Policy)
+        policy = api.policies.remove(name)
     write(f"removed policy {plain_text(policy.name)}")
 
 
-def _present(api: ApiClient, name: str) -> Policy | None:
+def _present(api: Fleet, name: str) -> Policy | None:
     """Return the policy of a name; None if there is none yet.
 
     Raises:
         FaultError: The controller refused.
     """
     try:
-        return api.get(f"/v1/policies/{segment(name)}", Policy)
+        return api.policies.get(name)
     except FaultError as exc:
         if exc.fault_code == UnknownPolicyError.code:
             return None

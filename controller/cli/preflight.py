@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from controller.cli.arguments import JsonOption, selected
-from controller.cli.client import connect, segment
+from controller.cli.connecting import connect
 from controller.cli.output import write_json
 from controller.cli.releases import ReleaseArgument
 from controller.cli.watch import EXIT_NO
@@ -50,9 +50,7 @@ def rollout_check(
         fleet rollout check detector:1.1.0 --selector site=berlin
     """
     with connect(context) as api:
-        path = f"/v1/releases/{segment(release)}/preflight"
-        params = {"selector": selector, "limit": str(limit)}
-        report = api.get(path, PreflightReport, params)
+        report = api.releases.preflight(release, selector=selector, limit=limit)
     if as_json:
         write_json(report)
     else:

@@ -30,8 +30,8 @@ from typing import Final
 import numpy as np
 
 from controller.capture_schemas import KeptSample
-from controller.cli.client import ApiClient, segment
 from controller.cli.errors import ArgumentError
+from controller.client.connection import ApiClient, segment
 from packager.package.keys import check_private, read_key
 from runtime_adapters.protocol import Tensor, Tensors
 from runtime_adapters.sample_bytes import Sample, from_bytes

@@ -18,9 +18,10 @@ from urllib.parse import urlsplit
 
 import typer
 
-from controller.cli.arguments import ConnectionOptions, JsonOption
+from controller.cli.arguments import JsonOption
 from controller.cli.errors import ArgumentError
 from controller.cli.output import write_plain_json
+from controller.client.target import ConnectionOptions
 from wire.console.output import remark, write, write_fields
 
 if TYPE_CHECKING:

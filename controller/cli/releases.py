@@ -9,17 +9,21 @@ from typing import Annotated, NamedTuple
 
 import typer
 
+from controller.cli import completion
 from controller.cli.arguments import JsonOption
-from controller.cli.client import ApiClient, connect, segment
 from controller.cli.commands import Commands, add_group
+from controller.cli.connecting import connect
 from controller.cli.drafts import finish
-from controller.cli.errors import AnswerError, ArgumentError, FaultError, PackageFilesError
+from controller.cli.errors import ArgumentError, PackageFilesError
 from controller.cli.listing import listing, unlist, unlisting
 from controller.cli.output import write_json
+from controller.cli.paging import CountOption, CursorOption, ReverseOption, take
 from controller.cli.registries import CaFileOption, ClearTextOption, fetched
 from controller.cli.signing import DraftOption, KeysOption, RootOption, SecretOption, Signing
 from controller.cli.watch import EXIT_NO
-from controller.schemas import Release, ReleaseRequest, RunningDevice
+from controller.client.errors import AnswerError, FaultError
+from controller.client.fleet import Fleet
+from controller.schemas import Release, RunningDevice
 from wire.console.output import remark, write, write_fields, write_lines, write_table
 from wire.console.sizes import bytes_text
 from wire.console.text import local_time
@@ -29,7 +33,12 @@ MAX_NAMED = 15
 """Devices that one selector names: it has at most 1024 characters."""
 
 ReleaseArgument = Annotated[
-    str, typer.Argument(metavar="RELEASE", help="The release as NAME:VERSION or its digest.")
+    str,
+    typer.Argument(
+        metavar="RELEASE",
+        help="The release as NAME:VERSION or its digest.",
+        autocompletion=completion.releases,
+    ),
 ]
 
 OUTPUT = "name the output directory of `fleet build`"
@@ -125,8 +134,7 @@ def _published(context: typer.Context, package: Path, signing: Signing) -> Relea
         if listed is not None and finish(api, *listed, signing.draft) is None:
             remark(f"when it is submitted, publish it: fleet release publish {package}")
             raise typer.Exit(0)
-        body = ReleaseRequest(envelope_sha256=files[-1].sha256)
-        release = api.send("POST", "/v1/releases", Release, body)
+        release = api.releases.publish(files[-1].sha256)
     remark(f"sent {sent} of {len(files)} files")
     return release
 
@@ -139,14 +147,29 @@ def _publish(context: typer.Context, package: Path, signing: Signing, *, as_json
     write(f"published {release.name}:{release.version} {release.digest}")
 
 
-def release_list(context: typer.Context, as_json: JsonOption = False) -> None:
-    """List releases.
+def release_list(
+    context: typer.Context,
+    model: Annotated[str, typer.Option(help="Only those of this model.", metavar="MODEL")] = "",
+    state: Annotated[
+        str, typer.Option(help="Only published or revoked ones.", metavar="STATE")
+    ] = "",
+    sort: Annotated[
+        str, typer.Option("--sort", metavar="KEY", help="By published, name or size.")
+    ] = "",
+    reverse: ReverseOption = False,
+    limit: CountOption = None,
+    cursor: CursorOption = "",
+    as_json: JsonOption = False,
+) -> None:
+    """List releases, the newest first.
 
     Examples:
         fleet release list
+        fleet release list --model detector --sort size
     """
     with connect(context) as api:
-        releases = api.get("/v1/releases", list[Release])
+        listing = api.releases.list(model=model, state=state, sort=sort, reverse=reverse)
+        releases = take(listing, limit, cursor)
     if as_json:
         write_json(releases)
         return
@@ -172,7 +195,7 @@ def release_show(
         fleet release show detector:1.0.0
     """
     with connect(context) as api:
-        found = api.get(f"/v1/releases/{segment(release)}", Release)
+        found = api.releases.get(release)
     if as_json:
         write_json(found)
         return
@@ -200,7 +223,7 @@ def release_revoke(
     signing = Signing(keys, secret_file, draft, root)
     with connect(context) as api:
         try:
-            known = api.get(f"/v1/releases/{segment(release)}", Release)
+            known = api.releases.get(release)
         except FaultError as exc:
             # Somebody may have listed what was never published.
             off = unlisting(context, api, release, signing)
@@ -225,7 +248,7 @@ def release_revoke(
                 f"nothing was revoked: no key at hand takes {name} off its list",
                 remedy=f"repeat this with --key and {off.missing}",
             )
-        found = api.send("POST", f"/v1/releases/{segment(release)}/revoke", Release)
+        found = api.releases.revoke(release)
         done = unlist(api, name, off, draft)
     if as_json:
         write_json(found)
@@ -358,7 +381,7 @@ def _check(file: PackageFile) -> None:
         )
 
 
-def _upload(api: ApiClient, files: list[PackageFile]) -> int:
+def _upload(api: Fleet, files: list[PackageFile]) -> int:
     sent = 0
     for file in files:
         if not api.has_blob(file.sha256):

@@ -15,7 +15,7 @@ import sys
 from collections.abc import Callable, Iterator
 from typing import Final, NamedTuple, TypeVar
 
-from controller.cli.errors import UnreachableError
+from controller.client.errors import UnreachableError
 from wire.clock import Clock, SystemClock
 from wire.console.output import is_terminal, remark, terminal_width, write_exact
 from wire.console.table import hanging

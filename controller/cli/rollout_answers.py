@@ -6,24 +6,14 @@ from typing import Annotated
 
 import typer
 
-from controller.cli.client import ApiClient, segment, tell_cut_off
+from controller.cli.connecting import tell_cut_off
 from controller.cli.output import write_json
 from controller.cli.watch import counts_text, event_text, watch
+from controller.client.fleet import Fleet
 from controller.rollout_schemas import Rollout
-from controller.schemas import Request
 from wire.console.output import remark, write
 
 WatchOption = Annotated[bool, typer.Option("--watch", help="Follow the rollout until it ends.")]
-
-
-def fetch(api: ApiClient, rollout: str) -> Rollout:
-    """Return a rollout as it is now."""
-    return api.get(f"/v1/rollouts/{segment(rollout)}", Rollout)
-
-
-def post(api: ApiClient, path: str, body: Request | None = None) -> Rollout:
-    """Give an order, and return the rollout that comes of it."""
-    return api.send("POST", path, Rollout, body)
 
 
 def tell_skipped(rollout: Rollout) -> None:
@@ -33,7 +23,7 @@ def tell_skipped(rollout: Rollout) -> None:
             remark(event_text(event))
 
 
-def answer(api: ApiClient, rollout: Rollout, *, follow: bool, as_json: bool) -> int:
+def answer(api: Fleet, rollout: Rollout, *, follow: bool, as_json: bool) -> int:
     """Write a rollout that was made, and follow it if asked to; return the exit status."""
     if as_json:
         write_json(rollout)
@@ -43,4 +33,4 @@ def answer(api: ApiClient, rollout: Rollout, *, follow: bool, as_json: bool) -> 
     tell_cut_off(api)
     if not follow:
         return 0
-    return watch(lambda: fetch(api, rollout.id))
+    return watch(lambda: api.rollouts.get(rollout.id))

@@ -9,12 +9,13 @@ from typing import Annotated, Any
 import msgspec
 import typer
 
+from controller.cli import completion
 from controller.cli.arguments import JsonOption
-from controller.cli.client import ApiClient, connect
+from controller.cli.connecting import connect
 from controller.cli.errors import ArgumentError
 from controller.cli.output import write_json
 from controller.cli.preflight import MAX_NAMED, SelectorOption
-from controller.cli.rollout_answers import WatchOption, answer, post, tell_skipped
+from controller.cli.rollout_answers import WatchOption, answer, tell_skipped
 from controller.cli.rollout_file import (
     MAX_FILE_BYTES,
     RolloutFile,
@@ -24,7 +25,8 @@ from controller.cli.rollout_file import (
 )
 from controller.cli.rollout_plan_view import NAMED, write_plan
 from controller.cli.watch import EXIT_NO
-from controller.rollout_schemas import RolloutPlan, RolloutRequest
+from controller.client.fleet import Fleet
+from controller.rollout_schemas import RolloutRequest
 from wire.codec import to_pretty_json
 from wire.console.output import write_exact
 from wire.files import open_file
@@ -37,6 +39,7 @@ def rollout_create(  # noqa: PLR0913, PLR0917 - one parameter for each option
         typer.Argument(
             metavar="RELEASE",
             help="The release as NAME:VERSION or its digest; a file may name it, too.",
+            autocompletion=completion.releases,
         ),
     ] = "",
     file: Annotated[
@@ -194,7 +197,7 @@ def rollout_create(  # noqa: PLR0913, PLR0917 - one parameter for each option
     with connect(context) as api:
         if dry_run:
             return _tell_plan(api, body, as_json=as_json)
-        rollout = post(api, "/v1/rollouts", body)
+        rollout = api.rollouts.create(body)
         tell_skipped(rollout)
         return answer(api, rollout, follow=follow, as_json=as_json)
 
@@ -248,10 +251,10 @@ def _read(path: Path) -> RolloutFile:
         raise ArgumentError(f"cannot read {path}: {reason}", remedy="check the path") from exc
 
 
-def _tell_plan(api: ApiClient, body: RolloutRequest, *, as_json: bool) -> int:
+def _tell_plan(api: Fleet, body: RolloutRequest, *, as_json: bool) -> int:
     """Write what a rollout would do; return the exit status."""
     limit = MAX_NAMED if as_json else NAMED
-    plan = api.send("POST", f"/v1/rollouts/plan?limit={limit}", RolloutPlan, body)
+    plan = api.rollouts.plan(body, limit=limit)
     if as_json:
         write_json(plan)
     else:

@@ -2,28 +2,36 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from collections.abc import Callable
+from typing import Annotated, Final
 
 import typer
 
+from controller.cli import completion
 from controller.cli.arguments import JsonOption, selected
-from controller.cli.client import connect, segment, tell_cut_off
 from controller.cli.commands import Commands, add_group
+from controller.cli.connecting import connect, tell_cut_off
 from controller.cli.explain import rollout_explain
 from controller.cli.gates import rollout_gates, write_gates
 from controller.cli.output import write_json
+from controller.cli.paging import CountOption, CursorOption, ReverseOption, take
 from controller.cli.preflight import rollout_check
-from controller.cli.rollout_answers import WatchOption, answer, fetch, post, tell_skipped
+from controller.cli.rollout_answers import WatchOption, answer, tell_skipped
 from controller.cli.rollout_create import rollout_create, rollout_schema
 from controller.cli.transfers import share_text
 from controller.cli.watch import counts_text, event_text, state_text, transfer_lines, watch
+from controller.client.rollouts import Rollouts
 from controller.domain.rollout_policy import counted
 from controller.rollout_schemas import RetryRequest, RollbackRequest, Rollout
 from wire.console.output import write, write_fields, write_lines, write_table
 from wire.console.text import local_time
 
+NEWEST: Final = 100
 RolloutArgument = Annotated[
-    str, typer.Argument(metavar="ROLLOUT", help="Identifier of the rollout.")
+    str,
+    typer.Argument(
+        metavar="ROLLOUT", help="Identifier of the rollout.", autocompletion=completion.rollouts
+    ),
 ]
 
 
@@ -48,14 +56,38 @@ def register(app: typer.Typer) -> None:
     add_group(app, "rollout", "Bring releases to devices, in stages.", commands)
 
 
-def rollout_list(context: typer.Context, as_json: JsonOption = False) -> None:
-    """List rollouts.
+def rollout_list(  # noqa: PLR0913, PLR0917 - one parameter for each option
+    context: typer.Context,
+    state: Annotated[
+        str,
+        typer.Option(
+            help="Only running, paused, halted, succeeded or aborted ones.", metavar="STATE"
+        ),
+    ] = "",
+    model: Annotated[str, typer.Option(help="Only those of this model.", metavar="MODEL")] = "",
+    release: Annotated[
+        str, typer.Option(help="Only those of this release.", metavar="RELEASE")
+    ] = "",
+    sort: Annotated[
+        str, typer.Option("--sort", metavar="KEY", help="By created, finished, id, model or state.")
+    ] = "",
+    reverse: ReverseOption = False,
+    limit: CountOption = NEWEST,
+    cursor: CursorOption = "",
+    as_json: JsonOption = False,
+) -> None:
+    """List rollouts, the newest first.
 
     Examples:
         fleet rollout list
+        fleet rollout list --state halted --model detector
+        fleet rollout list --sort finished --limit 10
     """
     with connect(context) as api:
-        rollouts = api.get("/v1/rollouts", list[Rollout])
+        listing = api.rollouts.list(
+            state=state, model=model, release=release, sort=sort, reverse=reverse
+        )
+        rollouts = take(listing, limit, cursor)
         tell_cut_off(api)
     if as_json:
         write_json(rollouts)
@@ -82,7 +114,7 @@ def rollout_show(
         fleet rollout show r-7f3a
     """
     with connect(context) as api:
-        found = fetch(api, rollout)
+        found = api.rollouts.get(rollout)
         tell_cut_off(api)
     if as_json:
         write_json(found)
@@ -101,7 +133,7 @@ def rollout_watch(context: typer.Context, rollout: RolloutArgument) -> int:
     """
     with connect(context) as api:
         tell_cut_off(api)
-        return watch(lambda: fetch(api, rollout))
+        return watch(lambda: api.rollouts.get(rollout))
 
 
 def rollout_pause(context: typer.Context, rollout: RolloutArgument) -> None:
@@ -110,7 +142,7 @@ def rollout_pause(context: typer.Context, rollout: RolloutArgument) -> None:
     Examples:
         fleet rollout pause r-7f3a
     """
-    _change(context, rollout, "pause")
+    _change(context, rollout, Rollouts.pause)
 
 
 def rollout_resume(context: typer.Context, rollout: RolloutArgument) -> None:
@@ -122,7 +154,7 @@ def rollout_resume(context: typer.Context, rollout: RolloutArgument) -> None:
     Examples:
         fleet rollout resume r-7f3a
     """
-    _change(context, rollout, "resume")
+    _change(context, rollout, Rollouts.resume)
 
 
 def rollout_abort(context: typer.Context, rollout: RolloutArgument) -> None:
@@ -133,7 +165,7 @@ def rollout_abort(context: typer.Context, rollout: RolloutArgument) -> None:
     Examples:
         fleet rollout abort r-7f3a
     """
-    _change(context, rollout, "abort")
+    _change(context, rollout, Rollouts.abort)
 
 
 def rollout_approve(context: typer.Context, rollout: RolloutArgument) -> None:
@@ -142,7 +174,7 @@ def rollout_approve(context: typer.Context, rollout: RolloutArgument) -> None:
     Examples:
         fleet rollout approve r-7f3a
     """
-    _change(context, rollout, "approve")
+    _change(context, rollout, Rollouts.approve)
 
 
 def rollout_retry(
@@ -164,7 +196,7 @@ def rollout_retry(
     """
     with connect(context) as api:
         body = RetryRequest(only_failed=failed)
-        created = post(api, f"/v1/rollouts/{segment(rollout)}/retry", body)
+        created = api.rollouts.retry(rollout, body)
         return answer(api, created, follow=follow, as_json=as_json)
 
 
@@ -193,14 +225,16 @@ def rollout_rollback(
     """
     with connect(context) as api:
         body = RollbackRequest(release=to)
-        created = post(api, f"/v1/rollouts/{segment(rollout)}/rollback", body)
+        created = api.rollouts.roll_back(rollout, body)
         tell_skipped(created)
         return answer(api, created, follow=follow, as_json=as_json)
 
 
-def _change(context: typer.Context, rollout: str, change: str) -> None:
+def _change(
+    context: typer.Context, rollout: str, order: Callable[[Rollouts, str], Rollout]
+) -> None:
     with connect(context) as api:
-        changed = post(api, f"/v1/rollouts/{segment(rollout)}/{change}")
+        changed = order(api.rollouts, rollout)
     write(f"rollout {changed.id} {changed.state}: {counts_text(changed)}")
 
 

@@ -9,9 +9,10 @@ from typing import Annotated, Any
 
 import typer
 
+from controller.cli import completion
 from controller.cli.arguments import JsonOption
 from controller.cli.asking import EveryOption, SparkOption, WatchOption, answer, every_s_of
-from controller.cli.client import connect, segment
+from controller.cli.connecting import connect
 from controller.cli.formats import (
     ALL,
     CsvOption,
@@ -22,6 +23,7 @@ from controller.cli.formats import (
 )
 from controller.cli.lists import time_heading, write_list
 from controller.cli.output import write_json
+from controller.cli.paging import CountOption, CursorOption, ReverseOption, take
 from controller.cli.questions import (
     SELECTOR,
     SINCE,
@@ -44,15 +46,19 @@ from controller.cli.questions import (
     shown_time,
     time_asked,
 )
-from controller.query_schemas import KeptQuery, SavedQuery, SavedQueryRequest, TelemetryQuestion
+from controller.query_schemas import SavedQueryRequest, TelemetryQuestion
 from wire.codec import convert
 from wire.console.output import remark, write
 from wire.console.text import local_time
 
-PATH = "/v1/telemetry/saved"
 UNKNOWN_USER = ""
 NameArgument = Annotated[
-    str, typer.Argument(metavar="NAME", help="Name of the saved query: a-z 0-9 . _ -.")
+    str,
+    typer.Argument(
+        metavar="NAME",
+        help="Name of the saved query: a-z 0-9 . _ -.",
+        autocompletion=completion.saved_queries,
+    ),
 ]
 
 
@@ -86,9 +92,8 @@ def telemetry_save(  # noqa: PLR0913, PLR0917 - one parameter for each option
     params(question)  # refuses what makes no sense, in the words of the options
     kept = _with_format(question, form)
     request = SavedQueryRequest(query=kept, saved_by=_user())
-    path = f"{PATH}/{segment(name)}{'?replace=true' if replace_other else ''}"
     with connect(context) as api:
-        saved = api.send("PUT", path, KeptQuery, request)
+        saved = api.saved_queries.save(name, request, replace=replace_other)
     write(f"saved {saved.name}")
     for doubt in saved.doubts:
         remark(f"warning: {doubt}")
@@ -124,7 +129,7 @@ def telemetry_run(  # noqa: PLR0913, PLR0917 - one parameter for each option
     """
     every_s = every_s_of(every, watch=watch)
     with connect(context) as api:
-        kept = api.get(f"{PATH}/{segment(name)}", SavedQuery).query
+        kept = api.saved_queries.get(name).query
     given: dict[str, Any] = {
         "stat": stat, "by": None if by is None else listed(by), "selector": selector,
         "since": since, "until": until, "step": step,
@@ -136,14 +141,21 @@ def telemetry_run(  # noqa: PLR0913, PLR0917 - one parameter for each option
     answer(context, question, chosen, spark=spark, every_s=every_s)
 
 
-def telemetry_saved(context: typer.Context, as_json: JsonOption = False) -> None:
+def telemetry_saved(
+    context: typer.Context,
+    sort: Annotated[str, typer.Option("--sort", metavar="KEY", help="By name or saved.")] = "",
+    reverse: ReverseOption = False,
+    limit: CountOption = None,
+    cursor: CursorOption = "",
+    as_json: JsonOption = False,
+) -> None:
     """List the saved queries, and who saved them.
 
     Examples:
         fleet telemetry saved
     """
     with connect(context) as api:
-        found = api.get(PATH, list[SavedQuery])
+        found = take(api.saved_queries.list(sort=sort, reverse=reverse), limit, cursor)
     if as_json:
         write_json(found)
         return
@@ -163,7 +175,7 @@ def telemetry_forget(context: typer.Context, name: NameArgument) -> None:
         fleet telemetry forget slow
     """
     with connect(context) as api:
-        api.send("DELETE", f"{PATH}/{segment(name)}", SavedQuery)
+        api.saved_queries.forget(name)
     write(f"{name} is no longer saved")
 
 

@@ -18,10 +18,11 @@ from typing import TYPE_CHECKING, Annotated, NamedTuple
 
 import typer
 
-from controller.cli.arguments import ConnectionOptions
-from controller.cli.client import ApiClient
-from controller.cli.errors import ArgumentError, FaultError
+from controller.cli.errors import ArgumentError
 from controller.cli.seen import check_newest
+from controller.client.connection import ApiClient
+from controller.client.errors import FaultError
+from controller.client.target import ConnectionOptions
 from controller.schemas import MetadataSubmission
 from wire.console.output import remark
 from wire.files import open_file

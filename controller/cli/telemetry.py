@@ -9,8 +9,8 @@ import typer
 
 from controller.cli.arguments import JsonOption
 from controller.cli.asking import EveryOption, SparkOption, WatchOption, answer, every_s_of
-from controller.cli.client import connect
 from controller.cli.commands import Commands, add_group
+from controller.cli.connecting import connect
 from controller.cli.drawing.quantities import Unit, quantity_text, unit_of
 from controller.cli.drift import telemetry_drift
 from controller.cli.errors import ArgumentError

@@ -7,8 +7,9 @@ from typing import Annotated, Final
 
 import typer
 
+from controller.cli import completion
 from controller.cli.arguments import JsonOption, parse_duration
-from controller.cli.client import ApiClient, connect, segment
+from controller.cli.connecting import connect
 from controller.cli.formats import (
     PARQUET,
     RECORDS,
@@ -31,9 +32,9 @@ from controller.cli.questions import (
     part_text,
 )
 from controller.cli.why import KindOption, LimitOption, ModelOption, check_kinds
+from controller.client.fleet import Fleet
 from controller.domain.selectors import joined
-from controller.schemas import Device
-from controller.telemetry_schemas import DeadLetter, DeviceEvent, ReportedMetric, ReportingDevice
+from controller.telemetry_schemas import DeadLetter, DeviceEvent, ReportingDevice
 from telemetry.server.clocks import clock_text
 from wire.clock import SystemClock
 from wire.codec import to_json
@@ -51,7 +52,7 @@ def telemetry_metrics(context: typer.Context, as_json: JsonOption = False) -> No
         fleet telemetry metrics
     """
     with connect(context) as api:
-        found = api.get("/v1/telemetry/metrics", list[ReportedMetric])
+        found = api.telemetry.metrics()
     if as_json:
         write_json(found)
         return
@@ -67,7 +68,11 @@ def telemetry_events(  # noqa: PLR0913, PLR0917 - one parameter for each option
     context: typer.Context,
     device: Annotated[
         str | None,
-        typer.Argument(metavar="DEVICE", help="Identifier of the device; the default is all."),
+        typer.Argument(
+            metavar="DEVICE",
+            help="Identifier of the device; the default is all.",
+            autocompletion=completion.devices,
+        ),
     ] = None,
     model: ModelOption = None,
     since: SinceOption = "1h",
@@ -102,7 +107,7 @@ def telemetry_events(  # noqa: PLR0913, PLR0917 - one parameter for each option
         asked["model"] = model
     with connect(context) as api:
         if device is not None:
-            api.get(f"/v1/devices/{segment(device)}", Device)  # which may be misspelt
+            api.devices.get(device)  # which may be misspelt
         events = api.get(EVENTS_PATH, list[DeviceEvent], asked)
         check_kinds(kind or [], events)
         is_empty = not events and chosen.name == TABLE
@@ -125,7 +130,7 @@ def telemetry_events(  # noqa: PLR0913, PLR0917 - one parameter for each option
 
 
 def _about_none(
-    api: ApiClient, asked: Mapping[str, str | list[str]], selector: str, where: Sequence[str]
+    api: Fleet, asked: Mapping[str, str | list[str]], selector: str, where: Sequence[str]
 ) -> list[str]:
     """Return why there may be no events: what was asked for that there is not."""
     labels = about_selector(api, selector)

@@ -7,11 +7,14 @@ from typing import Annotated
 
 import typer
 
-from controller.cli.arguments import DeviceArgument, JsonOption, parse_duration
-from controller.cli.client import ApiClient, connect, segment
+from controller.cli import completion
+from controller.cli.arguments import JsonOption, parse_duration
+from controller.cli.connecting import connect
+from controller.cli.device_argument import DeviceArgument
 from controller.cli.errors import ArgumentError
-from controller.cli.explain import part_lines, part_of
+from controller.cli.explain import part_lines
 from controller.cli.output import write_json
+from controller.client.fleet import Fleet
 from controller.telemetry_schemas import DeviceEvent
 from telemetry.reasons import KINDS, reason_lines
 from wire.clock import SystemClock
@@ -30,7 +33,9 @@ KindOption = Annotated[
 ModelOption = Annotated[
     str | None,
     typer.Option(
-        help="Show only what is about this model, or about the device as a whole.", metavar="NAME"
+        help="Show only what is about this model, or about the device as a whole.",
+        metavar="NAME",
+        autocompletion=completion.models,
     ),
 ]
 
@@ -43,7 +48,11 @@ def why(
     kind: KindOption = None,
     rollout: Annotated[
         str | None,
-        typer.Option(metavar="ROLLOUT", help="Tell its part in this rollout first."),
+        typer.Option(
+            metavar="ROLLOUT",
+            help="Tell its part in this rollout first.",
+            autocompletion=completion.rollouts,
+        ),
     ] = None,
     limit: LimitOption = 200,
     as_json: JsonOption = False,
@@ -59,7 +68,7 @@ def why(
         fleet why cam-berlin --kind switch --since 1d
     """
     with connect(context) as api:
-        part = part_of(api, device, rollout) if rollout is not None else None
+        part = api.rollouts.part(rollout, device) if rollout is not None else None
         events = fetch_events(api, device, since=since, kinds=kind or [], model=model, limit=limit)
     if as_json:
         write_json(events if part is None else {"part": part, "events": events})
@@ -80,7 +89,7 @@ def _none_found(device: str, since: str, kinds: list[str], model: str | None) ->
 
 
 def fetch_events(
-    api: ApiClient,
+    api: Fleet,
     device: str,
     *,
     since: str,
@@ -105,14 +114,7 @@ def fetch_events(
         ArgumentError: There is no event of such a kind.
     """
     since_s = SystemClock().now_s() - parse_duration(since, option="--since")
-    asked: dict[str, str | list[str]] = {
-        "since_s": f"{since_s:.3f}",
-        "kind": kinds,
-        "limit": str(limit),
-    }
-    if model is not None:
-        asked["model"] = model
-    events = api.get(f"/v1/devices/{segment(device)}/events", list[DeviceEvent], asked)
+    events = api.devices.events(device, since_s=since_s, kinds=kinds, model=model, limit=limit)
     check_kinds(kinds, events)
     return events
 

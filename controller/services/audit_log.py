@@ -9,6 +9,8 @@ Rules:
 from __future__ import annotations
 
 from controller.access_schemas import AuditEntry
+from controller.domain.paging import PageRequest, Part, cut
+from controller.services import sorts
 from controller.store import audit
 from controller.store.access_tables import AuditLogRow
 from controller.store.acting import Act
@@ -55,14 +57,16 @@ class AuditLog:
         with self._database.reading() as transaction:
             return [_shown(row) for row in audit.after(transaction, sequence, limit=limit)]
 
-    def newest(self, *, since_s: float, actor: str, subject: str, limit: int) -> list[AuditEntry]:
-        """Return the newest rows that match, the oldest of them first.
+    def listed(
+        self, page: PageRequest, *, since_s: float, actor: str, subject: str
+    ) -> Part[AuditEntry]:
+        """Return a part of the rows that match.
 
         Args:
+            page: Which part.
             since_s: Not those from before.
             actor: Only those of this API token; empty for all.
             subject: Only those whose subject holds this text; empty for all.
-            limit: The greatest number.
 
         Returns:
             The rows.
@@ -71,14 +75,10 @@ class AuditLog:
             DatabaseError: The database does not answer.
         """
         with self._database.reading() as transaction:
-            rows = audit.newest(
-                transaction,
-                since_ms=int(since_s * 1000),
-                actor=actor,
-                subject=subject,
-                limit=limit,
+            rows = audit.listed(
+                transaction, page, since_ms=int(since_s * 1000), actor=actor, subject=subject
             )
-            return [_shown(row) for row in rows]
+        return cut([_shown(row) for row in rows], page, sorts.AUDIT)
 
 
 def _shown(row: AuditLogRow) -> AuditEntry:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import asdict
 
+from controller.domain.paging import PageRequest, Part, cut
 from controller.domain.peer_urls import why_refused
 from controller.domain.policy_choice import choose_policy
 from controller.domain.selectors import checked_labels
@@ -13,6 +14,7 @@ from controller.domain.transfers import FETCHING
 from controller.peer_settings import PeersConfig
 from controller.ports import BrokerAccess
 from controller.schemas import Device, DeviceModel, DeviceUpdate
+from controller.services import sorts
 from controller.services.transfers import Transfers, shown_transfer
 from controller.store import device_records, devices, policy_choices, rollout_steps
 from controller.store.database import Database
@@ -61,14 +63,14 @@ class Devices:
         self._wrong_clocks = wrong_clocks
 
     def selected(
-        self, selector: str, *, after: str, limit: int, only_drifted: bool = False
-    ) -> list[Device]:
-        """Return the devices that match a selector, by identifier.
+        self, selector: str, page: PageRequest, *, after: str = "", only_drifted: bool = False
+    ) -> Part[Device]:
+        """Return a part of the devices that match a selector.
 
         Args:
             selector: A label expression.
-            after: Begin after this identifier.
-            limit: The greatest number.
+            page: Which part.
+            after: Only identifiers after this one.
             only_drifted: Leave out the devices that run what they should.
 
         Returns:
@@ -81,11 +83,11 @@ class Devices:
         with self._database.reading() as transaction:
             parsed = read_selector(transaction, selector, now_s=now_s)
             found = device_records.records(
-                transaction, parsed, after=after, limit=limit, only_drifted=only_drifted
+                transaction, parsed, page=page, after=after, only_drifted=only_drifted
             )
             known = policy_choices.current_policies(transaction)
         clocks = self._wrong_clocks()
-        return [self._shown(item, known, clocks) for item in found]
+        return cut([self._shown(item, known, clocks) for item in found], page, sorts.DEVICES)
 
     def chosen(self, selector: str) -> frozenset[str] | None:
         """Return the identifiers of the devices that match a selector; None for an empty one.

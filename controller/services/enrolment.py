@@ -27,11 +27,13 @@ import threading
 import msgspec
 
 from controller.domain.device_text import clean
+from controller.domain.paging import PageRequest, Part, cut
 from controller.domain.selectors import checked_labels
-from controller.domain.states import DeviceState
+from controller.domain.states import DeviceState, TokenState
 from controller.errors import EnrolmentError, InvalidRequestError
 from controller.ports import BrokerAccess
 from controller.schemas import Token, TokenRequest, TokenSummary
+from controller.services import sorts
 from controller.services.challenges import Challenges
 from controller.services.device_certificates import DeviceCertificates
 from controller.services.director import Publisher
@@ -191,11 +193,12 @@ class Enrolment:
             raise
         return Token(token=token, uses=request.uses, expires_at_s=expires_at_s)
 
-    def newest_tokens(self, *, limit: int) -> list[TokenSummary]:
-        """Return what is known of tokens, the newest first.
+    def tokens(self, page: PageRequest, state: TokenState | None) -> Part[TokenSummary]:
+        """Return what is known of a part of the tokens.
 
         Args:
-            limit: The greatest number.
+            page: Which part.
+            state: Only those in this state; None for all.
 
         Returns:
             The tokens, without their secrets.
@@ -204,13 +207,14 @@ class Enrolment:
             DatabaseError: The database does not answer.
         """
         with self._database.reading() as transaction:
-            return [_summary(row) for row in tokens.newest(transaction, limit=limit)]
+            rows = tokens.listed(transaction, page, state)
+        return cut([_summary(row) for row in rows], page, sorts.TOKENS)
 
     def revoke_token(self, token: str) -> TokenSummary:
         """End a token: no device enrols with it any more. Calling it twice is safe.
 
         Args:
-            token: The account of the token, as `newest_tokens` names it.
+            token: The account of the token, as the list names it.
 
         Returns:
             What is known of it now.

@@ -15,9 +15,11 @@ from __future__ import annotations
 from dataclasses import asdict
 from typing import Any
 
+from controller.domain.paging import PageRequest, Part, cut
 from controller.domain.states import ReleaseState, RolloutOrder
 from controller.errors import ConflictError, InvalidRequestError
 from controller.schemas import KeptDelta, Release, RunningDevice, VariantSummary
+from controller.services import sorts
 from controller.services.blobs import BlobStore
 from controller.services.director import Director
 from controller.store import (
@@ -44,7 +46,6 @@ from wire.trust.root import Trust
 MAX_CHUNK_BYTES = MAX_MESSAGE_BYTES - 4096
 """The largest chunk that fits into one message with its header."""
 
-MAX_RELEASES = 10_000
 MAX_RUNNING = 100_000
 """The greatest number of devices that an answer names."""
 
@@ -104,16 +105,22 @@ class Releases:
         with self._database.transaction() as transaction:
             return _kept(transaction, row, [*blobs, (envelope_sha256, len(envelope))])
 
-    def newest(self) -> list[Release]:
-        """Return all releases, the newest first.
+    def listed(
+        self, page: PageRequest, *, model: str = "", state: ReleaseState | None = None
+    ) -> Part[Release]:
+        """Return a part of the releases, without the devices that run them.
+
+        Args:
+            page: Which part.
+            model: Only those of this model; empty for all.
+            state: Only those in this state; None for all.
 
         Raises:
             DatabaseError: The database does not answer.
         """
         with self._database.reading() as transaction:
-            return [
-                to_schema(row) for row in releases.all_releases(transaction, limit=MAX_RELEASES)
-            ]
+            rows = releases.listed(transaction, page, model=model, state=state)
+        return cut([to_schema(row) for row in rows], page, sorts.RELEASES)
 
     def get(self, ref: str) -> Release:
         """Return a release by digest or `name:version`, with its devices and deltas.

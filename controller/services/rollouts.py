@@ -9,6 +9,7 @@ Rules:
 
 from __future__ import annotations
 
+from controller.domain.paging import PageRequest, Part, cut
 from controller.domain.rollout_policy import holding
 from controller.domain.selectors import Selector
 from controller.domain.states import (
@@ -26,12 +27,19 @@ from controller.rollout_schemas import (
     RolloutGates,
     RolloutRequest,
 )
-from controller.services import follow_ups, rollout_checks, shown_gates, shown_rollouts
+from controller.services import follow_ups, rollout_checks, shown_gates, shown_rollouts, sorts
 from controller.services.director import Director
 from controller.services.preflight import Preflight
 from controller.services.rollout_checks import IsListed
 from controller.services.transfers import Transfers
-from controller.store import deployments, free_devices, releases, rollout_steps, rollouts
+from controller.store import (
+    deployments,
+    free_devices,
+    listed_rollouts,
+    releases,
+    rollout_steps,
+    rollouts,
+)
 from controller.store.database import Database, Transaction
 from controller.store.groups import read_selector
 from controller.store.rollouts import NewRollout
@@ -248,15 +256,31 @@ class Rollouts:
             row = rollouts.get(transaction, rollout)
             return shown_rollouts.of_device(transaction, row, device, self._transfers)
 
-    def newest(self, *, limit: int) -> list[Rollout]:
-        """Return rollouts without their deployments and logs, the newest first.
+    def listed(
+        self,
+        page: PageRequest,
+        *,
+        state: RolloutState | None = None,
+        model: str = "",
+        release: str = "",
+    ) -> Part[Rollout]:
+        """Return a part of the rollouts, without their deployments and logs.
+
+        Args:
+            page: Which part.
+            state: Only those in this state; None for all.
+            model: Only those of this model; empty for all.
+            release: Only those of this release, as `name:version` or digest; empty for all.
 
         Raises:
-            DatabaseError: The database does not answer.
+            UnknownReleaseError: There is no such release.
         """
         with self._database.reading() as transaction:
-            rows = rollouts.newest(transaction, limit=limit)
-            return [shown_rollouts.outline(transaction, row) for row in rows]
+            rows = listed_rollouts.listed(
+                transaction, page, state=state, model=model, release=release
+            )
+            shown = [shown_rollouts.outline(transaction, row) for row in rows]
+        return cut(shown, page, sorts.ROLLOUTS)
 
     def pause(self, rollout: str) -> None:
         """Pause a rollout: no further device starts until it is resumed.

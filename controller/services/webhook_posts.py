@@ -71,6 +71,7 @@ class Webhook:
     def __init__(self, config: WebhookConfig, *, timeout_s: float = TIMEOUT_S) -> None:
         self._timeout_s = timeout_s
         self.name = config.name
+        self.tells = config.tells
         self._url = config.url
         self._secret = _read_secret(config).encode()
         self._tls = None

@@ -1,11 +1,11 @@
-"""Tells webhooks about alerts, from a table of what is still to be told.
+"""Tells webhooks about alerts and rollouts, from a table of what is still to be told.
 
 Rules:
 - A post is saved before it is sent, and each try before it is made: a controller that is killed
   goes on after its restart, and a receiver may get a post twice. Both have one `id`.
 - A receiver that is away gets nothing else before its next try. A post that it refuses, or that a
-  kill interrupted, holds up what is told later of the same groups and nothing else: their order
-  holds.
+  kill interrupted, holds up what is told later of the same groups, or the same rollout, and nothing
+  else: their order holds.
 - After `MAX_TRIES` a post is given up; so are the oldest if too many wait. The health tells it.
 """
 
@@ -26,6 +26,7 @@ from controller.domain.alert_posts import (
     group_key,
     wait_s,
 )
+from controller.domain.rollout_notices import RolloutNotice, key_of, rollout_body
 from controller.services.webhook_posts import Answered, Outcome, Webhook
 from controller.store import alert_deliveries
 from controller.store.alert_tables import AlertDeliveryRow
@@ -76,7 +77,7 @@ class Webhooks:
             notices: Alerts, in the order in which they happened.
         """
         now_s = self._clock.now_s()
-        for name in self._webhooks:
+        for name in self._told("alerts"):
             for start in range(0, len(notices), MAX_TOGETHER):
                 part = list(notices[start : start + MAX_TOGETHER])
                 identifier = _new_id()
@@ -92,6 +93,28 @@ class Webhooks:
             if notices:
                 surplus = alert_deliveries.give_up_surplus(transaction, name, now_s=now_s)
                 self._note_given_up(name, surplus)
+
+    def queue_rollout(self, transaction: Transaction, notice: RolloutNotice) -> None:
+        """Save an event of a rollout that is to be told.
+
+        Args:
+            transaction: The transaction.
+            notice: The event.
+        """
+        now_s = self._clock.now_s()
+        for name in self._told("rollouts"):
+            identifier = _new_id()
+            alert_deliveries.add(
+                transaction,
+                identifier=identifier,
+                groups={key_of(notice.rollout)},
+                webhook=name,
+                body=rollout_body(identifier, name, notice, now_s=now_s),
+                alerts=0,
+                now_s=now_s,
+            )
+            surplus = alert_deliveries.give_up_surplus(transaction, name, now_s=now_s)
+            self._note_given_up(name, surplus)
 
     def post_due(self, name: str) -> None:
         """Post what is due to a receiver; a thread for each does, so none waits for another.
@@ -154,6 +177,9 @@ class Webhooks:
                 f"{given_up} posts of alerts were given up since the start of the controller"
             )
         return lines
+
+    def _told(self, of: str) -> list[str]:
+        return [name for name, webhook in self._webhooks.items() if of in webhook.tells]
 
     def _post_next(self, webhook: Webhook) -> bool:
         """Post the next thing that is due to a receiver, and tell whether to go on with it."""

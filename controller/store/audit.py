@@ -15,8 +15,10 @@ from sqlalchemy import func, select
 from sqlalchemy.orm import Session
 
 from controller.domain.audit_chain import START, AuditRow
+from controller.domain.paging import PageRequest
 from controller.store.access_tables import AuditLogRow
 from controller.store.acting import Act
+from controller.store.paging import Column, paged
 
 LOCK: Final = 0x65666C_10
 """Number of the advisory lock of PostgreSQL, far from those of `controller.store.sole`."""
@@ -90,17 +92,17 @@ def after(session: Session, sequence: int, *, limit: int) -> list[AuditLogRow]:
     )
 
 
-def newest(
-    session: Session, *, since_ms: int, actor: str, subject: str, limit: int
+def listed(
+    session: Session, page: PageRequest, *, since_ms: int, actor: str, subject: str
 ) -> list[AuditLogRow]:
-    """Return the newest rows that match, the oldest of them first.
+    """Return a part of the rows that match, and one more (`controller.store.paging`).
 
     Args:
         session: The transaction.
+        page: Which part.
         since_ms: Not those from before.
         actor: Only those of this API token; empty for all.
         subject: Only those whose subject holds this text; empty for all.
-        limit: The greatest number.
 
     Returns:
         The rows.
@@ -110,5 +112,5 @@ def newest(
         statement = statement.where(AuditLogRow.actor == actor)
     if subject:
         statement = statement.where(AuditLogRow.subject.contains(subject, autoescape=True))
-    rows = session.scalars(statement.order_by(AuditLogRow.sequence.desc()).limit(limit))
-    return list(rows)[::-1]
+    columns: dict[str, Column] = {"row": AuditLogRow.sequence}
+    return list(session.scalars(paged(statement, page, columns, AuditLogRow.hash)))

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Final
 
 from sqlalchemy import ColumnElement, ScalarSelect, select
 from sqlalchemy.orm import Session, aliased, selectinload
 
 from controller.domain.attributes import DeviceValues, Value
+from controller.domain.paging import PageRequest
 from controller.domain.selectors import Selector
 from controller.domain.states import ORDERED_DEPLOYMENTS
 from controller.errors import UnknownDeviceError
@@ -16,8 +18,19 @@ from controller.store import devices
 from controller.store.database import in_batches
 from controller.store.device_values import attributes, steady_attributes
 from controller.store.model_tables import DesiredModelRow, DesiredStateRow, DeviceModelRow
+from controller.store.paging import Column, known, paged
 from controller.store.selector_conditions import conditions
 from controller.store.tables import DeploymentRow, DeviceRow, ReleaseRow
+
+ONE: Final = PageRequest(key="id", descends=False, limit=1)
+_COLUMNS: Final[Mapping[str, Column]] = {
+    "id": DeviceRow.id,
+    "enrolled": DeviceRow.enrolled_at_s,
+    "profile": DeviceRow.profile_name,
+    "seen": known(DeviceRow.last_seen_at_s),
+    "state": DeviceRow.state,
+}
+"""What a list of devices can be sorted by."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -84,7 +97,7 @@ def record(session: Session, device: str) -> DeviceRecord:
     Raises:
         UnknownDeviceError: No device has that identifier.
     """
-    found = _records(session, [DeviceRow.id == device], limit=1)
+    found = _records(session, [DeviceRow.id == device], ONE)
     if not found:
         raise UnknownDeviceError(f"no device {device[:64]!r} is enrolled", remedy=devices.KNOWN)
     return found[0]
@@ -94,17 +107,17 @@ def records(
     session: Session,
     selector: Selector,
     *,
+    page: PageRequest,
     after: str = "",
-    limit: int,
     only_drifted: bool = False,
 ) -> list[DeviceRecord]:
-    """Return the devices that match a selector, by identifier.
+    """Return a part of the devices that match a selector, and one more (`controller.store.paging`).
 
     Args:
         session: The transaction.
         selector: Which devices.
-        after: Begin after this identifier.
-        limit: The greatest number.
+        page: Which part.
+        after: Only identifiers after this one.
         only_drifted: Leave out the devices that run what they should.
 
     Returns:
@@ -113,20 +126,19 @@ def records(
     wanted = [DeviceRow.id > after, *conditions(session, selector)]
     if only_drifted:
         wanted.append(devices.drifted())
-    return _records(session, wanted, limit=limit)
+    return _records(session, wanted, page)
 
 
 def _records(
-    session: Session, wanted: Sequence[ColumnElement[bool]], *, limit: int
+    session: Session, wanted: Sequence[ColumnElement[bool]], page: PageRequest
 ) -> list[DeviceRecord]:
-    rows = session.execute(
+    whole = (
         select(DeviceRow, DesiredStateRow.revision)
         .options(selectinload(DeviceRow.labels))
         .outerjoin(DesiredStateRow, DesiredStateRow.device == DeviceRow.id)
         .where(*wanted)
-        .order_by(DeviceRow.id)
-        .limit(limit)
-    ).all()
+    )
+    rows = session.execute(paged(whole, page, _COLUMNS, DeviceRow.id)).all()
     models: dict[str, tuple[ModelRecord, ...]] = {}
     for batch in in_batches([device.id for device, _revision in rows]):
         models |= _models(session, batch)

@@ -9,12 +9,14 @@ from sqlalchemy.orm import Session
 
 from controller.domain.measuring import MeasurementState
 from controller.domain.names import which_there_are
+from controller.domain.paging import PageRequest
 from controller.domain.states import DeltaState, DeviceState, ReleaseState
 from controller.errors import IllegalTransitionError, UnknownReleaseError
 from controller.store import acting
 from controller.store.database import changed_rows, in_batches
 from controller.store.measurement_tables import MeasurementRow
 from controller.store.model_tables import DesiredModelRow
+from controller.store.paging import Column, paged
 from controller.store.tables import (
     DeltaRow,
     DeviceRow,
@@ -111,6 +113,30 @@ def all_releases(session: Session, *, limit: int) -> list[ReleaseRow]:
     """Return releases, the newest first."""
     statement = select(ReleaseRow).order_by(ReleaseRow.published_at_s.desc(), ReleaseRow.digest)
     return list(session.scalars(statement.limit(limit)))
+
+
+def listed(
+    session: Session, page: PageRequest, *, model: str, state: ReleaseState | None
+) -> list[ReleaseRow]:
+    """Return a part of the releases, and one more (`controller.store.paging`).
+
+    Args:
+        session: The transaction.
+        page: Which part.
+        model: Only those of this model; empty for all.
+        state: Only those in this state; None for all.
+    """
+    whole = select(ReleaseRow)
+    if model:
+        whole = whole.where(ReleaseRow.name == model)
+    if state is not None:
+        whole = whole.where(ReleaseRow.state == state)
+    columns: dict[str, Column] = {
+        "published": ReleaseRow.published_at_s,
+        "name": ReleaseRow.name,
+        "size": ReleaseRow.size_bytes,
+    }
+    return list(session.scalars(paged(whole, page, columns, ReleaseRow.digest)))
 
 
 def label_values(connection: Connection) -> dict[str, set[str]]:

@@ -31,7 +31,14 @@ from controller.domain.states import (
     sources,
 )
 from controller.errors import IllegalTransitionError, UnknownRolloutError
-from controller.store import acting, deployment_changes, deployments, gates, new_deployments
+from controller.store import (
+    acting,
+    deployment_changes,
+    deployments,
+    gates,
+    new_deployments,
+    rollout_notices,
+)
 from controller.store.database import changed_rows
 from controller.store.deployment_changes import Verdict
 from controller.store.tables import (
@@ -155,12 +162,6 @@ def rollback_of(session: Session, rollout: str) -> str | None:
         .order_by(RolloutRow.created_at_s)
         .limit(1)
     )
-
-
-def newest(session: Session, *, limit: int) -> list[RolloutRow]:
-    """Return rollouts, the newest first."""
-    statement = select(RolloutRow).order_by(RolloutRow.created_at_s.desc(), RolloutRow.id)
-    return list(session.scalars(statement.limit(limit)))
 
 
 def stages(session: Session, rollout: str) -> tuple[StageSpec, ...]:
@@ -334,15 +335,15 @@ def pass_by_hand(
 
 def log(session: Session, rollout: str, *, action: str, reason: str, now_s: float) -> None:
     """Write down a decision and why it was made."""
-    session.add(
-        RolloutEventRow(
-            rollout=rollout,
-            at_s=now_s,
-            action=action,
-            reason=reason[:MAX_DETAIL_CHARS],
-            actor=acting.actor(),
-        )
+    event = RolloutEventRow(
+        rollout=rollout,
+        at_s=now_s,
+        action=action,
+        reason=reason[:MAX_DETAIL_CHARS],
+        actor=acting.actor(),
     )
+    session.add(event)
+    rollout_notices.note(session, event)
 
 
 def events(session: Session, rollout: str, *, limit: int) -> list[RolloutEventRow]:

@@ -7,10 +7,12 @@ from collections.abc import Mapping
 from sqlalchemy import and_, or_, select, update
 from sqlalchemy.orm import Session
 
+from controller.domain.paging import PageRequest
 from controller.domain.states import TokenState
 from controller.errors import UnknownTokenError
 from controller.store import acting
 from controller.store.database import changed_rows
+from controller.store.paging import Column, paged
 from controller.store.tables import EnrolmentTokenRow
 
 MAX_SWEEP = 100
@@ -81,15 +83,25 @@ def use(session: Session, sha256: str, *, now_s: float) -> bool:
     return changed == 1
 
 
-def newest(session: Session, *, limit: int) -> list[EnrolmentTokenRow]:
-    """Return tokens, the newest first."""
-    return list(
-        session.scalars(
-            select(EnrolmentTokenRow)
-            .order_by(EnrolmentTokenRow.created_at_s.desc(), EnrolmentTokenRow.username)
-            .limit(limit)
-        )
-    )
+def listed(
+    session: Session, page: PageRequest, state: TokenState | None
+) -> list[EnrolmentTokenRow]:
+    """Return a part of the tokens, and one more (`controller.store.paging`).
+
+    Args:
+        session: The transaction.
+        page: Which part.
+        state: Only those in this state; None for all.
+    """
+    whole = select(EnrolmentTokenRow)
+    if state is not None:
+        whole = whole.where(EnrolmentTokenRow.state == state)
+    columns: dict[str, Column] = {
+        "created": EnrolmentTokenRow.created_at_s,
+        "expires": EnrolmentTokenRow.expires_at_s,
+        "id": EnrolmentTokenRow.username,
+    }
+    return list(session.scalars(paged(whole, page, columns, EnrolmentTokenRow.username)))
 
 
 def by_username(session: Session, username: str) -> EnrolmentTokenRow:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import socket
 
-from controller.cli.client import MOST_IDLE_S, ApiClient
-from controller.cli.target import Target
+from controller.client.connection import MOST_IDLE_S, ApiClient
+from controller.client.target import Target
 from controller.schemas import Health
 from tests.simulators.clock import FakeClock
 from tests.simulators.raw_server import RawServer

@@ -12,10 +12,9 @@ import pytest
 
 from controller.app.service import Controller
 from controller.cli import main
-from controller.cli.arguments import ConnectionOptions
-from controller.cli.client import ApiClient
-from controller.cli.errors import NoControllerError, UnreachableError
-from controller.cli.target import find_controller
+from controller.client.connection import ApiClient
+from controller.client.errors import NoControllerError, UnreachableError
+from controller.client.target import ConnectionOptions, find_controller
 from controller.config import ControllerConfig
 from controller.errors import SettingsError
 from controller.schemas import Device, Health

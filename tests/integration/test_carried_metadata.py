@@ -8,8 +8,8 @@ import pytest
 
 from agent.trust.keeper import MetadataTrust
 from controller.cli.carried import metadata_for
-from controller.cli.client import ApiClient
-from controller.cli.target import Target
+from controller.client import Fleet
+from controller.client.target import Target
 from packager.package.content import directory_content
 from tests.integration.test_hostile_controller import Hostile
 from tests.integration.test_metadata_attacks import Events
@@ -33,7 +33,7 @@ def test_a_device_that_has_only_its_first_root_believes_it(
     fleet.list_package(made)
     made.write_to(tmp_path / "package")
     try:
-        with ApiClient(Target(url=controller.options[1], token="t" * 32)) as api:
+        with Fleet(Target(url=controller.options[1], token="t" * 32)) as api:
             data = metadata_for(api, directory_content(tmp_path / "package"))
     finally:
         controller.close()

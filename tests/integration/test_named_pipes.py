@@ -16,8 +16,7 @@ from agent.app.named_files import load_profile, load_token, load_trust
 from agent.cli.main import main as agent
 from agent.errors import ConfigError
 from controller.app.new_home import create_home
-from controller.cli.arguments import ConnectionOptions
-from controller.cli.target import find_controller
+from controller.client.target import ConnectionOptions, find_controller
 from packager.package.keys import generate_key
 from telemetry.device.recorder import Recorder
 from tests.simulators.clock import FakeClock

@@ -13,6 +13,7 @@ from sqlalchemy.orm import Session
 
 from controller.domain.attributes import DeviceValues
 from controller.domain.device_groups import check_group
+from controller.domain.paging import PageRequest
 from controller.domain.selector_parser import MAX_NESTING, MAX_SELECTOR_CHARS, MAX_TERMS
 from controller.domain.selector_tree import Node, text_of
 from controller.domain.selectors import Selector
@@ -48,11 +49,14 @@ def found(session: Session, selector: Selector) -> list[str]:
     return sorted(devices.chosen(session, selector))
 
 
+ALL = PageRequest(key="id", descends=False, limit=100)
+
+
 def shown(session: Session) -> dict[str, DeviceValues]:
     """Return all devices, with what the API shows of them."""
     return {
         record.row.id: DeviceValues(labels=record.labels, attributes=record.attributes(now_s=NOW_S))
-        for record in device_records.records(session, Selector(), limit=100)
+        for record in device_records.records(session, Selector(), page=ALL)
     }
 
 
@@ -86,7 +90,7 @@ def test_what_policies_are_chosen_by_is_what_is_shown(database: Database) -> Non
         row = add_device(session, "cam-1", site="berlin")
         row.profile = {"cpu_count": 4, "runtimes": ["litert"], "isa_features": []}
     with database.reading() as session:
-        (record,) = device_records.records(session, Selector(), limit=9)
+        (record,) = device_records.records(session, Selector(), page=ALL)
         assert steady_values(session, ["cam-1"]) == {"cam-1": record.steady_values}
     assert record.steady_values.attributes["runtimes"] == ("litert",)
 

@@ -5,10 +5,9 @@ from pathlib import Path
 import pytest
 
 from controller.app.new_home import HomeOptions, create_home
-from controller.cli.arguments import ConnectionOptions
-from controller.cli.client import segment
-from controller.cli.errors import ArgumentError, NoControllerError
-from controller.cli.target import find_controller
+from controller.client.connection import segment
+from controller.client.errors import IdentifierError, NoControllerError
+from controller.client.target import ConnectionOptions, find_controller
 from controller.errors import SettingsError
 
 
@@ -110,5 +109,5 @@ def test_identifiers_cannot_leave_their_segment() -> None:
     assert segment("digits:1.0") == "digits:1.0"
     assert segment("..x?y#z") == "..x%3Fy%23z"
     for bad in ("", ".", "..", "../../etc", "a/b"):
-        with pytest.raises(ArgumentError):
+        with pytest.raises(IdentifierError):
             segment(bad)

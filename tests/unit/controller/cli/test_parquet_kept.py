@@ -16,8 +16,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from controller.cli import parquet_files
-from controller.cli.errors import AnswerError, ArgumentError
+from controller.cli.errors import ArgumentError
 from controller.cli.parquet_files import new_file
+from controller.client.errors import AnswerError
 from telemetry.histogram import ExponentialHistogram
 from telemetry.server import sketches
 from telemetry.server.export.lines import EventsLine, MetricLine, RowsLine

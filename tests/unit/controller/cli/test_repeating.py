@@ -5,8 +5,8 @@ from itertools import islice
 
 import pytest
 
-from controller.cli.errors import UnreachableError
 from controller.cli.repeating import PATIENCE_S, Page, draw, repeated
+from controller.client.errors import UnreachableError
 from tests.simulators.clock import FakeClock
 
 

@@ -6,8 +6,8 @@ from dataclasses import asdict, replace
 
 import pytest
 
-from controller.cli.errors import UnreachableError
 from controller.cli.watch import changes, counts_text, transfer_lines, watch
+from controller.client.errors import UnreachableError
 from controller.domain.states import DeploymentState, RolloutState
 from controller.domain.transfers import TransferSum
 from controller.rollout_schemas import Deployment, Rollout, RolloutEvent, StageProgress

@@ -1,20 +1,34 @@
-"""How a command finds the controller, and the secret for it."""
+"""How a client finds the controller, and the secret for it."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from controller.cli.arguments import ConnectionOptions
-from controller.cli.errors import NoControllerError
+from controller.client.errors import NoControllerError
 from wire.files import open_file
+
+if TYPE_CHECKING:
+    import ssl
 
 MAX_TOKEN_BYTES = 4096
 REMEDY = (
     "use --home DIR, or --url URL with --token-file FILE (or set FLEET_HOME, or FLEET_URL and "
     "FLEET_TOKEN)"
 )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ConnectionOptions:
+    """What says where the controller is, as given."""
+
+    home: Path | None = None
+    url: str | None = None
+    token_file: Path | None = None
+    ca_file: Path | None = None
+    api_clear_text: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
@@ -113,3 +127,24 @@ def _read_token(path: Path) -> str:
             remedy="name the controller's file api.token with --token-file",
         )
     return token
+
+
+def trusting(ca_file: Path | None) -> ssl.SSLContext:
+    """Return a context that checks certificates against one authority, or those of the system.
+
+    Raises:
+        NoControllerError: The file cannot be read or holds no certificate.
+    """
+    import ssl  # slow, and `fleet --help` needs none
+
+    try:
+        if ca_file is not None:
+            open_file(ca_file).close()  # OpenSSL would wait for the other end of a named pipe
+        return ssl.create_default_context(cafile=None if ca_file is None else str(ca_file))
+    except OSError as exc:
+        is_content = isinstance(exc, ssl.SSLError)
+        reason = "it holds no certificate" if is_content else str(exc.strerror or exc).lower()
+        raise NoControllerError(
+            f"cannot use the CA file {ca_file}: {reason}",
+            remedy="name the PEM file of the authority with --ca-file FILE (or FLEET_CA_FILE)",
+        ) from exc

@@ -1,22 +1,22 @@
-"""The HTTP client of the controller's API.
+"""The HTTP connection with the controller's API.
 
 Rules:
-- Every fault leaves here as one of `controller.cli.errors`.
+- Every fault leaves here as one of `controller.client.errors`.
 - The token is sent to the named controller alone: redirects are not followed, and no proxy of the
   environment is used. With `https://` the certificate is always checked.
 - Without TLS the token goes to this machine alone, unless the operator asks for more.
+- Only what is safe is sent again: what reads, after a connection that ended without an answer or an
+  answer that asks for patience (429, 503); what changes something, after 429 alone, because then
+  nothing was done.
 """
 
 from __future__ import annotations
 
 import json
-import os
-import ssl
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from http import HTTPStatus
 from http.client import (
-    BadStatusLine,
     HTTPConnection,
     HTTPException,
     HTTPResponse,
@@ -26,83 +26,63 @@ from http.client import (
 )
 from pathlib import Path
 from types import TracebackType
-from typing import Any, BinaryIO, Final, Self, TypeVar
+from typing import Any, BinaryIO, Final, NamedTuple, Self, TypeVar
 from urllib.parse import quote, urlencode, urlsplit
 
-import typer
-
-from controller.cli.arguments import ConnectionOptions
-from controller.cli.errors import (
+from controller.client import faults
+from controller.client.errors import (
     AnswerError,
-    ArgumentError,
+    ClientError,
+    DroppedError,
     FaultError,
+    IdentifierError,
     NoControllerError,
-    UnreachableError,
+    RateError,
+    UnavailableError,
 )
-from controller.cli.target import Target, find_controller
-from controller.schemas import Fault, Health, Request, given_fields
+from controller.client.target import Target, trusting
+from controller.domain.paging import CURSOR_HEADER
+from controller.schemas import Request, given_fields
 from wire.clock import Clock, SystemClock
 from wire.codec import from_json
-from wire.console.output import remark
-from wire.console.place import place_lines
-from wire.console.text import plain_text
-from wire.errors import FleetError, WireFormatError
-from wire.files import open_file
+from wire.errors import WireFormatError
 from wire.hosts import is_loopback
 
 T = TypeVar("T")
-TIMEOUT_S = 30.0
-PART_BYTES = 1024 * 1024
-CONNECT_TIMEOUT_S = 5.0
-ENDED: Final = b"controller.unauthorized.ended"
-"""In an answer that says which token was refused, and why."""
+TIMEOUT_S: Final = 30.0
+CONNECT_TIMEOUT_S: Final = 5.0
+PATIENCE_S: Final = 10.0
+"""How long a request waits in all for a controller that asks for patience."""
 
-MOST_IDLE_S = 2.0
+FIRST_WAIT_S: Final = 0.1
+PART_BYTES: Final = 1024 * 1024
+MOST_IDLE_S: Final = 2.0
 """A connection that was idle for longer is not used again: servers and proxies close such ones
 after some seconds, and a request that meets the close gets no answer."""
+
+Params = Mapping[str, str | list[str]]
+
+
+class Page(NamedTuple):
+    """A part of a list, as it came."""
+
+    content: bytes
+    cursor: str
+    """What asks for the part after it; empty at the end."""
 
 
 def segment(text: str) -> str:
     """Return text as one segment of a path, whatever characters it has.
 
     Raises:
-        ArgumentError: Empty, or more than one segment, or one that means a folder.
+        IdentifierError: Empty, or more than one segment, or one that means a folder.
     """
     if text in {"", ".", ".."} or "/" in text:
-        raise ArgumentError(
+        raise IdentifierError(
             f"{text!r} is not an identifier",
             remedy="write it as the list of these things shows it",
         )
     return quote(text, safe=":")
-
-
-def connect(context: typer.Context) -> ApiClient:
-    """Return a client for the controller that the command line names."""
-    options = context.obj if isinstance(context.obj, ConnectionOptions) else ConnectionOptions()
-    api = ApiClient(find_controller(options, os.environ))
-    if api.is_overheard:
-        remark("warning: CLEAR TEXT: everybody on the way can read the API token; use https://")
-    return api
-
-
-def tell_cut_off(api: ApiClient) -> None:
-    """Say that the controller has no connection with the broker, if that is so.
-
-    What was asked has been answered: if this cannot be asked any more, nothing is said.
-
-    Args:
-        api: The controller.
-    """
-    try:
-        health = api.get("/v1/health", Health)
-    except FleetError:
-        return
-    if not health.broker_connected:
-        needs = next(iter(health.needs), "a connection with the MQTT broker")
-        remark(
-            "warning: devices hear nothing, and what is shown of them may be old: the controller "
-            f"lacks {plain_text(needs)}"
-        )
 
 
 class ApiClient:
@@ -110,6 +90,8 @@ class ApiClient:
 
     Args:
         target: Where it is.
+        timeout_s: How long an answer may take, and a part of a long one.
+        patience_s: How long a request waits in all for a controller that asks for patience.
         clock: Says how long the connection was idle.
 
     Raises:
@@ -117,22 +99,29 @@ class ApiClient:
             clear.
     """
 
-    def __init__(self, target: Target, *, clock: Clock | None = None) -> None:
+    def __init__(
+        self,
+        target: Target,
+        *,
+        timeout_s: float = TIMEOUT_S,
+        patience_s: float = PATIENCE_S,
+        clock: Clock | None = None,
+    ) -> None:
         self._url = target.url
+        self._timeout_s, self._patience_s = timeout_s, patience_s
+        connect_s = min(CONNECT_TIMEOUT_S, timeout_s)
         self._headers = {"Authorization": f"Bearer {target.token}", "Accept": "application/json"}
         try:
             parts = urlsplit(target.url)
             host, port = parts.hostname or "", parts.port
             self.is_overheard = parts.scheme != "https" and not is_loopback(host)
             self._http = (
-                HTTPSConnection(
-                    host, port, timeout=CONNECT_TIMEOUT_S, context=_trusting(target.ca_file)
-                )
+                HTTPSConnection(host, port, timeout=connect_s, context=trusting(target.ca_file))
                 if parts.scheme == "https"
-                else HTTPConnection(host, port, timeout=CONNECT_TIMEOUT_S)
+                else HTTPConnection(host, port, timeout=connect_s)
             )
         except ValueError as exc:
-            raise self._unusable(exc) from exc
+            raise faults.unusable(self._url, exc) from exc
         if self.is_overheard and not target.clear_text:
             raise NoControllerError(
                 f"the API token would go to {host} in the clear",
@@ -154,9 +143,7 @@ class ApiClient:
     ) -> None:
         self._http.close()
 
-    def get(
-        self, path: str, kind: type[T], params: Mapping[str, str | list[str]] | None = None
-    ) -> T:
+    def get(self, path: str, kind: type[T], params: Params | None = None) -> T:
         """Ask for something.
 
         Args:
@@ -168,7 +155,21 @@ class ApiClient:
             The answer.
         """
         query = f"?{urlencode(params, doseq=True)}" if params else ""
-        return self._decode(self._send("GET", path + query), kind)
+        return self._decode(self._send("GET", path + query).content, kind)
+
+    def get_page(self, path: str, kind: type[T], params: Params) -> tuple[T, str]:
+        """Ask for a part of a list.
+
+        Args:
+            path: Below the address.
+            kind: What the answer is.
+            params: Query parameters.
+
+        Returns:
+            The part, and what asks for the next one: empty at the end.
+        """
+        page = self._send("GET", f"{path}?{urlencode(params, doseq=True)}")
+        return self._decode(page.content, kind), page.cursor
 
     def send(
         self, method: str, path: str, kind: type[T], body: Request | dict[str, Any] | None = None
@@ -185,12 +186,12 @@ class ApiClient:
             The answer.
         """
         if body is None:
-            return self._decode(self._send(method, path), kind)
+            return self._decode(self._send(method, path).content, kind)
         fields = body if isinstance(body, dict) else given_fields(body)
         # A value that JSON lacks is sent as text; the controller says what is wrong with it.
         content = json.dumps(fields, default=str).encode()
         headers = {"Content-Type": "application/json"}
-        return self._decode(self._send(method, path, content, headers), kind)
+        return self._decode(self._send(method, path, content, headers).content, kind)
 
     def has_blob(self, sha256: str) -> bool:
         """Tell whether the controller has a blob.
@@ -244,14 +245,12 @@ class ApiClient:
         with self._own_errors():
             response = self._request("GET", f"/v1/blobs/{sha256}")
             if response.status != HTTPStatus.OK:
-                raise self._fault("GET", response.status, response.read())
+                raise self._refused("GET", response, response.read())
             if response.length != size_bytes:
                 raise self._strange(f"a blob of {response.length} bytes, not {size_bytes}")
             yield from _parts(response, size_bytes)
 
-    def lines(
-        self, path: str, params: Mapping[str, str | list[str]], limit_bytes: int
-    ) -> Iterator[bytes]:
+    def lines(self, path: str, params: Params, limit_bytes: int) -> Iterator[bytes]:
         """Ask for an answer that is too long to be held.
 
         Args:
@@ -270,7 +269,7 @@ class ApiClient:
         with self._own_errors():
             response = self._request("GET", f"{path}?{urlencode(params, doseq=True)}")
             if response.status != HTTPStatus.OK:
-                raise self._fault("GET", response.status, response.read())
+                raise self._refused("GET", response, response.read())
             while line := response.readline(limit_bytes + 1):
                 if len(line) > limit_bytes:
                     raise self._strange(f"a line of more than {limit_bytes} bytes")
@@ -282,14 +281,50 @@ class ApiClient:
         path: str,
         content: bytes | BinaryIO | None = None,
         headers: Mapping[str, str] | None = None,
-    ) -> bytes:
+    ) -> Page:
+        """Send a request, again if that is safe and the controller may take it then.
+
+        Raises:
+            ClientError: There is no answer, or a refusal.
+        """
+        rest_s, wait_s = self._patience_s, FIRST_WAIT_S
+        while True:
+            try:
+                return self._send_once(method, path, content, headers)
+            except ClientError as fault:
+                wait_s = max(wait_s, getattr(fault, "retry_after_s", 0.0))
+                if not _may_repeat(method, fault) or wait_s > rest_s:
+                    raise
+            self._clock.sleep(wait_s)
+            rest_s -= wait_s
+            wait_s *= 2.0
+
+    def _send_once(
+        self,
+        method: str,
+        path: str,
+        content: bytes | BinaryIO | None,
+        headers: Mapping[str, str] | None,
+    ) -> Page:
         with self._own_errors():
             response = self._request(method, path, content, headers)
             answer = response.read()
             self._idle_since_s = self._clock.monotonic_s()
         if HTTPStatus.OK <= response.status < HTTPStatus.MULTIPLE_CHOICES:
-            return answer
-        raise self._fault(method, response.status, answer)
+            return Page(answer, response.headers.get(CURSOR_HEADER, ""))
+        raise self._refused(method, response, answer)
+
+    def _refused(
+        self, method: str, response: HTTPResponse, answer: bytes
+    ) -> FaultError | AnswerError:
+        later = response.headers.get("Retry-After", "")
+        return faults.refused(
+            self._url,
+            method,
+            response.status,
+            answer,
+            retry_after_s=float(later) if later.isdecimal() else 0.0,
+        )
 
     def _request(
         self,
@@ -302,7 +337,7 @@ class ApiClient:
             self._http.close()
         if self._http.sock is None:
             self._http.connect()
-        self._http.sock.settimeout(TIMEOUT_S)
+        self._http.sock.settimeout(self._timeout_s)
         # A controller that refuses a body answers before it has read it all.
         with suppress(BrokenPipeError, ConnectionResetError):
             self._http.request(
@@ -316,62 +351,12 @@ class ApiClient:
             yield
         except BaseException as exc:
             self._http.close()  # the next request opens a new connection
-            if isinstance(exc, TimeoutError):
-                raise UnreachableError(
-                    f"the controller at {self._url} did not answer in time",
-                    remedy="look at its log, then try again",
-                ) from exc
-            if isinstance(exc, InvalidURL | UnicodeError):
-                raise self._unusable(exc) from exc
-            if isinstance(exc, ssl.SSLError):
-                raise self._untrusted(exc) from exc
-            if isinstance(exc, OSError | HTTPException):
-                remedy = "start it with `fleet controller run DIR`, or correct --home or --url"
-                if isinstance(exc, BadStatusLine) and self._url.startswith("http:"):
-                    remedy += "; write https:// if it has TLS"
-                raise UnreachableError(
-                    f"no controller answers at {self._url}", remedy=remedy
-                ) from exc
+            if isinstance(exc, InvalidURL | UnicodeError | OSError | HTTPException):
+                raise faults.lost(self._url, exc) from exc
             raise
 
-    def _untrusted(self, why: ssl.SSLError) -> UnreachableError:
-        if isinstance(why, ssl.SSLCertVerificationError):
-            return UnreachableError(
-                f"the certificate of {self._url} is refused: {why.verify_message.rstrip('.')}",
-                remedy="name the file of its authority with --ca-file FILE (or FLEET_CA_FILE), and "
-                "use a host name that the certificate holds",
-            )
-        return UnreachableError(
-            f"no TLS with {self._url}: {(why.reason or str(why)).lower().replace('_', ' ')}",
-            remedy="write http:// if that controller is on this machine and has no TLS",
-        )
-
-    def _unusable(self, why: Exception) -> NoControllerError:
-        return NoControllerError(
-            f"{self._url!r} cannot be used: {why}", remedy="write --url https://HOST:PORT"
-        )
-
-    def _fault(self, method: str, status: int, answer: bytes) -> FaultError | AnswerError:
-        if status == HTTPStatus.UNAUTHORIZED and ENDED not in answer:
-            return FaultError(
-                f"the controller at {self._url} refused the token",
-                remedy="use the token file of that controller (api.token in its directory)",
-                fault_code="controller.unauthorized",
-                status=status,
-            )
-        if method == "HEAD":  # has no body
-            return FaultError(f"the controller answered {status}", status=status)
-        try:
-            fault = from_json(answer, Fault, limit_bytes=len(answer))
-        except WireFormatError:
-            return self._strange(f"status {status} without a reason")
-        return FaultError(
-            plain_text(fault.message),
-            remedy=plain_text(fault.remedy),
-            fault_code=fault.code,
-            status=status,
-            shown=place_lines(fault.expression, fault.character),
-        )
+    def _strange(self, what: str) -> AnswerError:
+        return faults.strange(self._url, what)
 
     def _decode(self, answer: bytes, kind: type[T]) -> T:
         try:
@@ -379,11 +364,12 @@ class ApiClient:
         except WireFormatError as exc:
             raise self._strange("an answer in another form") from exc
 
-    def _strange(self, what: str) -> AnswerError:
-        return AnswerError(
-            f"{self._url} gave {what}",
-            remedy="check that the address is that of a controller of this version",
-        )
+
+def _may_repeat(method: str, fault: ClientError) -> bool:
+    """Tell whether a request that failed may be sent again, and may succeed then."""
+    if isinstance(fault, RateError):
+        return True
+    return isinstance(fault, DroppedError | UnavailableError) and method in {"GET", "HEAD"}
 
 
 def _parts(response: HTTPResponse, size_bytes: int) -> Iterator[bytes]:
@@ -392,22 +378,3 @@ def _parts(response: HTTPResponse, size_bytes: int) -> Iterator[bytes]:
         yield part
     if size_bytes > 0:
         raise IncompleteRead(b"", size_bytes)
-
-
-def _trusting(ca_file: Path | None) -> ssl.SSLContext:
-    """Return a context that checks certificates against one authority, or those of the system.
-
-    Raises:
-        NoControllerError: The file cannot be read or holds no certificate.
-    """
-    try:
-        if ca_file is not None:
-            open_file(ca_file).close()  # OpenSSL would wait for the other end of a named pipe
-        return ssl.create_default_context(cafile=None if ca_file is None else str(ca_file))
-    except OSError as exc:
-        is_content = isinstance(exc, ssl.SSLError)
-        reason = "it holds no certificate" if is_content else str(exc.strerror or exc).lower()
-        raise NoControllerError(
-            f"cannot use the CA file {ca_file}: {reason}",
-            remedy="name the PEM file of the authority with --ca-file FILE (or FLEET_CA_FILE)",
-        ) from exc

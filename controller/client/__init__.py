@@ -1,0 +1,43 @@
+"""The Python client of the controller's API; the command line `fleet` uses it, too.
+
+    from controller.client import Fleet
+
+    with Fleet.from_home(Path("my-fleet")) as fleet:
+        for device in fleet.devices.list(selector="site=berlin"):
+            print(device.id, device.release)
+
+Rules:
+- What is exported here is imported when it is used, so that `fleet --help` does not wait for it.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from controller.client.errors import (
+        AnswerError,
+        ClientError,
+        FaultError,
+        NoControllerError,
+        UnreachableError,
+    )
+    from controller.client.fleet import Fleet
+
+__all__ = [
+    "AnswerError",
+    "ClientError",
+    "FaultError",
+    "Fleet",
+    "NoControllerError",
+    "UnreachableError",
+]
+_FLEET: Final = "controller.client.fleet"
+_ERRORS: Final = "controller.client.errors"
+
+
+def __getattr__(name: str) -> object:
+    if name not in __all__:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(importlib.import_module(_FLEET if name == "Fleet" else _ERRORS), name)

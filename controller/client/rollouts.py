@@ -1,0 +1,102 @@
+"""Requests about rollouts."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from controller.client.connection import segment
+from controller.client.listing import Listing, Resource, order
+from controller.rollout_schemas import (
+    DevicePart,
+    RetryRequest,
+    RollbackRequest,
+    Rollout,
+    RolloutGates,
+    RolloutPlan,
+    RolloutRequest,
+)
+from controller.schemas import Request
+
+AT_ONCE: Final = 100
+"""The controller counts the devices of each."""
+
+
+class Rollouts(Resource):
+    """Rollouts."""
+
+    def list(
+        self,
+        *,
+        state: str = "",
+        model: str = "",
+        release: str = "",
+        sort: str = "",
+        reverse: bool = False,
+    ) -> Listing[Rollout]:
+        """List rollouts, without their devices and logs.
+
+        Args:
+            state: Only those in this state.
+            model: Only those of this model.
+            release: Only those of this release, as `name:version` or digest.
+            sort: `created`, `finished`, `id`, `model` or `state`; empty for `created`, the newest
+                first.
+            reverse: The other way round.
+        """
+        params = {"state": state, "model": model, "release": release}
+        params |= order(sort, reverse=reverse)
+        return Listing(self._api, "/v1/rollouts", Rollout, params, at_once=AT_ONCE)
+
+    def get(self, rollout: str) -> Rollout:
+        """Return a rollout with its devices and the reason of every decision."""
+        return self._api.get(f"/v1/rollouts/{segment(rollout)}", Rollout)
+
+    def gates(self, rollout: str) -> RolloutGates:
+        """Return the gates of a rollout, with what each look at them has shown."""
+        return self._api.get(f"/v1/rollouts/{segment(rollout)}/gates", RolloutGates)
+
+    def part(self, rollout: str, device: str) -> DevicePart:
+        """Return one device's part in a rollout, with what explains it."""
+        return self._api.get(
+            f"/v1/rollouts/{segment(rollout)}/devices/{segment(device)}", DevicePart
+        )
+
+    def create(self, request: RolloutRequest) -> Rollout:
+        """Begin a rollout. With an `id` of yours in the request, a second one is refused."""
+        return self._api.send("POST", "/v1/rollouts", Rollout, request)
+
+    def plan(self, request: RolloutRequest, *, limit: int = 20) -> RolloutPlan:
+        """Return what such a rollout would do; nothing is changed.
+
+        Args:
+            request: The rollout.
+            limit: How many devices are named in each place.
+        """
+        return self._api.send("POST", f"/v1/rollouts/plan?limit={limit}", RolloutPlan, request)
+
+    def pause(self, rollout: str) -> Rollout:
+        """Start nothing until resumed."""
+        return self._order(rollout, "pause")
+
+    def resume(self, rollout: str) -> Rollout:
+        """Go on; after a halt, without the devices that failed."""
+        return self._order(rollout, "resume")
+
+    def abort(self, rollout: str) -> Rollout:
+        """End it; devices that failed or have not finished go back."""
+        return self._order(rollout, "abort")
+
+    def approve(self, rollout: str) -> Rollout:
+        """Let the next stage begin, or one end despite gates that hold."""
+        return self._order(rollout, "approve")
+
+    def retry(self, rollout: str, request: RetryRequest) -> Rollout:
+        """Bring the release to the devices that do not run it, in a rollout of its own."""
+        return self._order(rollout, "retry", request)
+
+    def roll_back(self, rollout: str, request: RollbackRequest) -> Rollout:
+        """Bring the devices to what they had, or to a release, in a rollout of its own."""
+        return self._order(rollout, "rollback", request)
+
+    def _order(self, rollout: str, name: str, body: Request | None = None) -> Rollout:
+        return self._api.send("POST", f"/v1/rollouts/{segment(rollout)}/{name}", Rollout, body)
