@@ -7,6 +7,7 @@ from typing import Annotated, Literal
 
 from controller.domain.gates.states import GateState
 from controller.domain.rollout_policy import StageState
+from controller.domain.start_rate import MAX_PER_MINUTE
 from controller.domain.states import DeploymentState, RolloutState
 from controller.domain.transfers import TransferSum
 from controller.schemas import Bounds, Request, Transfer
@@ -23,6 +24,35 @@ class Stage(Request):
 
     count: Annotated[int, Bounds(ge=1, le=MAX_DEVICES)] | None = None
     percent: Annotated[float, Bounds(gt=0, le=100)] | None = None
+    selector: str | None = None
+    """Go on until all devices that match run it; they start before all others."""
+
+    grow: Annotated[float, Bounds(ge=1.1, le=1000)] | None = None
+    """The last stage may stand for several: each so many times as large as the one before it, until
+    all devices run the release. Each stage has one of these four."""
+
+    soak_s: Annotated[float, Bounds(ge=0, le=MAX_WAIT_S)] | None = None
+    """Its own; None for that of the rollout."""
+
+    approval: bool | None = None
+    """Whether the next stage waits for `approve`; None for what holds in the rollout."""
+
+    gates: list[str] = field(default_factory=list)
+    """Those that are asked in this stage alone, beside those of the rollout."""
+
+
+@dataclass(kw_only=True)
+class Rate(Request):
+    """How many devices start in a minute, and how that grows with those that succeed."""
+
+    per_minute: Annotated[float, Bounds(gt=0, le=MAX_PER_MINUTE)]
+    factor: Annotated[float, Bounds(ge=1.1, le=10)] | None = None
+    """By what it is multiplied each time; None for a rate that stays."""
+
+    after: Annotated[int, Bounds(ge=1, le=MAX_DEVICES)] = 10
+    """After how many successes each time."""
+
+    max_per_minute: Annotated[float, Bounds(gt=0, le=MAX_PER_MINUTE)] = MAX_PER_MINUTE
 
 
 @dataclass(kw_only=True)
@@ -36,6 +66,13 @@ class RolloutRequest(Request):
     """Label expression; empty selects every enrolled device."""
 
     stages: list[Stage] = field(default_factory=lambda: [Stage(percent=100)])
+    spread: str = ""
+    """A label: devices start in such an order that each part of it has of each of its values about
+    its share. Empty for a plain shuffle."""
+
+    rate: Rate | None = None
+    """None for as many as `max_in_flight` allows."""
+
     max_in_flight: Annotated[int, Bounds(ge=1, le=MAX_DEVICES)] = 100
     soak_s: Annotated[float, Bounds(ge=0, le=MAX_WAIT_S)] = 0
     """How long a finished stage must stay good before the next begins."""
@@ -154,6 +191,16 @@ class PlannedStage:
     asks_gates: bool
     """Whether it waits for the gates; with too few devices it does not."""
 
+    selector: str = ""
+    """By which it chooses its devices; empty if it does not."""
+
+    soak_s: float = 0.0
+    approval: bool = False
+    """Whether the next stage then waits for `approve`."""
+
+    gates: list[str] = field(default_factory=list)
+    """Its own."""
+
     expected_s: float | None = None
     """How long it takes by the median of earlier installs; None if there were too few."""
 
@@ -221,6 +268,8 @@ class RolloutPlan:
     """The first of them."""
 
     gates: list[str] = field(default_factory=list)
+    spread: str = ""
+    rate: Rate | None = None
     total_bytes: int
     """What all devices fetch together, at most."""
 
@@ -251,6 +300,15 @@ class StageProgress:
     """How many devices get the release by the end of this stage, earlier stages included."""
 
     state: StageState
+    selector: str = ""
+    """By which it chooses its devices; empty if it does not."""
+
+    soak_s: float = 0.0
+    """How long it must stay good."""
+
+    approval: bool = False
+    """Whether the next stage then waits for `approve`."""
+
     transfers: TransferSum | None = None
     """Of the devices that it started and that fetch now; None if none does."""
 
@@ -325,6 +383,9 @@ class ShownGate:
     unit: str
     """`%`, `pp`, or empty for the metric's own unit."""
 
+    stage: int | None = None
+    """The only one in which it is asked; None for all."""
+
     waived: bool = False
     """Whether the operator went on although it had failed."""
 
@@ -375,6 +436,13 @@ class Rollout:
 
     finished_at_s: float | None
     stages: list[StageProgress]
+    spread: str = ""
+    """The label over which its devices are spread."""
+
+    rate: Rate | None = None
+    rate_now: float | None = None
+    """How many devices may start in a minute now, as the rate has grown; None without one."""
+
     counts: dict[DeploymentState, int]
     control: int = 0
     """Devices that keep the old release until the gates have passed in the last stage."""

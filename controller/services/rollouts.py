@@ -25,12 +25,25 @@ from controller.rollout_schemas import (
     RolloutGates,
     RolloutRequest,
 )
-from controller.services import follow_ups, rollout_checks, shown_gates, shown_rollouts
+from controller.services import (
+    follow_ups,
+    rollout_checks,
+    shown_gates,
+    shown_rollouts,
+    stage_checks,
+)
 from controller.services.director import Director
 from controller.services.preflight import Preflight
 from controller.services.rollout_checks import IsListed
 from controller.services.transfers import Transfers
-from controller.store import deployments, free_devices, releases, rollout_steps, rollouts
+from controller.store import (
+    deployments,
+    free_devices,
+    releases,
+    rollout_steps,
+    rollouts,
+    starting_orders,
+)
 from controller.store.database import Database, Transaction
 from controller.store.groups import read_selector
 from controller.store.rollouts import NewRollout
@@ -91,7 +104,8 @@ class Rollouts:
             UnfitError: Devices cannot take the release, and the operator has not said what becomes
                 of them; or they are to be left out, and none is left.
         """
-        specs = rollout_checks.specs(request.stages)
+        stage_checks.check_stages(request)
+        stage_gates = stage_checks.own_gates(self._telemetry, request)
         asked = rollout_checks.gate_texts(self._telemetry, request)
         now_s = self._clock.now_s()
         # Most of the work is done before others have to wait. What has changed since counts.
@@ -112,8 +126,14 @@ class Rollouts:
             rollout_checks.check_unfit(request, unfit, len(devices))
             if request.unfit == "exclude":
                 devices = [device for device in devices if device not in unfit]
+            chosen = stage_checks.wanted_selectors(request)
+            order = starting_orders.chosen(
+                transaction, chosen, request.spread, devices, now_s=now_s
+            )
+            specs = stage_checks.specs(request.stages, order, devices)
+            stage_checks.check_chosen(request, order, devices)
             rollout_checks.check_growing(specs, len(devices))
-            rollout_checks.check_gates(request, len(devices))
+            stage_checks.check_gates(request, specs, order, devices)
             new = NewRollout(
                 id=request.id or follow_ups.new_id(),
                 release=release.digest,
@@ -122,7 +142,11 @@ class Rollouts:
                 limits=rollout_checks.limits(request),
                 stages=specs,
                 gates=asked,
-                control_percent=request.control_percent if asked else 0.0,
+                stage_gates=stage_gates,
+                order=order,
+                spread=request.spread,
+                rate=stage_checks.start_rate(request.rate),
+                control_percent=request.control_percent if asked or stage_gates else 0.0,
                 created_at_s=now_s,
             )
             rollouts.begin(transaction, new, devices)
@@ -320,11 +344,11 @@ class Rollouts:
             view = rollouts.view(transaction, row, with_candidates=False)
             complete = view.stage_complete_at_s is not None and view.finished > 0
             if complete and row.state in ACTIVE_ROLLOUTS and (held := holding(view)):
-                if row.approval:
+                if view.approval:
                     _refuse_own(row, by)
                 rollouts.pass_by_hand(transaction, row, held, now_s=now_s)
                 return
-            if not row.approval or last or not complete or row.state not in ACTIVE_ROLLOUTS:
+            if not view.approval or last or not complete or row.state not in ACTIVE_ROLLOUTS:
                 raise ConflictError(
                     f"rollout {row.id} has no stage that waits for approval",
                     remedy=f"`fleet rollout show {row.id}` says what it waits for",
