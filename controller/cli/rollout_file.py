@@ -21,14 +21,8 @@ from controller.domain.gates.language import MAX_GATES, parse_gate
 from controller.domain.selectors import parse_selector
 from controller.domain.start_rate import MAX_PER_MINUTE
 from controller.errors import ControllerError
-from controller.rollout_schemas import (
-    MAX_DEVICES,
-    MAX_STAGES,
-    MAX_WAIT_S,
-    Rate,
-    RolloutRequest,
-    UnfitRule,
-)
+from controller.rollout_schemas import RolloutRequest, UnfitRule
+from controller.stage_schemas import MAX_DEVICES, MAX_STAGES, MAX_WAIT_S, Rate
 from wire.codec import convert, from_toml
 from wire.errors import WireFormatError
 from wire.settings_faults import no_such_setting, plain_fault

@@ -14,7 +14,7 @@ from controller.cli.errors import ArgumentError
 from controller.domain.gates.language import MAX_GATES, parse_gate
 from controller.domain.selectors import parse_selector
 from controller.errors import ControllerError
-from controller.rollout_schemas import MAX_DEVICES, MAX_WAIT_S, Stage
+from controller.stage_schemas import MAX_DEVICES, MAX_WAIT_S, Stage
 
 LEAST_GROWTH: Final = 1.1
 MOST_GROWTH: Final = 1000.0

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from controller.rollout_schemas import PlannedStage, Rate, StageProgress
+from controller.stage_schemas import PlannedStage, Rate, StageProgress
 from wire.console.text import plain_text
 from wire.durations import format_duration
 

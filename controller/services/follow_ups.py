@@ -27,6 +27,7 @@ from controller.store import (
     releases,
     rollout_steps,
     rollouts,
+    stages,
     start_rates,
     starting_orders,
     way_back,
@@ -189,8 +190,8 @@ def _follow(
 ) -> None:
     counts = Counter(wanted.values())
     most = max(sorted(counts), key=lambda digest: counts[digest])
-    stages = rollouts.stages(transaction, first.id)
-    last = len(selectors(stages))
+    specs = stages.of_rollout(transaction, first.id)
+    last = len(selectors(specs))
     rollouts.begin(
         transaction,
         NewRollout(
@@ -199,7 +200,7 @@ def _follow(
             model=first.model,
             selector=first.selector,
             limits=rollouts.limits(first),
-            stages=stages,
+            stages=specs,
             order=starting_orders.as_before(transaction, first.id, first.spread, last),
             spread=first.spread,
             rate=start_rates.of_rollout(transaction, first.id),

@@ -32,7 +32,7 @@ from controller.domain.gates.states import LEAST_DEVICES, GateState
 from controller.domain.gates.verdicts import Coverage, Verdict, verdict
 from controller.domain.states import RolloutState
 from controller.errors import InvalidRequestError
-from controller.store import gates, rollouts
+from controller.store import gates, rollouts, stages
 from controller.store.database import Database
 from controller.store.gates import Member
 from controller.store.tables import RolloutRow
@@ -120,7 +120,7 @@ class GateLooks:
             asked = [gate for gate in family if gate.stage in {None, row.stage}]
             if not asked or row.control_released or row.state != RolloutState.RUNNING:
                 return None
-            own = rollouts.stages(transaction, rollout)[row.stage - 1].soak_s
+            own = stages.of_rollout(transaction, rollout)[row.stage - 1].soak_s
             soak_s = row.soak_s if own is None else own
             complete_s = row.stage_complete_at_s
             last_s = gates.last_look_s(transaction, rollout)

@@ -33,7 +33,6 @@ from controller.rollout_schemas import (
     BusyDevices,
     InstallTimes,
     PlannedBytes,
-    PlannedStage,
     PreflightReport,
     RolloutPlan,
     RolloutRequest,
@@ -41,6 +40,7 @@ from controller.rollout_schemas import (
 from controller.services import follow_ups, preflight, rollout_checks, stage_checks
 from controller.services.preflight import Preflight
 from controller.services.rollout_checks import IsListed
+from controller.stage_schemas import PlannedStage
 from controller.store import (
     device_facts,
     free_devices,
@@ -162,7 +162,15 @@ class RolloutPlans:
             busy=_busy(read.busy, limit),
             preflight=read.report,
             stages=[
-                _shown(stage, spec, request, limit, times=each, gates=own.get(stage.number, ()))
+                _shown(
+                    stage,
+                    spec,
+                    request,
+                    limit,
+                    times=each,
+                    gates=own.get(stage.number, ()),
+                    is_last=stage.number == len(specs),
+                )
                 for stage, spec, each in zip(planned.stages, specs, times, strict=True)
             ],
             control=len(planned.control),
@@ -355,6 +363,7 @@ def _shown(
     *,
     times: tuple[float | None, float | None],
     gates: Sequence[str],
+    is_last: bool,
 ) -> PlannedStage:
     return PlannedStage(
         number=stage.number,
@@ -366,7 +375,7 @@ def _shown(
         asks_gates=stage.asks_gates,
         selector=spec.selector,
         soak_s=_own(spec.soak_s, request.soak_s),
-        approval=_own(spec.approval, request.approval),
+        approval=_own(spec.approval, request.approval) and not is_last,
         gates=list(gates),
         expected_s=times[0],
         slow_s=times[1],

@@ -42,6 +42,7 @@ from controller.store import (
     releases,
     rollout_steps,
     rollouts,
+    stages,
     starting_orders,
 )
 from controller.store.database import Database, Transaction
@@ -340,7 +341,7 @@ class Rollouts:
         now_s = self._clock.now_s()
         with self._database.transaction() as transaction:
             row = rollouts.get(transaction, rollout, lock=True)
-            last = row.stage == len(rollouts.stages(transaction, rollout))
+            last = row.stage == len(stages.of_rollout(transaction, rollout))
             view = rollouts.view(transaction, row, with_candidates=False)
             complete = view.stage_complete_at_s is not None and view.finished > 0
             if complete and row.state in ACTIVE_ROLLOUTS and (held := holding(view)):

@@ -54,7 +54,8 @@ def outline(transaction: Transaction, row: RolloutRow) -> Rollout:
                     "state": state,
                     "selector": spec.selector,
                     "soak_s": row.soak_s if spec.soak_s is None else spec.soak_s,
-                    "approval": row.approval if spec.approval is None else spec.approval,
+                    "approval": number < len(view.stages)
+                    and (row.approval if spec.approval is None else spec.approval),
                 }
                 for number, (spec, target, state) in enumerate(stages, start=1)
             ],

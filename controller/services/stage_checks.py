@@ -20,8 +20,9 @@ from controller.domain.stages import Growth, grown, reach, recounted, selectors
 from controller.domain.start_rate import StartRate
 from controller.domain.starting_order import StartingOrder
 from controller.errors import InvalidRequestError
-from controller.rollout_schemas import MAX_STAGES, Rate, RolloutRequest, Stage
+from controller.rollout_schemas import RolloutRequest
 from controller.services.gates import checked_gates
+from controller.stage_schemas import MAX_STAGES, Rate, Stage
 from telemetry.server.store import TelemetryStore
 
 

@@ -20,7 +20,7 @@ from controller.domain.rollout_policy import (
     counted,
     wanted,
 )
-from controller.domain.stages import reach, recounted, selectors
+from controller.domain.stages import reach, recounted
 from controller.domain.start_rate import StartRate
 from controller.domain.starting_order import StartingOrder, group_of, places
 from controller.domain.states import (
@@ -39,6 +39,7 @@ from controller.store import (
     deployments,
     gates,
     new_deployments,
+    stages,
     start_rates,
 )
 from controller.store.database import changed_rows
@@ -48,7 +49,6 @@ from controller.store.tables import (
     DeploymentRow,
     RolloutEventRow,
     RolloutRow,
-    RolloutStageRow,
 )
 
 MAX_CANDIDATES = 1000
@@ -180,25 +180,6 @@ def newest(session: Session, *, limit: int) -> list[RolloutRow]:
     return list(session.scalars(statement.limit(limit)))
 
 
-def stages(session: Session, rollout: str) -> tuple[StageSpec, ...]:
-    """Return the stages of a rollout in order."""
-    rows = session.scalars(
-        select(RolloutStageRow)
-        .where(RolloutStageRow.rollout == rollout)
-        .order_by(RolloutStageRow.number)
-    )
-    return tuple(
-        StageSpec(
-            count=row.count,
-            percent=row.percent,
-            selector=row.selector,
-            soak_s=row.soak_s,
-            approval=row.approval,
-        )
-        for row in rows
-    )
-
-
 def begin(session: Session, new: NewRollout, devices: Sequence[str]) -> None:
     """Save a new rollout with its stages and its devices."""
     limits = new.limits
@@ -238,23 +219,12 @@ def begin(session: Session, new: NewRollout, devices: Sequence[str]) -> None:
     held = _hold_out(session, new, placed)
     control = len(held)
     starting = (group_of(place) for device, place in placed.items() if device not in held)
-    session.add_all(
-        RolloutStageRow(
-            rollout=new.id,
-            number=number,
-            count=spec.count,
-            percent=spec.percent,
-            selector=spec.selector,
-            soak_s=spec.soak_s,
-            approval=spec.approval,
-        )
-        for number, spec in enumerate(recounted(new.stages, starting), start=1)
-    )
+    stages.add(session, new.id, recounted(new.stages, starting))
     what = "made"
     if new.origin is not None:
         what = f"made to {'try again' if new.is_retry else 'roll back'} {new.origin}"
-    stages = "1 stage" if len(new.stages) == 1 else f"{len(new.stages)} stages"
-    reason = f"{what} for {counted(len(devices))} in {stages}"
+    steps = "1 stage" if len(new.stages) == 1 else f"{len(new.stages)} stages"
+    reason = f"{what} for {counted(len(devices))} in {steps}"
     if control:
         reason += f"; {control} of them keep the old release until the gates have passed"
     log(session, new.id, action="create", reason=reason, now_s=new.created_at_s)
@@ -298,7 +268,7 @@ def view(session: Session, row: RolloutRow, *, with_candidates: bool = True) -> 
     gate_views = () if row.control_released else gates.views(session, row)
     control = deployments.count_control(session, row.id) if gate_views else 0
     waiting = counts[DeploymentState.WAITING]
-    specs = stages(session, row.id)
+    specs = stages.of_rollout(session, row.id)
     below = reach(specs, row.stage)
     known = RolloutView(
         now_s=row.ran_s,
@@ -426,15 +396,6 @@ def take_in(
     )
     deployment_changes.end_waiting(session, model, list(placed), verdict, now_s=now_s, but=rollout)
     new_deployments.add(session, rollout, model, placed.items(), releases)
-
-
-def take_in_late(
-    session: Session, row: RolloutRow, devices: Sequence[str], *, now_s: float
-) -> None:
-    """Add devices to the last stage of a rollout, whatever its other stages choose."""
-    order = StartingOrder(last=len(selectors(stages(session, row.id))))
-    placed = places(order, row.id, devices)
-    take_in(session, row.id, row.model, placed, releases={}, now_s=now_s)
 
 
 def leave_out(

@@ -15,7 +15,7 @@ import pytest
 from controller.cli import main
 from controller.cli.rollout_file import RolloutFile, option_of, read_rollout_file, schema
 from controller.domain.gates.language import MAX_GATES
-from controller.rollout_schemas import MAX_STAGES
+from controller.stage_schemas import MAX_STAGES
 from wire.codec import to_pretty_json
 
 DOCS = Path(__file__).parents[2] / "docs"

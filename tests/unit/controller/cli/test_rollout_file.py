@@ -13,7 +13,8 @@ from controller.cli.rollout_file import (
     request_of,
     schema,
 )
-from controller.rollout_schemas import Rate, RolloutRequest, Stage
+from controller.rollout_schemas import RolloutRequest
+from controller.stage_schemas import Rate, Stage
 from wire.codec import from_toml
 
 WHOLE = """

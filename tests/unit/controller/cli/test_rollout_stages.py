@@ -7,7 +7,7 @@ import pytest
 from controller.cli.errors import ArgumentError
 from controller.cli.rollout_stages import StageTable, parse_stage, stage_of
 from controller.cli.stage_view import rate_text, rules_text
-from controller.rollout_schemas import Rate, Stage, StageProgress
+from controller.stage_schemas import Rate, Stage, StageProgress
 
 
 @pytest.mark.parametrize(
