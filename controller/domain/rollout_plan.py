@@ -18,10 +18,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from controller.domain.gates.control import LEAST_OF_ROLLOUT, control_of_groups
-from controller.domain.gates.states import LEAST_DEVICES
+from controller.domain.gates.control import control_of_groups
 from controller.domain.rollout_policy import StageSpec, targets_of
-from controller.domain.stages import reach, recounted
+from controller.domain.stages import reach, resolved
 from controller.domain.start_rate import StartRate, starting_s
 from controller.domain.starting_order import group_of
 
@@ -108,19 +107,20 @@ def plan(
     )
     order = sorted(devices, key=lambda each: (not each.is_online, each.place, each.id))
     starting = [device for device in order if device.id not in held]
-    stages = recounted(stages, (group_of(device.place) for device in starting))
+    groups = {device.id: group_of(device.place) for device in devices}
+    stages = resolved(stages, groups.values(), (groups[device] for device in held))
     planned, reached = [], 0
-    for number, target in enumerate(targets_of(stages, len(order), len(order)), start=1):
+    targets = targets_of(stages, len(order), len(order))
+    for number, (stage, target) in enumerate(zip(stages, targets, strict=True), start=1):
         below = reach(stages, number)
         chosen, starting = _split(starting, max(0, target - reached), below)
         reached += len(chosen)
-        least = LEAST_DEVICES if below is None else LEAST_OF_ROLLOUT
         planned.append(
             StagePlan(
                 number=number,
                 target=target if number == len(stages) else reached,
                 devices=tuple(chosen),
-                asks_gates=has_gates and reached >= least,
+                asks_gates=has_gates and stage.is_enough(reached),
             )
         )
     return Plan(

@@ -26,7 +26,7 @@ Rules:
   gets the new one, as part of that stage.
 - Stages are cumulative; the last one includes devices that joined late.
 - A stage that chooses its devices, and each before it, starts no others, and does not wait for more
-  than there are. Their gates compare these devices alone.
+  than there are.
 - What a stage has of its own, a soak time, approval or gates, holds while it is the current one.
 """
 
@@ -37,7 +37,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
-from controller.domain.gates.control import LEAST_OF_ROLLOUT
 from controller.domain.gates.states import LEAST_DEVICES, GateState
 from controller.domain.states import ACTIVE_ROLLOUTS, RolloutState
 from wire.durations import format_duration
@@ -73,6 +72,18 @@ class StageSpec:
 
     approval: bool | None = None
     """Whether the next stage waits for the operator; None for what holds in the rollout."""
+
+    asks_gates: bool | None = None
+    """Whether it reaches enough devices that can be compared, where stages choose some; None where
+    its size tells."""
+
+    def is_enough(self, reached: int) -> bool:
+        """Tell whether it waits for gates.
+
+        Args:
+            reached: How many devices have the release by its end.
+        """
+        return reached >= LEAST_DEVICES if self.asks_gates is None else self.asks_gates
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -353,8 +364,8 @@ def _target(view: RolloutView) -> int:
 
 def holding(view: RolloutView) -> tuple[GateView, ...]:
     """Return the gates for which the current stage waits when all else is done."""
-    least = LEAST_DEVICES if view.reachable is None else LEAST_OF_ROLLOUT
-    if view.gates_passed_by_hand >= view.stage or _target(view) < least:
+    is_enough = view.stages[view.stage - 1].is_enough(_target(view))
+    if view.gates_passed_by_hand >= view.stage or not is_enough:
         return ()
     since_s = view.stage_complete_at_s if view.stage_complete_at_s is not None else math.inf
     return tuple(

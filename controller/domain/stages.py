@@ -15,7 +15,9 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
-from controller.domain.rollout_policy import StageSpec, stage_size
+from controller.domain.gates.control import LEAST_OF_ROLLOUT
+from controller.domain.gates.states import LEAST_DEVICES
+from controller.domain.rollout_policy import StageSpec, stage_size, targets_of
 from controller.domain.starting_order import PLACES
 
 WHOLE_PERCENT: Final = 100.0
@@ -63,24 +65,46 @@ def _larger(stage: StageSpec, factor: float, devices: int) -> StageSpec:
     return StageSpec(percent=WHOLE_PERCENT) if count >= devices else StageSpec(count=count)
 
 
-def recounted(stages: Sequence[StageSpec], groups: Iterable[int]) -> tuple[StageSpec, ...]:
-    """Return stages in which those that choose their devices have the number of them.
+def resolved(
+    stages: Sequence[StageSpec], every: Iterable[int], held: Iterable[int] = ()
+) -> tuple[StageSpec, ...]:
+    """Return stages with what follows from the groups of devices that they choose.
+
+    Each that chooses has the number of its devices, earlier ones included, and each tells whether
+    it reaches enough devices that gates can compare. Without such a stage nothing changes.
 
     Args:
         stages: The stages.
-        groups: The group of each device that starts in a stage, the last one for those that no
-            stage chooses.
+        every: The group of each device, the last one for those that no stage chooses.
+        held: The group of each device of the control group.
     """
-    sizes = Counter(groups)
-    made, reached, group = [], 0, 0
+    if not selectors(stages):
+        return tuple(stages)
+    whole = Counter(every)
+    starting = whole - Counter(held)
+    counted, group = [], 0
     for stage in stages:
         if stage.selector:
-            reached += sizes[group]
             group += 1
-            made.append(replace(stage, count=reached, percent=None))
+            reached = sum(starting[number] for number in range(group))
+            counted.append(replace(stage, count=reached, percent=None))
         else:
-            made.append(stage)
-    return tuple(made)
+            counted.append(stage)
+    targets = targets_of(counted, whole.total(), whole.total())
+    return tuple(
+        replace(stage, asks_gates=_compared(target, starting, whole) >= LEAST_DEVICES)
+        for stage, target in zip(counted, targets, strict=True)
+    )
+
+
+def _compared(target: int, starting: Counter[int], whole: Counter[int]) -> int:
+    """Return how many of the devices that have the release gates can compare with others."""
+    left, compared = target, 0
+    for group in sorted(starting):
+        reached = min(left, starting[group])
+        left -= reached
+        compared += reached if whole[group] >= LEAST_OF_ROLLOUT else 0
+    return compared
 
 
 def reach(stages: Sequence[StageSpec], number: int) -> int | None:

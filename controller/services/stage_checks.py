@@ -16,7 +16,7 @@ from controller.domain.gates.language import MAX_GATES
 from controller.domain.gates.states import LEAST_DEVICES
 from controller.domain.rollout_policy import StageSpec, counted, targets_of
 from controller.domain.selectors import is_label_key, parse_selector
-from controller.domain.stages import Growth, grown, reach, recounted, selectors
+from controller.domain.stages import Growth, grown, resolved, selectors
 from controller.domain.start_rate import StartRate
 from controller.domain.starting_order import StartingOrder
 from controller.errors import InvalidRequestError
@@ -140,8 +140,8 @@ def specs(
         for stage in stages
         if stage.grow is None
     ]
-    groups = (order.groups.get(device, order.last) for device in devices)
-    made = list(recounted(plain, groups))
+    groups = [order.groups.get(device, order.last) for device in devices]
+    made = list(resolved(plain, groups))
     last = stages[-1]
     if last.grow is not None:
         growth = Growth(factor=last.grow, soak_s=last.soak_s, approval=last.approval)
@@ -151,7 +151,7 @@ def specs(
             f"growing {last.grow:g} times takes more than {MAX_STAGES} stages",
             remedy="give a larger factor, such as x3",
         )
-    return tuple(made)
+    return resolved(made, groups)
 
 
 def check_chosen(request: RolloutRequest, order: StartingOrder, devices: Collection[str]) -> None:
@@ -208,11 +208,10 @@ def check_gates(
         )
     reached = targets_of(stages, len(devices), len(devices))
     for number in sorted(own):
-        few = LEAST_DEVICES if reach(stages, number) is None else LEAST_OF_ROLLOUT
-        if reached[number - 1] < few:
+        if not stages[number - 1].is_enough(reached[number - 1]):
             raise InvalidRequestError(
-                f"stage {number} has gates of its own and reaches {counted(reached[number - 1])}: "
-                f"it would not wait for them, as that takes {few}",
+                f"stage {number} has gates of its own and would not wait for them: it reaches "
+                f"fewer than {LEAST_DEVICES} devices that can be compared",
                 remedy="give them to a later stage",
             )
 

@@ -20,7 +20,7 @@ from controller.domain.rollout_policy import (
     counted,
     wanted,
 )
-from controller.domain.stages import reach, recounted
+from controller.domain.stages import reach, resolved
 from controller.domain.start_rate import StartRate
 from controller.domain.starting_order import StartingOrder, group_of, places
 from controller.domain.states import (
@@ -218,8 +218,9 @@ def begin(session: Session, new: NewRollout, devices: Sequence[str]) -> None:
     take_in(session, new.id, new.model, placed, releases=new.releases, now_s=new.created_at_s)
     held = _hold_out(session, new, placed)
     control = len(held)
-    starting = (group_of(place) for device, place in placed.items() if device not in held)
-    stages.add(session, new.id, recounted(new.stages, starting))
+    groups = {device: group_of(place) for device, place in placed.items()}
+    specs = resolved(new.stages, groups.values(), (groups[device] for device in held))
+    stages.add(session, new.id, specs)
     what = "made"
     if new.origin is not None:
         what = f"made to {'try again' if new.is_retry else 'roll back'} {new.origin}"

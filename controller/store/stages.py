@@ -22,6 +22,7 @@ def add(session: Session, rollout: str, stages: Sequence[StageSpec]) -> None:
             selector=stage.selector,
             soak_s=stage.soak_s,
             approval=stage.approval,
+            asks_gates=stage.asks_gates,
         )
         for number, stage in enumerate(stages, start=1)
     )
@@ -41,6 +42,7 @@ def of_rollout(session: Session, rollout: str) -> tuple[StageSpec, ...]:
             selector=row.selector,
             soak_s=row.soak_s,
             approval=row.approval,
+            asks_gates=row.asks_gates,
         )
         for row in rows
     )

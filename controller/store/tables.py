@@ -307,6 +307,8 @@ class RolloutStageRow(Base):
     """Its own; None for that of the rollout."""
 
     approval: Mapped[bool | None] = mapped_column(Boolean)
+    asks_gates: Mapped[bool | None] = mapped_column(Boolean)
+    """Whether it reaches enough devices that can be compared, where stages choose some."""
 
 
 class DeploymentRow(Base):

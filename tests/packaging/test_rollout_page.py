@@ -51,7 +51,7 @@ def test_the_options_of_the_table_exist_with_the_same_defaults(
     text = capsys.readouterr().out
     for key, option, default in ROW.findall(PAGE):
         assert re.search(rf"(?<![\w-]){re.escape(option)}(?![\w-])", text), key
-        if default and key not in {"selector", "stages", "approval", "gates", "unfit"}:
+        if default and key not in {"selector", "stages", "spread", "approval", "gates", "unfit"}:
             entry = text.partition(f"{option} ")[2].partition("\n  -")[0]
             assert f"default: {tomllib.loads(f'v = {default}')['v']}" in entry, key
 

@@ -19,6 +19,7 @@ _COLUMNS = (
     ("rollout_stage", "selector", sa.String(1024), ""),
     ("rollout_stage", "soak_s", sa.Double(), None),
     ("rollout_stage", "approval", sa.Boolean(), None),
+    ("rollout_stage", "asks_gates", sa.Boolean(), None),
     ("rollout_gate", "stage", sa.Integer(), None),
 )
 

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from controller.domain.gates.control import control_of_groups
 from controller.domain.rollout_plan import PlannedDevice, plan
 from controller.domain.rollout_policy import StageSpec, stage_size
-from controller.domain.stages import Growth, grown, reach, recounted
+from controller.domain.stages import Growth, grown, reach, resolved
 from controller.domain.start_rate import LULL_S, Bucket, StartRate, starting_s
 from controller.domain.starting_order import (
     PLACES,
@@ -62,10 +62,21 @@ def test_each_device_is_in_one_stage_and_chosen_ones_are_in_theirs_at_the_latest
 
 def test_a_stage_that_chooses_has_the_number_of_its_devices_in_all() -> None:
     asked = (StageSpec(count=1), StageSpec(selector="a"), StageSpec(selector="b"), ALL)
-    counts = [stage.count for stage in recounted(asked, [0, 0, 0, 1, 2, 2])]
+    counts = [stage.count for stage in resolved(asked, [0, 0, 0, 0, 1, 2, 2], [0])]
     assert counts == [1, 3, 4, None]
     assert [reach(asked, number) for number in (1, 2, 3, 4)] == [PLACES, PLACES, 2 * PLACES, None]
-    assert recounted((ALL,), [0]) == (ALL,)
+    assert resolved((ALL,), [0]) == (ALL,)
+
+
+def test_a_stage_waits_for_gates_if_it_reaches_enough_devices_that_can_be_compared() -> None:
+    asked = (StageSpec(selector="few"), StageSpec(selector="lab"), StageSpec(count=20), ALL)
+    fleet = [*[0] * 8, *[1] * 12, *[2] * 80]
+    held = [*[1] * 5, *[2] * 8]
+    stages = resolved(asked, fleet, held)
+    assert [stage.count for stage in stages[:2]] == [8, 15]
+    assert [stage.asks_gates for stage in stages] == [False, True, True, True]
+    lone = resolved((asked[0], StageSpec(count=10), ALL), [*[0] * 8, *[2] * 92], [2] * 10)
+    assert [stage.asks_gates for stage in lone] == [False, False, True]
 
 
 @given(
