@@ -46,7 +46,10 @@ def check_stages(request: RolloutRequest) -> None:
                 f"stage {number} needs a count, a percent, a selector or a growth",
                 remedy="give one of the four",
             )
-        parse_selector(stage.selector or "")
+        if stage.selector is not None and parse_selector(stage.selector).tree is None:
+            raise InvalidRequestError(
+                f"stage {number} chooses all devices", remedy="write it as 100%"
+            )
         if stage.grow is not None and not 1 < number == len(stages):
             raise InvalidRequestError(
                 f"stage {number} grows from the one before it until all devices have the release",

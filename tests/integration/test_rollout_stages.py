@@ -90,6 +90,7 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
     ({"stages": [{"percent": 50}, {"selector": "site=lab"}, {"percent": 100}]}, "reaches fewer"),
     ({"stages": [{"selector": "site=lab"}]}, "the last stage chooses its devices"),
     ({"stages": [{"selector": "site=="}, {"percent": 100}]}, "cannot read the selector"),
+    ({"stages": [{"selector": ""}, {"percent": 100}]}, "stage 1 chooses all devices"),
     ({"stages": [{"grow": 2.0}]}, "stage 1 grows from the one before it"),
     ({"stages": [{"count": 1, "percent": 5}]}, "needs a count, a percent, a selector or a growth"),
     ({"stages": [{"percent": 100, "approval": True}]}, "the last stage has an approval"),
