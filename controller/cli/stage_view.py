@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from controller.domain.start_rate import MAX_PER_MINUTE
 from controller.stage_schemas import PlannedStage, Rate, StageProgress
 from wire.console.text import plain_text
 from wire.durations import format_duration
@@ -30,5 +31,6 @@ def rate_text(rate: Rate | None, now: float | None = None) -> str:
     text = f"at most {rate.per_minute:g} a minute"
     if rate.factor is not None:
         text += f", {rate.factor:g} times that after each {rate.after} that succeed"
-        text += f", up to {max(rate.max_per_minute, rate.per_minute):g}"
+        if rate.max_per_minute < MAX_PER_MINUTE:
+            text += f", up to {max(rate.max_per_minute, rate.per_minute):g}"
     return f"{text}; now {now:g}" if now is not None and rate.factor is not None else text

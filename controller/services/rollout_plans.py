@@ -372,7 +372,7 @@ def _shown(
         offline=sum(not device.is_online for device in stage.devices),
         devices=[device.id for device in stage.devices[:limit]],
         profiles=dict(sorted(Counter(device.profile for device in stage.devices).items())),
-        asks_gates=stage.asks_gates,
+        asks_gates=stage.asks_gates and bool(gates or request.gates),
         selector=spec.selector,
         soak_s=_own(spec.soak_s, request.soak_s),
         approval=_own(spec.approval, request.approval) and not is_last,

@@ -64,6 +64,8 @@ def test_rules_and_rates_are_told_in_a_line() -> None:
     assert rules_text(StageProgress(number=1, target=5, state="running")) == ""
     assert rate_text(None) == ""
     assert rate_text(Rate(per_minute=10.0)) == "at most 10 a minute"
+    endless = Rate(per_minute=10.0, factor=2.0)
+    assert rate_text(endless) == "at most 10 a minute, 2 times that after each 10 that succeed"
     grows = Rate(per_minute=10.0, factor=2.0, after=20, max_per_minute=100.0)
     assert rate_text(grows, 40.0) == (
         "at most 10 a minute, 2 times that after each 20 that succeed, up to 100; now 40"
