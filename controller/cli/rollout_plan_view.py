@@ -39,8 +39,8 @@ def write_plan(plan: RolloutPlan) -> None:
             *([("control group", _control(plan))] if _has_gates(plan) else []),
             *(("gate", gate) for gate in plan.gates),
             *((f"gate, stage {s.number}", gate) for s in plan.stages for gate in s.gates),
-            ("spread over", plan.spread),
-            ("devices start", rate_text(plan.rate)),
+            *([("spread over", plan.spread)] if plan.spread else []),
+            *([("devices start", rate_text(plan.rate))] if plan.rate else []),
             ("to fetch", _bytes(plan)),
             *_times(plan),
         ]

@@ -226,8 +226,12 @@ def _show(rollout: Rollout) -> None:
             ("rolls back", rollout.rollback_of),
             ("tries again", rollout.retry_of),
             ("devices", counts_text(rollout)),
-            ("spread over", rollout.spread),
-            ("devices start", rate_text(rollout.rate, rollout.rate_now)),
+            *([("spread over", rollout.spread)] if rollout.spread else []),
+            *(
+                [("devices start", rate_text(rollout.rate, rollout.rate_now))]
+                if rollout.rate
+                else []
+            ),
             *(("transfers", line) for line in transfer_lines(rollout)),
             ("control group", _control_text(rollout)),
             ("acknowledged", f"{rollout.acknowledged} of the failed"),
