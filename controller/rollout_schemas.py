@@ -6,23 +6,19 @@ from dataclasses import dataclass, field
 from typing import Annotated, Literal
 
 from controller.domain.gates.states import GateState
-from controller.domain.rollout_policy import StageState
 from controller.domain.states import DeploymentState, RolloutState
 from controller.domain.transfers import TransferSum
 from controller.schemas import Bounds, Request, Transfer
+from controller.stage_schemas import (
+    MAX_DEVICES,
+    MAX_WAIT_S,
+    PlannedStage,
+    Rate,
+    Stage,
+    StageProgress,
+)
 
-MAX_DEVICES = 10_000_000
-MAX_STAGES = 100
-MAX_WAIT_S = 366 * 86_400
 UnfitRule = Literal["refuse", "exclude", "allow"]
-
-
-@dataclass(kw_only=True)
-class Stage(Request):
-    """One step of a rollout: go on until this many devices run the release."""
-
-    count: Annotated[int, Bounds(ge=1, le=MAX_DEVICES)] | None = None
-    percent: Annotated[float, Bounds(gt=0, le=100)] | None = None
 
 
 @dataclass(kw_only=True)
@@ -36,6 +32,13 @@ class RolloutRequest(Request):
     """Label expression; empty selects every enrolled device."""
 
     stages: list[Stage] = field(default_factory=lambda: [Stage(percent=100)])
+    spread: str = ""
+    """A label: devices start in such an order that each part of it has of each of its values about
+    its share. Empty for a plain shuffle."""
+
+    rate: Rate | None = None
+    """None for as many as `max_in_flight` allows."""
+
     max_in_flight: Annotated[int, Bounds(ge=1, le=MAX_DEVICES)] = 100
     soak_s: Annotated[float, Bounds(ge=0, le=MAX_WAIT_S)] = 0
     """How long a finished stage must stay good before the next begins."""
@@ -130,38 +133,6 @@ class PreflightReport:
 
 
 @dataclass(kw_only=True)
-class PlannedStage:
-    """What a stage would do."""
-
-    number: int
-    """From 1."""
-
-    target: int
-    """How many devices have the release at its end, earlier stages included."""
-
-    count: int
-    """How many start in it, without the control group."""
-
-    offline: int
-    """Those of them that are offline now."""
-
-    devices: list[str]
-    """The first of them, in the order in which they start."""
-
-    profiles: dict[str, int]
-    """How many of them have which profile."""
-
-    asks_gates: bool
-    """Whether it waits for the gates; with too few devices it does not."""
-
-    expected_s: float | None = None
-    """How long it takes by the median of earlier installs; None if there were too few."""
-
-    slow_s: float | None = None
-    """The same by the slowest tenth of them."""
-
-
-@dataclass(kw_only=True)
 class PlannedBytes:
     """What devices of one kind would fetch."""
 
@@ -221,6 +192,8 @@ class RolloutPlan:
     """The first of them."""
 
     gates: list[str] = field(default_factory=list)
+    spread: str = ""
+    rate: Rate | None = None
     total_bytes: int
     """What all devices fetch together, at most."""
 
@@ -238,21 +211,6 @@ class RolloutPlan:
     """How long all stages take together, by the median of earlier installs."""
 
     slow_s: float | None = None
-
-
-@dataclass(kw_only=True)
-class StageProgress:
-    """How far a stage is."""
-
-    number: int
-    """From 1."""
-
-    target: int
-    """How many devices get the release by the end of this stage, earlier stages included."""
-
-    state: StageState
-    transfers: TransferSum | None = None
-    """Of the devices that it started and that fetch now; None if none does."""
 
 
 @dataclass(kw_only=True)
@@ -359,6 +317,9 @@ class ShownGate:
     unit: str
     """`%`, `pp`, or empty for the metric's own unit."""
 
+    stage: int | None = None
+    """The only one in which it is asked; None for all."""
+
     waived: bool = False
     """Whether the operator went on although it had failed."""
 
@@ -409,6 +370,13 @@ class Rollout:
 
     finished_at_s: float | None
     stages: list[StageProgress]
+    spread: str = ""
+    """The label over which its devices are spread."""
+
+    rate: Rate | None = None
+    rate_now: float | None = None
+    """How many devices may start in a minute now, as the rate has grown; None without one."""
+
     counts: dict[DeploymentState, int]
     control: int = 0
     """Devices that keep the old release until the gates have passed in the last stage."""

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Final
 
@@ -29,7 +28,6 @@ _RATE = re.compile(r"([0-9]{1,6}(?:\.[0-9]{1,6})?)/(s|min|h)", re.ASCII)
 _RATE_UNITS_S: Final = {"s": 1.0, "min": 60.0, "h": 3600.0}
 _NUMBER = re.compile(r"\d+(?:\.\d+)?")
 WHOLE_PERCENT = 100.0
-MAX_DIGITS: Final = 10
 
 JsonOption = Annotated[bool, typer.Option("--json", help="Print as JSON.")]
 HomeArgument = Annotated[
@@ -38,14 +36,6 @@ HomeArgument = Annotated[
 ALL_DEVICES = "all devices"
 GLOBAL_OPTIONS = ("--home", "--url", "--token-file", "--ca-file")
 GLOBAL_FLAGS = ("--api-clear-text",)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class StageArgument:
-    """A stage: a number of devices or a share of them."""
-
-    count: int | None = None
-    percent: float | None = None
 
 
 def parse_duration(text: str, *, option: str) -> float:
@@ -113,34 +103,6 @@ def parse_bytes(text: str, *, option: str) -> int:
             f"{option}: {text!r} is not a size", remedy="write a number and a unit, such as 1MB"
         )
     return int(size)
-
-
-def parse_stage(
-    text: str, *, option: str = "--stage", remedy: str = "write --stage 1 --stage 50% --stage 100%"
-) -> StageArgument:
-    """Read a stage.
-
-    Args:
-        text: A number of devices such as `10`, or a share such as `50%`.
-        option: Where it was given, for the text of a fault.
-        remedy: What may be given there.
-
-    Returns:
-        The stage.
-
-    Raises:
-        ArgumentError: Neither, or out of range.
-    """
-    number, is_percent = text.strip().removesuffix("%").strip(), text.strip().endswith("%")
-    is_number = number.isascii() and _NUMBER.fullmatch(number) is not None
-    if is_percent and is_number and 0 < float(number) <= WHOLE_PERCENT:
-        return StageArgument(percent=float(number))
-    is_count = number.isascii() and number.isdecimal() and len(number) < MAX_DIGITS
-    if not is_percent and is_count and int(number) >= 1:
-        return StageArgument(count=int(number))
-    raise ArgumentError(
-        f"{option}: {text!r} is not a number of devices or a percentage", remedy=remedy
-    )
 
 
 def parse_percent(text: str, *, option: str) -> float:

@@ -77,11 +77,12 @@ def write_gates(gates: list[ShownGate]) -> None:
 
 
 def _row(gate: ShownGate) -> tuple[object, ...]:
+    text = gate.text if gate.stage is None else f"{gate.text} in stage {gate.stage}"
     if not gate.looks:
-        return gate.text, "waived" if gate.waived else "not looked at yet", "", "", "", ""
+        return text, "waived" if gate.waived else "not looked at yet", "", "", "", ""
     last = gate.looks[-1]
     state = f"{last.state}, waived" if gate.waived else str(last.state)
-    return (gate.text, state, *_cells(gate, last), local_time(last.at_s))
+    return (text, state, *_cells(gate, last), local_time(last.at_s))
 
 
 def _cells(gate: ShownGate, look: GateLook) -> tuple[object, ...]:

@@ -55,9 +55,35 @@ def rollout_create(  # noqa: PLR0913, PLR0917 - one parameter for each option
     stage: Annotated[
         list[str] | None,
         typer.Option(
-            help="Number or share of the devices, such as 10 or 50%. The default is 100%.",
+            help="How many devices, in all: 10, 50%, x3 for three times as many as before until "
+            "all have it, or a selector such as site=lab. The default is 100%.",
             metavar="N",
         ),
+    ] = None,
+    spread: Annotated[
+        str,
+        typer.Option(
+            help="Start in each stage about the same share of the devices of each value of this "
+            "label, such as site.",
+            metavar="LABEL",
+        ),
+    ] = "",
+    rate: Annotated[
+        float | None,
+        typer.Option(help="At most so many devices start in a minute, evenly.", metavar="N"),
+    ] = None,
+    rate_factor: Annotated[
+        float | None,
+        typer.Option(help="By what the rate grows with devices that succeed.", metavar="FACTOR"),
+    ] = None,
+    rate_after: Annotated[
+        int | None,
+        typer.Option(
+            help="After how many successes it grows, each time. The default is 10.", metavar="N"
+        ),
+    ] = None,
+    rate_max: Annotated[
+        float | None, typer.Option(help="The rate does not grow further.", metavar="N")
     ] = None,
     max_in_flight: Annotated[
         int,
@@ -159,6 +185,8 @@ def rollout_create(  # noqa: PLR0913, PLR0917 - one parameter for each option
     Examples:
         fleet rollout create detector:1.0.0
         fleet rollout create detector:1.0.0 --stage 1 --stage 100% --watch
+        fleet rollout create detector:1.0.0 --stage site=lab --stage 1% --stage x3
+        fleet rollout create detector:1.0.0 --rate 10 --rate-factor 2 --rate-max 200
         fleet rollout create detector:1.0.0 --selector site=berlin --soak 10m
         fleet rollout create detector:1.0.0 --offline-limit 2d
         fleet rollout create detector:1.0.0 --exclude-unfit
@@ -173,6 +201,11 @@ def rollout_create(  # noqa: PLR0913, PLR0917 - one parameter for each option
         "release": release,
         "selector": selector,
         "stage": stage,
+        "spread": spread,
+        "rate": rate,
+        "rate_factor": rate_factor,
+        "rate_after": rate_after,
+        "rate_max": rate_max,
         "max_in_flight": max_in_flight,
         "soak": soak,
         "deadline": deadline,

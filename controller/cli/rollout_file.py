@@ -14,19 +14,15 @@ from typing import Annotated, Any, Final
 
 import msgspec
 
-from controller.cli.arguments import parse_duration, parse_percent, parse_stage
+from controller.cli.arguments import parse_duration, parse_percent
 from controller.cli.errors import ArgumentError
+from controller.cli.rollout_stages import SIZES, Count, Duration, StageWords, Text, stage_of
 from controller.domain.gates.language import MAX_GATES, parse_gate
 from controller.domain.selectors import parse_selector
+from controller.domain.start_rate import MAX_PER_MINUTE
 from controller.errors import ControllerError
-from controller.rollout_schemas import (
-    MAX_DEVICES,
-    MAX_STAGES,
-    MAX_WAIT_S,
-    RolloutRequest,
-    Stage,
-    UnfitRule,
-)
+from controller.rollout_schemas import RolloutRequest, UnfitRule
+from controller.stage_schemas import MAX_DEVICES, MAX_STAGES, MAX_WAIT_S, Rate
 from wire.codec import convert, from_toml
 from wire.errors import WireFormatError
 from wire.settings_faults import no_such_setting, plain_fault
@@ -36,15 +32,9 @@ MAX_FAULT_CHARS: Final = 400
 MAX_CONTROL_PERCENT: Final = 50
 REMEDY: Final = "docs/rollouts.md lists the keys and their limits"
 DIALECT: Final = "https://json-schema.org/draft/2020-12/schema"
-_DURATION: Final = MappingProxyType(
-    {"pattern": r"^(0|([0-9]{1,12}(\.[0-9]{1,6})?(ms|[smhdw])){1,6})$", "examples": ["90s", "2h"]}
-)
 _PERCENT: Final = MappingProxyType({"pattern": r"^[0-9]+(\.[0-9]+)? *%?$", "examples": ["10%"]})
-_STAGE: Final = MappingProxyType({"pattern": r"^([1-9][0-9]*|[0-9]+(\.[0-9]+)? *%)$"})
 
-Text = Annotated[str, msgspec.Meta(min_length=1)]
-Count = Annotated[int, msgspec.Meta(ge=1, le=MAX_DEVICES)]
-Duration = Annotated[str, msgspec.Meta(extra_json_schema=dict(_DURATION))]
+PerMinute = Annotated[float, msgspec.Meta(gt=0, le=MAX_PER_MINUTE)]
 
 
 class RolloutFile(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -58,15 +48,40 @@ class RolloutFile(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
         str, msgspec.Meta(description="Which devices it is for; empty for all of them.")
     ] = ""
     stages: Annotated[
-        list[Annotated[str, msgspec.Meta(extra_json_schema=dict(_STAGE))] | Count],
+        list[StageWords],
         msgspec.Meta(
             min_length=1,
             max_length=MAX_STAGES,
             description="How many devices have the release at the end of each stage, in all: a "
-            "number, or a share such as 10%.",
+            "number, a share such as 10%, a growth such as x3, or a selector; or a table.",
             extra_json_schema={"default": ["100%"]},
         ),
     ] = msgspec.field(default_factory=lambda: ["100%"])
+    spread: Annotated[
+        str,
+        msgspec.Meta(
+            description="A label: each part of the order of starting has of each of its values "
+            "about its share."
+        ),
+    ] = ""
+    rate: (
+        Annotated[PerMinute, msgspec.Meta(description="How many devices start in a minute.")]
+        | msgspec.UnsetType
+    ) = msgspec.UNSET
+    rate_factor: (
+        Annotated[
+            float, msgspec.Meta(ge=1.1, le=10, description="By what the rate grows each time.")
+        ]
+        | msgspec.UnsetType
+    ) = msgspec.UNSET
+    rate_after: (
+        Annotated[Count, msgspec.Meta(description="After how many successes it grows; 10.")]
+        | msgspec.UnsetType
+    ) = msgspec.UNSET
+    rate_max: (
+        Annotated[PerMinute, msgspec.Meta(description="The rate does not grow further.")]
+        | msgspec.UnsetType
+    ) = msgspec.UNSET
     soak: Annotated[
         Duration,
         msgspec.Meta(description="How long a stage must stay good before the next begins."),
@@ -132,7 +147,11 @@ class RolloutFile(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
 LIMITS: Final[Mapping[str, str]] = MappingProxyType(
     {
         "release": "NAME:VERSION or a digest",
-        "stages": f'1 to {MAX_STAGES} of: a number of devices, or a share such as "10%"',
+        "stages": f"1 to {MAX_STAGES} of: {SIZES}, a selector such as site=lab, or a table",
+        "rate": f"a number above 0, up to {MAX_PER_MINUTE}",
+        "rate_factor": "a number, 1.1 to 10",
+        "rate_after": f"a whole number, 1 to {MAX_DEVICES}",
+        "rate_max": f"a number above 0, up to {MAX_PER_MINUTE}",
         "max_in_flight": f"a whole number, 1 to {MAX_DEVICES}",
         "max_failures": f"a whole number, 0 to {MAX_DEVICES}",
         "max_failure_percent": "a number, 0 to 100",
@@ -154,7 +173,8 @@ OPTIONS: Final[Mapping[str, str]] = MappingProxyType(
 
 
 def option_of(key: str) -> str:
-    """Return what a key of the file is called on the line."""
+    """Return what a key of the file is called on the line, where items of a list have no number."""
+    key = key.partition("[")[0]
     return OPTIONS.get(key, f"--{key.replace('_', '-')}")
 
 
@@ -224,15 +244,17 @@ def request_of(spec: RolloutFile, *, called: Callable[[str], str] = option_of) -
         ArgumentError: A value cannot be read.
     """
     stages = [
-        parse_stage(str(text), option=called("stages"), remedy=f"give {LIMITS['stages']}")
-        for text in spec.stages
+        stage_of(words, called=called(f"stages[{number}]"))
+        for number, words in enumerate(spec.stages)
     ]
     percent = spec.max_failure_percent
     control = spec.control if isinstance(spec.control, str) else f"{spec.control:g}"
     return RolloutRequest(
         release=spec.release if isinstance(spec.release, str) else "",
         selector=spec.selector,
-        stages=[Stage(count=each.count, percent=each.percent) for each in stages],
+        stages=stages,
+        spread=spec.spread,
+        rate=_rate(spec, called),
         soak_s=parse_duration(spec.soak, option=called("soak")),
         device_deadline_s=parse_duration(spec.deadline, option=called("deadline")),
         offline_limit_s=parse_duration(spec.offline_limit, option=called("offline_limit")),
@@ -247,10 +269,38 @@ def request_of(spec: RolloutFile, *, called: Callable[[str], str] = option_of) -
     )
 
 
+def _rate(spec: RolloutFile, called: Callable[[str], str]) -> Rate | None:
+    """Return the rate of a rollout; None for none.
+
+    Raises:
+        ArgumentError: It is said how a rate grows that does not grow, or that there is not.
+    """
+    for key, of in (
+        ("rate_factor", "rate"),
+        ("rate_after", "rate_factor"),
+        ("rate_max", "rate_factor"),
+    ):
+        if getattr(spec, key) is not msgspec.UNSET and getattr(spec, of) is msgspec.UNSET:
+            raise ArgumentError(
+                f"{called(key)} says nothing without {of}", remedy=f"give {of}, or leave it out"
+            )
+    if not isinstance(spec.rate, float):
+        return None
+    rate = Rate(per_minute=spec.rate)
+    if isinstance(spec.rate_factor, float):
+        rate.factor = spec.rate_factor
+    if isinstance(spec.rate_after, int):
+        rate.after = spec.rate_after
+    if isinstance(spec.rate_max, float):
+        rate.max_per_minute = spec.rate_max
+    return rate
+
+
 def schema() -> dict[str, Any]:
     """Return the JSON schema of the file, for editors and other tools."""
-    _, parts = msgspec.json.schema_components([RolloutFile])
-    return {"$schema": DIALECT, **parts[RolloutFile.__name__], "title": "Rollout"}
+    _, parts = msgspec.json.schema_components([RolloutFile], ref_template="#/$defs/{name}")
+    whole = parts.pop(RolloutFile.__name__)
+    return {"$schema": DIALECT, **whole, "title": "Rollout", "$defs": parts}
 
 
 def _fault(message: str, values: Mapping[str, Any]) -> str:

@@ -6,9 +6,11 @@ from typing import Final
 
 from controller.cli.arguments import selected
 from controller.cli.preflight import names_line, write_refusing
+from controller.cli.stage_view import rate_text, rules_text
 from controller.domain.rollout_plan import LEAST_EARLIER
 from controller.domain.rollout_policy import counted
-from controller.rollout_schemas import PlannedBytes, PlannedStage, RolloutPlan
+from controller.rollout_schemas import PlannedBytes, RolloutPlan
+from controller.stage_schemas import PlannedStage
 from wire.console.output import remark, write, write_fields, write_lines, write_table
 from wire.console.progress import about_text
 from wire.console.sizes import bytes_text
@@ -34,8 +36,11 @@ def write_plan(plan: RolloutPlan) -> None:
             *([("run it already", plan.preflight.runs)] if plan.preflight.runs else []),
             ("will refuse", plan.preflight.refuses),
             *([("not greeted", plan.preflight.unknown)] if plan.preflight.unknown else []),
-            *([("control group", _control(plan))] if plan.gates else []),
+            *([("control group", _control(plan))] if _has_gates(plan) else []),
             *(("gate", gate) for gate in plan.gates),
+            *((f"gate, stage {s.number}", gate) for s in plan.stages for gate in s.gates),
+            *([("spread over", plan.spread)] if plan.spread else []),
+            *([("devices start", rate_text(plan.rate))] if plan.rate else []),
             ("to fetch", _bytes(plan)),
             *_times(plan),
         ]
@@ -85,14 +90,18 @@ def _span(expected_s: float | None, slow_s: float | None) -> str:
     return short if short == long else f"{short} to {long}"
 
 
+def _has_gates(plan: RolloutPlan) -> bool:
+    return bool(plan.gates) or any(stage.gates for stage in plan.stages)
+
+
 def _write_stages(plan: RolloutPlan) -> None:
     write_table(
-        ("STAGE", "TO DEVICES", "START", "OFFLINE", "PROFILES", "GATES", "TAKES"),
+        ("STAGE", "TO DEVICES", "START", "OFFLINE", "PROFILES", "RULES", "GATES", "TAKES"),
         [
             (
                 stage.number, stage.target, stage.count, stage.offline,
                 " ".join(f"{name}={count}" for name, count in stage.profiles.items()),
-                _gates(plan, stage), _span(stage.expected_s, stage.slow_s),
+                rules_text(stage), _gates(plan, stage), _span(stage.expected_s, stage.slow_s),
             )
             for stage in plan.stages
         ],
@@ -107,7 +116,7 @@ def _write_stages(plan: RolloutPlan) -> None:
 
 
 def _gates(plan: RolloutPlan, stage: PlannedStage) -> str:
-    if not plan.gates:
+    if not plan.gates and not stage.gates:
         return "none"
     return "asked" if stage.asks_gates else "too few devices"
 

@@ -18,6 +18,7 @@ from controller.cli.paging import CountOption, CursorOption, ReverseOption, take
 from controller.cli.preflight import rollout_check
 from controller.cli.rollout_answers import WatchOption, answer, tell_skipped
 from controller.cli.rollout_create import rollout_create, rollout_schema
+from controller.cli.stage_view import rate_text, rules_text
 from controller.cli.transfers import share_text
 from controller.cli.watch import counts_text, event_text, state_text, transfer_lines, watch
 from controller.client.rollouts import Rollouts
@@ -261,6 +262,12 @@ def _show(rollout: Rollout) -> None:
             ("rolls back", rollout.rollback_of),
             ("tries again", rollout.retry_of),
             ("devices", counts_text(rollout)),
+            *([("spread over", rollout.spread)] if rollout.spread else []),
+            *(
+                [("devices start", rate_text(rollout.rate, rollout.rate_now))]
+                if rollout.rate
+                else []
+            ),
             *(("transfers", line) for line in transfer_lines(rollout)),
             ("control group", _control_text(rollout)),
             ("acknowledged", f"{rollout.acknowledged} of the failed"),
@@ -271,8 +278,8 @@ def _show(rollout: Rollout) -> None:
     )
     write()
     write_table(
-        ("STAGE", "TO DEVICES", "STATE"),
-        [(s.number, s.target, s.state.replace("_", " ")) for s in rollout.stages],
+        ("STAGE", "TO DEVICES", "RULES", "STATE"),
+        [(s.number, s.target, rules_text(s), s.state.replace("_", " ")) for s in rollout.stages],
     )
     if rollout.gates:
         write()

@@ -3,6 +3,7 @@
 Rules:
 - The devices of a stage are those that the rollout would start if nothing changed meanwhile: those
   that are online come first, in the order of starting, then those that are offline.
+- A stage that chooses its devices starts no others, and neither does one before it.
 - The control group is as the rollout would choose it, and ends the last stage.
 - How long it takes is told only by enough earlier installs of the model. Devices in flight begin
   together, so the median tells how long a stage takes at least, and the slowest tenth about how
@@ -17,9 +18,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from controller.domain.gates.control import control_group
-from controller.domain.gates.states import LEAST_DEVICES
+from controller.domain.gates.control import control_of_groups
 from controller.domain.rollout_policy import StageSpec, targets_of
+from controller.domain.stages import reach, resolved
+from controller.domain.start_rate import StartRate, starting_s
+from controller.domain.starting_order import group_of
 
 LEAST_EARLIER: Final = 5
 """Earlier installs from which it is told how long one takes."""
@@ -97,28 +100,43 @@ def plan(
     Returns:
         The stages with their devices.
     """
-    held = control_group(
+    held = control_of_groups(
         {device.id: device.place for device in devices},
         {device.id: device.profile for device in devices},
         control_percent if has_gates else 0.0,
     )
     order = sorted(devices, key=lambda each: (not each.is_online, each.place, each.id))
     starting = [device for device in order if device.id not in held]
-    planned, begun = [], 0
-    for number, target in enumerate(targets_of(stages, len(order), len(order)), start=1):
-        reached = min(target, len(starting))
+    groups = {device.id: group_of(device.place) for device in devices}
+    stages = resolved(stages, groups.values(), (groups[device] for device in held))
+    planned, reached = [], 0
+    targets = targets_of(stages, len(order), len(order))
+    for number, (stage, target) in enumerate(zip(stages, targets, strict=True), start=1):
+        below = reach(stages, number)
+        chosen, starting = _split(starting, max(0, target - reached), below)
+        reached += len(chosen)
         planned.append(
             StagePlan(
                 number=number,
                 target=target if number == len(stages) else reached,
-                devices=tuple(starting[begun:reached]),
-                asks_gates=has_gates and reached >= LEAST_DEVICES,
+                devices=tuple(chosen),
+                asks_gates=has_gates and stage.is_enough(reached),
             )
         )
-        begun = reached
     return Plan(
         stages=tuple(planned), control=tuple(device for device in order if device.id in held)
     )
+
+
+def _split(
+    devices: list[PlannedDevice], count: int, below: int | None
+) -> tuple[list[PlannedDevice], list[PlannedDevice]]:
+    """Return the first devices, only of those with lower places, if that is given; and the rest."""
+    if below is None:
+        return devices[:count], devices[count:]
+    chosen = [device for device in devices if device.place < below][:count]
+    gone = {device.id for device in chosen}
+    return chosen, [device for device in devices if device.id not in gone]
 
 
 def earlier_installs(took_s: Sequence[float]) -> EarlierInstalls | None:
@@ -144,6 +162,8 @@ def stage_s(
     each_s: float,
     max_in_flight: int,
     soak_s: float,
+    rate: StartRate | None = None,
+    begun: int = 0,
 ) -> float:
     """Return how long a stage takes if nothing holds it up.
 
@@ -153,12 +173,18 @@ def stage_s(
         each_s: How long an install takes.
         max_in_flight: How many devices install at one time.
         soak_s: How long the stage then stays good; it does so again after the control group.
+        rate: How many devices may start in a minute; None for any number.
+        begun: How many have started in the stages before.
 
     Returns:
         Seconds.
     """
     rounds = _rounds(stage.devices, max_in_flight) + _rounds(control, max_in_flight)
-    return rounds * each_s + soak_s * (2 if control else 1)
+    installs_s = rounds * each_s
+    if rate is not None and rounds:
+        count = len(stage.devices) + len(control)
+        installs_s = max(installs_s, starting_s(rate, begun, count) + each_s)
+    return installs_s + soak_s * (2 if control else 1)
 
 
 def _rounds(devices: Sequence[PlannedDevice], max_in_flight: int) -> int:

@@ -25,6 +25,9 @@ Rules:
 - The control group keeps the old release until the gates have passed in the last stage. Then it
   gets the new one, as part of that stage.
 - Stages are cumulative; the last one includes devices that joined late.
+- A stage that chooses its devices, and each before it, starts no others, and does not wait for more
+  than there are.
+- What a stage has of its own, a soak time, approval or gates, holds while it is the current one.
 """
 
 from __future__ import annotations
@@ -61,6 +64,26 @@ class StageSpec:
 
     count: int | None = None
     percent: float | None = None
+    selector: str = ""
+    """By which it chooses its devices; `count` then says how many there are."""
+
+    soak_s: float | None = None
+    """Its own; None for that of the rollout."""
+
+    approval: bool | None = None
+    """Whether the next stage waits for the operator; None for what holds in the rollout."""
+
+    asks_gates: bool | None = None
+    """Whether it reaches enough devices that can be compared, where stages choose some; None where
+    its size tells."""
+
+    def is_enough(self, reached: int) -> bool:
+        """Tell whether it waits for gates.
+
+        Args:
+            reached: How many devices have the release by its end.
+        """
+        return reached >= LEAST_DEVICES if self.asks_gates is None else self.asks_gates
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -103,6 +126,9 @@ class GateView:
     """A gate, and what the last look at it has shown."""
 
     text: str
+    stage: int | None = None
+    """The only stage in which it is asked; None for all."""
+
     state: GateState = GateState.HOLD
     reason: str = ""
     looked_at_s: float = -math.inf
@@ -152,6 +178,13 @@ class RolloutView:
     control: int = 0
     """Devices of the control group that keep the old release for now; `pending` is without them."""
 
+    reachable: int | None = None
+    """Those of `pending` that may start in this stage, where stages choose devices; None for all.
+    """
+
+    may_start: int | None = None
+    """How many devices the rate of starting lets start now; None for any number."""
+
     gates: tuple[GateView, ...] = ()
     """Empty when the control group has got the release: nothing is left to compare with."""
 
@@ -176,6 +209,23 @@ class RolloutView:
     def devices(self) -> int:
         """Devices that take part, without those that were skipped."""
         return self.started + self.pending + self.control
+
+    @property
+    def soak_s(self) -> float:
+        """How long the current stage must stay good."""
+        own = self.stages[self.stage - 1].soak_s
+        return self.limits.soak_s if own is None else own
+
+    @property
+    def approval(self) -> bool:
+        """Whether the stage after the current one waits for the operator."""
+        own = self.stages[self.stage - 1].approval
+        return self.limits.approval if own is None else own
+
+    @property
+    def asked(self) -> tuple[GateView, ...]:
+        """The gates that are asked in the current stage."""
+        return tuple(gate for gate in self.gates if gate.stage in {None, self.stage})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -247,9 +297,11 @@ def wanted(view: RolloutView) -> int:
         return 0
     seen = _changes(view)
     busy = _busy(view, seen)
-    # A stage whose devices are all away tries another one.
+    # A stage whose devices are all away tries another one. One that the rate holds back has some
+    # left to start.
     is_proven = busy or view.finished + len(seen.silent) + len(seen.lost)
-    return max(_room(view, busy), 0 if is_proven else 1)
+    is_slowed = view.may_start is not None and view.started < _target(view)
+    return max(_room(view, busy), 0 if is_proven and not is_slowed else 1)
 
 
 def _busy(view: RolloutView, seen: Decision) -> int:
@@ -260,7 +312,8 @@ def _busy(view: RolloutView, seen: Decision) -> int:
 
 def _room(view: RolloutView, busy: int) -> int:
     """Return how many devices may start."""
-    return max(0, min(_target(view) - view.started, view.limits.max_in_flight - busy))
+    room = min(_target(view) - view.started, view.limits.max_in_flight - busy)
+    return max(0, room if view.may_start is None else min(room, view.may_start))
 
 
 def broken_rule(view: RolloutView, *, silent: int, lost: int = 0) -> str | None:
@@ -282,7 +335,7 @@ def broken_rule(view: RolloutView, *, silent: int, lost: int = 0) -> str | None:
         what += f", not counting {view.acknowledged} that the operator acknowledged"
     if failed > limits.max_failures:
         return f"{counted(failed)} failed{what}; allowed: {limits.max_failures}"
-    for gate in view.gates:
+    for gate in view.asked:
         if gate.state is GateState.FAIL and not gate.is_waived:
             return f"gate {gate.text} failed: {gate.reason}"
     if limits.max_failure_percent is None or finished < limits.min_finished:
@@ -303,17 +356,21 @@ def counted(devices: int) -> str:
 
 def _target(view: RolloutView) -> int:
     """Return how many devices the current stage brings to the release, without those held back."""
-    return min(stage_targets(view)[view.stage - 1], view.devices - view.control)
+    most = view.devices - view.control
+    if view.reachable is not None:
+        most = min(most, view.started + view.reachable)
+    return min(stage_targets(view)[view.stage - 1], most)
 
 
 def holding(view: RolloutView) -> tuple[GateView, ...]:
     """Return the gates for which the current stage waits when all else is done."""
-    if view.gates_passed_by_hand >= view.stage or _target(view) < LEAST_DEVICES:
+    is_enough = view.stages[view.stage - 1].is_enough(_target(view))
+    if view.gates_passed_by_hand >= view.stage or not is_enough:
         return ()
     since_s = view.stage_complete_at_s if view.stage_complete_at_s is not None else math.inf
     return tuple(
         gate
-        for gate in view.gates
+        for gate in view.asked
         if not gate.is_waived and (gate.state is not GateState.PASS or gate.looked_at_s < since_s)
     )
 
@@ -352,10 +409,9 @@ def stage_size(stage: StageSpec, devices: int) -> int:
 
 def stage_states(view: RolloutView) -> tuple[StageState, ...]:
     """Return the state of each stage, to be shown to people."""
-    targets, most = stage_targets(view), view.devices - view.control
+    is_short = view.started - view.waiting < _target(view)
     return tuple(
-        _stage_state(view, number, is_short=view.started - view.waiting < min(target, most))
-        for number, target in enumerate(targets, start=1)
+        _stage_state(view, number, is_short=is_short) for number in range(1, len(view.stages) + 1)
     )
 
 
@@ -367,7 +423,7 @@ def _stage_state(view: RolloutView, number: int, *, is_short: bool) -> StageStat
     if view.stage_complete_at_s is None or (is_short and not view.finished):
         return "running"
     state: StageState = "waiting_for_devices" if is_short else "soaking"
-    if view.now_s - view.stage_complete_at_s < view.limits.soak_s:
+    if view.now_s - view.stage_complete_at_s < view.soak_s:
         state = "soaking"
     elif holding(view):
         state = "waiting_for_gates"
@@ -443,15 +499,15 @@ def _waits(view: RolloutView, short: int, passed_s: float) -> str:
         passed_s: How long it has been complete.
     """
     is_last = view.stage == len(view.stages)
-    if passed_s < view.limits.soak_s:
-        return f"stage {view.stage} is complete and soaks for {view.limits.soak_s:g} s"
+    if passed_s < view.soak_s:
+        return f"stage {view.stage} is complete and soaks for {view.soak_s:g} s"
     if gates := holding(view):
         what = "; ".join(f"{gate.text}: {_held_by(view, gate)}" for gate in gates)
         return f"stage {view.stage} waits for gates: {what}"
     if not is_last and _needs_approval(view):
         return f"stage {view.stage + 1} waits for approval"
     # Where stages need approval, the operator decides whether to go on without devices.
-    by_hand = view.limits.approval and not is_last
+    by_hand = view.approval and not is_last
     if short and not by_hand and passed_s < view.limits.offline_limit_s:
         limit = format_duration(view.limits.offline_limit_s)
         missing = f"{counted(short)} that {'is' if short == 1 else 'are'} offline"
@@ -467,7 +523,8 @@ def _held_by(view: RolloutView, gate: GateView) -> str:
 
 def _without_proof(view: RolloutView, held: Decision, passed_s: float) -> Decision:
     """Decide about a stage whose devices are all away."""
-    if view.candidates and passed_s >= view.limits.offline_limit_s:
+    may_start = view.may_start is None or view.may_start > 0
+    if view.candidates and passed_s >= view.limits.offline_limit_s and may_start:
         reason = f"stage {view.stage} tries another device, as none has come back"
         start = view.candidates[:1]
         return replace(held, reason=reason, start=start, stage_complete_at_s=None)
@@ -483,4 +540,4 @@ def _left(devices: int) -> str:
 
 
 def _needs_approval(view: RolloutView) -> bool:
-    return view.limits.approval and view.approved_stage <= view.stage
+    return view.approval and view.approved_stage <= view.stage

@@ -18,6 +18,7 @@ import secrets
 from collections import Counter
 from collections.abc import Mapping
 
+from controller.domain.stages import selectors
 from controller.domain.states import ACTIVE_ROLLOUTS, DeploymentState, RolloutOrder
 from controller.errors import ConflictError
 from controller.store import (
@@ -26,6 +27,9 @@ from controller.store import (
     releases,
     rollout_steps,
     rollouts,
+    stages,
+    start_rates,
+    starting_orders,
     way_back,
 )
 from controller.store.database import Transaction
@@ -186,6 +190,8 @@ def _follow(
 ) -> None:
     counts = Counter(wanted.values())
     most = max(sorted(counts), key=lambda digest: counts[digest])
+    specs = stages.of_rollout(transaction, first.id)
+    last = len(selectors(specs))
     rollouts.begin(
         transaction,
         NewRollout(
@@ -194,7 +200,10 @@ def _follow(
             model=first.model,
             selector=first.selector,
             limits=rollouts.limits(first),
-            stages=rollouts.stages(transaction, first.id),
+            stages=specs,
+            order=starting_orders.as_before(transaction, first.id, first.spread, last),
+            spread=first.spread,
+            rate=start_rates.of_rollout(transaction, first.id),
             origin=first.id,
             is_retry=is_retry,
             created_at_s=now_s,

@@ -32,7 +32,7 @@ from controller.domain.gates.states import LEAST_DEVICES, GateState
 from controller.domain.gates.verdicts import Coverage, Verdict, verdict
 from controller.domain.states import RolloutState
 from controller.errors import InvalidRequestError
-from controller.store import gates, rollouts
+from controller.store import gates, rollouts, stages
 from controller.store.database import Database
 from controller.store.gates import Member
 from controller.store.tables import RolloutRow
@@ -63,7 +63,12 @@ class _Due(NamedTuple):
 
     row: RolloutRow
     number: int
-    gates: list[Gate]
+    gates: dict[int, Gate]
+    """By their number: those that are asked in the stage."""
+
+    family: int
+    """How many gates the rollout has in all: they share what may err."""
+
     treated: list[Member]
     control: list[Member]
     since_s: float
@@ -96,29 +101,33 @@ class GateLooks:
         due = self._due(rollout)
         if due is None:
             return
-        verdicts = [self._verdict(gate, due) for gate in due.gates]
+        verdicts = {number: self._verdict(gate, due) for number, gate in due.gates.items()}
         now_s = self._clock.now_s()
         with self._database.transaction() as transaction:
             row = rollouts.get(transaction, rollout, lock=True)
             if gates.last_look(transaction, rollout) == due.number - 1:
                 gates.save_look(transaction, row, due.number, verdicts, now_s=now_s)
-        for gate, told in zip(due.gates, verdicts, strict=True):
-            _log.info("rollout %s: gate %s: %s, %s", rollout, gate.text, told.state, told.reason)
+        for number, told in verdicts.items():
+            text = due.gates[number].text
+            _log.info("rollout %s: gate %s: %s, %s", rollout, text, told.state, told.reason)
 
     def _due(self, rollout: str) -> _Due | None:
         """Return what is to be looked at now; None for nothing."""
         now_s = self._clock.now_s()
         with self._database.reading() as transaction:
             row = rollouts.get(transaction, rollout)
-            texts = gates.texts(transaction, rollout)
-            if not texts or row.control_released or row.state != RolloutState.RUNNING:
+            family = gates.all_gates(transaction, rollout)
+            asked = [gate for gate in family if gate.stage in {None, row.stage}]
+            if not asked or row.control_released or row.state != RolloutState.RUNNING:
                 return None
+            own = stages.of_rollout(transaction, rollout)[row.stage - 1].soak_s
+            soak_s = row.soak_s if own is None else own
             complete_s = row.stage_complete_at_s
             last_s = gates.last_look_s(transaction, rollout)
             since_s = complete_s if complete_s is not None else 0.0
-            if row.ran_s < next_look_s(since_s, last_s, row.soak_s):
+            if row.ran_s < next_look_s(since_s, last_s, soak_s):
                 return None
-            window_s = max(row.soak_s, LEAST_WINDOW_S)
+            window_s = max(soak_s, LEAST_WINDOW_S)
             if complete_s is not None:
                 window_s = row.ran_s - complete_s
             begin_s = math.ceil((now_s - window_s) / SECONDS_PER_MINUTE) * SECONDS_PER_MINUTE
@@ -133,7 +142,8 @@ class GateLooks:
             return _Due(
                 row=row,
                 number=gates.last_look(transaction, rollout) + 1,
-                gates=[parse_gate(text) for text in texts],
+                gates={gate.number: parse_gate(gate.text) for gate in asked},
+                family=len(family),
                 treated=treated,
                 control=gates.without_release(transaction, rollout),
                 since_s=float(begin_s),
@@ -141,7 +151,7 @@ class GateLooks:
             )
 
     def _verdict(self, gate: Gate, due: _Due) -> Verdict:
-        at_level = level(due.number, len(due.gates))
+        at_level = level(due.number, due.family)
         try:
             treated, control = self._observed(gate, due)
             coverage = Coverage(
@@ -173,7 +183,7 @@ class GateLooks:
         before = figures(self._telemetry, gate, model, names, *span)
         treated, control = (
             [
-                Observed(after[one.device], before.get(one.device, math.nan), one.profile)
+                Observed(after[one.device], before.get(one.device, math.nan), one.stratum)
                 for one in side
                 if one.device in after
             ]

@@ -12,12 +12,9 @@ from collections.abc import Callable, Mapping, Sequence
 from itertools import pairwise
 from typing import Final
 
-from controller.domain.gates.control import LEAST_OF_ROLLOUT
-from controller.domain.gates.language import MAX_GATES
-from controller.domain.gates.states import LEAST_DEVICES
 from controller.domain.rollout_policy import Limits, StageSpec, counted, stage_size
 from controller.errors import ConflictError, InvalidRequestError, UnfitError
-from controller.rollout_schemas import MAX_STAGES, RolloutRequest, Stage
+from controller.rollout_schemas import RolloutRequest
 from controller.services.gates import checked_gates
 from controller.services.metadata import FleetMetadata
 from controller.store import rollouts
@@ -87,11 +84,6 @@ def gate_texts(telemetry: TelemetryStore, request: RolloutRequest) -> tuple[str,
     Raises:
         InvalidRequestError: They cannot be read, or ask for what no metric has.
     """
-    if len(request.gates) > MAX_GATES:
-        raise InvalidRequestError(
-            f"{len(request.gates)} gates are more than the limit of {MAX_GATES}",
-            remedy="leave some out: each makes the others less sharp",
-        )
     return tuple(gate.text for gate in checked_gates(telemetry, request.gates))
 
 
@@ -130,41 +122,6 @@ def check_unfit(request: RolloutRequest, unfit: Mapping[str, str], devices: int)
         remedy=f"{check} names them; --exclude-unfit leaves them out, and --allow-unfit tries them "
         "all the same",
     )
-
-
-def check_gates(request: RolloutRequest, devices: int) -> None:
-    """Refuse gates that can never pass.
-
-    Raises:
-        InvalidRequestError: The rollout has too few devices.
-    """
-    least = LEAST_OF_ROLLOUT if request.control_percent else LEAST_DEVICES
-    if request.gates and devices < least:
-        raise InvalidRequestError(
-            f"{counted(devices)} cannot show what a gate asks: it takes {least}, as each device is "
-            "one observation",
-            remedy="leave the gates out, or choose more devices"
-            + ("; --control 0 compares devices with themselves" if least > LEAST_DEVICES else ""),
-        )
-
-
-def specs(stages: Sequence[Stage]) -> tuple[StageSpec, ...]:
-    """Return the stages of a request.
-
-    Raises:
-        InvalidRequestError: There are none or too many, or one makes no sense.
-    """
-    if not 1 <= len(stages) <= MAX_STAGES:
-        raise InvalidRequestError(
-            f"a rollout has 1 to {MAX_STAGES} stages, not {len(stages)}",
-            remedy="give fewer stages" if stages else "give a stage, such as 100%",
-        )
-    for number, stage in enumerate(stages, start=1):
-        if (stage.count is None) == (stage.percent is None):
-            raise InvalidRequestError(
-                f"stage {number} needs either a count or a percent", remedy="give one of the two"
-            )
-    return tuple(StageSpec(count=stage.count, percent=stage.percent) for stage in stages)
 
 
 def check_growing(stages: Sequence[StageSpec], devices: int) -> None:

@@ -27,7 +27,7 @@ from controller.services.gates import GateLooks
 from controller.services.pace import Pace
 from controller.services.preflight import Preflight
 from controller.services.reception import Reception
-from controller.store import newcomers, releases, rollout_steps, rollouts
+from controller.store import newcomers, releases, rollout_steps, rollouts, stages
 from controller.store.database import Database, Transaction
 from controller.store.tables import RolloutRow
 from wire.clock import Clock
@@ -159,5 +159,5 @@ class RolloutEngine:
 
 def _takes_newcomers(transaction: Transaction, row: RolloutRow) -> bool:
     """Tell whether a rollout is in its last stage, which takes in devices that enrolled late."""
-    last = row.stage == len(rollouts.stages(transaction, row.id))
+    last = row.stage == len(stages.of_rollout(transaction, row.id))
     return last and row.origin is None and row.state == RolloutState.RUNNING

@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from functools import partial
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, TypeVar
 
 from controller.domain.device_kinds import profile_of
 from controller.domain.preflight import Answer, OfferedRelease, Verdict
@@ -25,22 +25,29 @@ from controller.domain.rollout_plan import (
     plan,
     stage_s,
 )
-from controller.domain.starting_order import position
+from controller.domain.rollout_policy import StageSpec
+from controller.domain.starting_order import StartingOrder, places
 from controller.domain.states import DeviceState
 from controller.errors import ControllerError, InvalidRequestError
 from controller.rollout_schemas import (
     BusyDevices,
     InstallTimes,
     PlannedBytes,
-    PlannedStage,
     PreflightReport,
     RolloutPlan,
     RolloutRequest,
 )
-from controller.services import follow_ups, preflight, rollout_checks
+from controller.services import follow_ups, preflight, rollout_checks, stage_checks
 from controller.services.preflight import Preflight
 from controller.services.rollout_checks import IsListed
-from controller.store import device_facts, free_devices, install_times, releases
+from controller.stage_schemas import PlannedStage
+from controller.store import (
+    device_facts,
+    free_devices,
+    install_times,
+    releases,
+    starting_orders,
+)
 from controller.store.database import Database
 from controller.store.device_facts import DeviceFacts
 from controller.store.groups import read_selector
@@ -50,6 +57,8 @@ from telemetry.server.question import DEVICE
 from telemetry.server.store import TelemetryStore
 from wire.clock import Clock
 from wire.durations import DAY_S
+
+T = TypeVar("T")
 
 NETWORK: Final = "network"
 FETCHED: Final = "fetched_bytes_total"
@@ -71,6 +80,7 @@ class _Read(NamedTuple):
     busy: dict[str, str]
     report: PreflightReport
     earlier: EarlierInstalls | None
+    order: StartingOrder
 
 
 class RolloutPlans:
@@ -117,21 +127,25 @@ class RolloutPlans:
                 identifier.
             FleetError: The files of the release cannot be read.
         """
-        specs = rollout_checks.specs(request.stages)
+        stage_checks.check_stages(request)
+        own = stage_checks.own_gates(self._telemetry, request)
         gates = rollout_checks.gate_texts(self._telemetry, request)
         read = self._read(request, limit=limit)
         unfit = preflight.refusing(read.judged)
         left_out = {} if request.unfit == "allow" else unfit
         members = [fact for fact in read.facts if fact.id not in left_out]
         rollout = request.id or follow_ups.new_id()
+        names = [fact.id for fact in members]
+        specs = stage_checks.specs(request.stages, read.order, names)
+        placed = places(read.order, rollout, names)
         planned = plan(
-            [_planned(rollout, fact, read.judged[fact.id]) for fact in members],
+            [_planned(placed[fact.id], fact, read.judged[fact.id]) for fact in members],
             specs,
-            has_gates=bool(gates),
+            has_gates=bool(gates or own),
             control_percent=request.control_percent,
         )
         sizes = _sizes(read.offered, members, read.judged)
-        times = [_times(request, planned, stage, read.earlier) for stage in planned.stages]
+        times = _times(request, specs, planned, read.earlier)
         return RolloutPlan(
             id=rollout,
             release=read.report.release,
@@ -140,19 +154,30 @@ class RolloutPlans:
                 partial(follow_ups.refuse_busy, read.busy),
                 partial(_check_any, request, read.facts),
                 partial(rollout_checks.check_unfit, request, unfit, len(read.facts)),
+                partial(stage_checks.check_chosen, request, read.order, names),
                 partial(rollout_checks.check_growing, specs, len(members)),
-                partial(rollout_checks.check_gates, request, len(members)),
+                partial(stage_checks.check_gates, request, specs, read.order, names),
             ),
             devices=len(members),
             busy=_busy(read.busy, limit),
             preflight=read.report,
             stages=[
-                _shown(stage, limit, expected_s=expected_s, slow_s=slow_s)
-                for stage, (expected_s, slow_s) in zip(planned.stages, times, strict=True)
+                _shown(
+                    stage,
+                    spec,
+                    request,
+                    limit,
+                    times=each,
+                    gates=own.get(stage.number, ()),
+                    is_last=stage.number == len(specs),
+                )
+                for stage, spec, each in zip(planned.stages, specs, times, strict=True)
             ],
             control=len(planned.control),
             control_devices=[device.id for device in planned.control[:limit]],
             gates=list(gates),
+            spread=request.spread,
+            rate=request.rate,
             total_bytes=sum(size for size in sizes.values() if size is not None),
             unknown_bytes=sum(size is None for size in sizes.values()),
             by_profile=_by_kind(sizes, {fact.id: fact.profile_name for fact in members}),
@@ -174,6 +199,7 @@ class RolloutPlans:
             facts = [fact for fact in matching if fact.state == DeviceState.ENROLLED]
             judged = self._preflight.answers(transaction, release, facts)
             names = [fact.id for fact in matching]
+            chosen = stage_checks.wanted_selectors(request)
             took_s = install_times.took_s(transaction, release.name, limit=MAX_EARLIER)
             return _Read(
                 offered=self._preflight.offered(release),
@@ -189,6 +215,9 @@ class RolloutPlans:
                     shut_out=len(matching) - len(facts),
                 ),
                 earlier=earlier_installs(took_s),
+                order=starting_orders.chosen(
+                    transaction, chosen, request.spread, names, now_s=now_s
+                ),
             )
 
     def _by_network(self, sizes: Mapping[str, int | None]) -> list[PlannedBytes]:
@@ -214,11 +243,11 @@ class RolloutPlans:
         return _by_kind(sizes, {name: max(of, key=of.__getitem__) for name, of in fetched.items()})
 
 
-def _planned(rollout: str, fact: DeviceFacts, said: Verdict) -> PlannedDevice:
+def _planned(place: int, fact: DeviceFacts, said: Verdict) -> PlannedDevice:
     return PlannedDevice(
         id=fact.id,
         profile=fact.profile_name,
-        place=position(rollout, fact.id),
+        place=place,
         is_online=fact.online,
         runs_it=said.answer is Answer.RUNS,
     )
@@ -286,15 +315,33 @@ def _by_kind(sizes: Mapping[str, int | None], kinds: Mapping[str, str]) -> list[
 
 
 def _times(
-    request: RolloutRequest, planned: Plan, stage: StagePlan, earlier: EarlierInstalls | None
-) -> tuple[float | None, float | None]:
+    request: RolloutRequest,
+    specs: Sequence[StageSpec],
+    planned: Plan,
+    earlier: EarlierInstalls | None,
+) -> list[tuple[float | None, float | None]]:
+    """Return how long each stage takes by the median of earlier installs, and by slow ones."""
     if earlier is None:
-        return None, None
-    control = planned.control if stage.number == len(planned.stages) else ()
-    took = partial(
-        stage_s, stage, control, max_in_flight=request.max_in_flight, soak_s=request.soak_s
-    )
-    return took(each_s=earlier.median_s), took(each_s=earlier.slow_s)
+        return [(None, None)] * len(specs)
+    times: list[tuple[float | None, float | None]] = []
+    begun = 0
+    for stage, spec in zip(planned.stages, specs, strict=True):
+        took = partial(
+            stage_s,
+            stage,
+            planned.control if stage.number == len(specs) else (),
+            max_in_flight=request.max_in_flight,
+            soak_s=_own(spec.soak_s, request.soak_s),
+            rate=stage_checks.start_rate(request.rate),
+            begun=begun,
+        )
+        times.append((took(each_s=earlier.median_s), took(each_s=earlier.slow_s)))
+        begun += len(stage.devices)
+    return times
+
+
+def _own(own: T | None, usual: T) -> T:
+    return usual if own is None else own
 
 
 def _total(times: Iterable[float | None]) -> float | None:
@@ -309,7 +356,14 @@ def _install_times(earlier: EarlierInstalls | None) -> InstallTimes | None:
 
 
 def _shown(
-    stage: StagePlan, limit: int, *, expected_s: float | None, slow_s: float | None
+    stage: StagePlan,
+    spec: StageSpec,
+    request: RolloutRequest,
+    limit: int,
+    *,
+    times: tuple[float | None, float | None],
+    gates: Sequence[str],
+    is_last: bool,
 ) -> PlannedStage:
     return PlannedStage(
         number=stage.number,
@@ -318,7 +372,11 @@ def _shown(
         offline=sum(not device.is_online for device in stage.devices),
         devices=[device.id for device in stage.devices[:limit]],
         profiles=dict(sorted(Counter(device.profile for device in stage.devices).items())),
-        asks_gates=stage.asks_gates,
-        expected_s=expected_s,
-        slow_s=slow_s,
+        asks_gates=stage.asks_gates and bool(gates or request.gates),
+        selector=spec.selector,
+        soak_s=_own(spec.soak_s, request.soak_s),
+        approval=_own(spec.approval, request.approval) and not is_last,
+        gates=list(gates),
+        expected_s=times[0],
+        slow_s=times[1],
     )

@@ -27,7 +27,14 @@ from controller.rollout_schemas import (
     RolloutGates,
     RolloutRequest,
 )
-from controller.services import follow_ups, rollout_checks, shown_gates, shown_rollouts, sorts
+from controller.services import (
+    follow_ups,
+    rollout_checks,
+    shown_gates,
+    shown_rollouts,
+    sorts,
+    stage_checks,
+)
 from controller.services.director import Director
 from controller.services.preflight import Preflight
 from controller.services.rollout_checks import IsListed
@@ -39,6 +46,8 @@ from controller.store import (
     releases,
     rollout_steps,
     rollouts,
+    stages,
+    starting_orders,
 )
 from controller.store.database import Database, Transaction
 from controller.store.groups import read_selector
@@ -100,7 +109,8 @@ class Rollouts:
             UnfitError: Devices cannot take the release, and the operator has not said what becomes
                 of them; or they are to be left out, and none is left.
         """
-        specs = rollout_checks.specs(request.stages)
+        stage_checks.check_stages(request)
+        stage_gates = stage_checks.own_gates(self._telemetry, request)
         asked = rollout_checks.gate_texts(self._telemetry, request)
         now_s = self._clock.now_s()
         # Most of the work is done before others have to wait. What has changed since counts.
@@ -121,8 +131,14 @@ class Rollouts:
             rollout_checks.check_unfit(request, unfit, len(devices))
             if request.unfit == "exclude":
                 devices = [device for device in devices if device not in unfit]
+            chosen = stage_checks.wanted_selectors(request)
+            order = starting_orders.chosen(
+                transaction, chosen, request.spread, devices, now_s=now_s
+            )
+            specs = stage_checks.specs(request.stages, order, devices)
+            stage_checks.check_chosen(request, order, devices)
             rollout_checks.check_growing(specs, len(devices))
-            rollout_checks.check_gates(request, len(devices))
+            stage_checks.check_gates(request, specs, order, devices)
             new = NewRollout(
                 id=request.id or follow_ups.new_id(),
                 release=release.digest,
@@ -131,7 +147,11 @@ class Rollouts:
                 limits=rollout_checks.limits(request),
                 stages=specs,
                 gates=asked,
-                control_percent=request.control_percent if asked else 0.0,
+                stage_gates=stage_gates,
+                order=order,
+                spread=request.spread,
+                rate=stage_checks.start_rate(request.rate),
+                control_percent=request.control_percent if asked or stage_gates else 0.0,
                 created_at_s=now_s,
             )
             rollouts.begin(transaction, new, devices)
@@ -356,15 +376,15 @@ class Rollouts:
         now_s = self._clock.now_s()
         with self._database.transaction() as transaction:
             row = rollouts.get(transaction, rollout, lock=True)
-            last = row.stage == len(rollouts.stages(transaction, rollout))
+            last = row.stage == len(stages.of_rollout(transaction, rollout))
             view = rollouts.view(transaction, row, with_candidates=False)
             complete = view.stage_complete_at_s is not None and view.finished > 0
             if complete and row.state in ACTIVE_ROLLOUTS and (held := holding(view)):
-                if row.approval:
+                if view.approval:
                     _refuse_own(row, by)
                 rollouts.pass_by_hand(transaction, row, held, now_s=now_s)
                 return
-            if not row.approval or last or not complete or row.state not in ACTIVE_ROLLOUTS:
+            if not view.approval or last or not complete or row.state not in ACTIVE_ROLLOUTS:
                 raise ConflictError(
                     f"rollout {row.id} has no stage that waits for approval",
                     remedy=f"`fleet rollout show {row.id}` says what it waits for",

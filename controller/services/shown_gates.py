@@ -42,7 +42,13 @@ def whole(transaction: Transaction, row: RolloutRow) -> RolloutGates:
     shown = []
     for number, view in enumerate(gates.views(transaction, row), start=1):
         gate = parse_gate(view.text)
-        each = ShownGate(text=view.text, limit=gate.limit, unit=gate.unit, waived=view.is_waived)
+        each = ShownGate(
+            text=view.text,
+            limit=gate.limit,
+            unit=gate.unit,
+            stage=view.stage,
+            waived=view.is_waived,
+        )
         each.looks = list(_looks(looks.get(number, [])))
         shown.append(each)
     control = deployments.count_control(transaction, row.id) if shown else 0

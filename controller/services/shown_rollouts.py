@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import fields
+from dataclasses import asdict, fields
 
 from controller.domain.rollout_policy import stage_states, stage_targets
 from controller.domain.states import DeploymentState, shown_state
@@ -15,9 +15,9 @@ from controller.rollout_schemas import (
     Rollout,
     RolloutEvent,
 )
-from controller.services import shown_gates
+from controller.services import shown_gates, stage_checks
 from controller.services.transfers import Transfers, shown_transfer
-from controller.store import deployments, outcomes, releases, rollouts, way_back
+from controller.store import deployments, outcomes, releases, rollouts, start_rates, way_back
 from controller.store.database import Transaction
 from controller.store.model_tables import DesiredModelRow
 from controller.store.tables import DeploymentRow, ReleaseRow, RolloutRow
@@ -39,7 +39,8 @@ def outline(transaction: Transaction, row: RolloutRow) -> Rollout:
     """
     view = rollouts.view(transaction, row, with_candidates=False)
     release = releases.get(transaction, row.release)
-    numbered = enumerate(zip(stage_targets(view), stage_states(view), strict=True), start=1)
+    stages = zip(view.stages, stage_targets(view), stage_states(view), strict=True)
+    rate = start_rates.of_rollout(transaction, row.id)
     return convert(
         {
             "id": row.id,
@@ -54,9 +55,20 @@ def outline(transaction: Transaction, row: RolloutRow) -> Rollout:
             "created_by": row.created_by,
             "finished_at_s": row.finished_at_s,
             "stages": [
-                {"number": number, "target": target, "state": state}
-                for number, (target, state) in numbered
+                {
+                    "number": number,
+                    "target": target,
+                    "state": state,
+                    "selector": spec.selector,
+                    "soak_s": row.soak_s if spec.soak_s is None else spec.soak_s,
+                    "approval": number < len(view.stages)
+                    and (row.approval if spec.approval is None else spec.approval),
+                }
+                for number, (spec, target, state) in enumerate(stages, start=1)
             ],
+            "spread": row.spread,
+            "rate": asdict(shown) if (shown := stage_checks.shown_rate(rate)) else None,
+            "rate_now": rate.at(view.succeeded) if rate else None,
             "counts": deployments.shown_counts(transaction, row.id),
             "control": view.control,
             "acknowledged": view.acknowledged,

@@ -12,6 +12,7 @@ from controller.store.group_tables import DeviceGroupRow
 from controller.store.measurement_tables import MeasurementRow
 from controller.store.model_tables import DesiredModelRow
 from controller.store.notice_tables import RolloutNoticeRow
+from controller.store.rate_tables import StartRateRow
 from controller.store.saved_query_tables import SavedQueryRow
 from telemetry.server.tables import metadata as telemetry_metadata
 
@@ -25,6 +26,7 @@ _EACH: Final = (
     DeviceGroupRow,
     AuditLogRow,
     RolloutNoticeRow,
+    StartRateRow,
 )  # one of each module, which declares them all
 CONTROL_METADATA: Final = _EACH[0].metadata
 ALL_TABLES: Final = (*CONTROL_METADATA.sorted_tables, *telemetry_metadata.sorted_tables)

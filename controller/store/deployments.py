@@ -85,6 +85,17 @@ def count_control(session: Session, rollout: str) -> int:
     return session.scalar(statement) or 0
 
 
+def count_below(session: Session, rollout: str, below: int) -> int:
+    """Return how many devices with lower places were not started, without the control group."""
+    statement = select(func.count()).where(
+        DeploymentRow.rollout == rollout,
+        DeploymentRow.state == DeploymentState.PENDING,
+        DeploymentRow.position < below,
+        DeploymentRow.is_control.is_(False),
+    )
+    return session.scalar(statement) or 0
+
+
 def count_acknowledged(session: Session, rollout: str) -> int:
     """Return how many failed devices of a rollout the operator acknowledged."""
     statement = select(func.count()).where(
@@ -158,7 +169,12 @@ def fetching(session: Session, rollout: str) -> list[tuple[str, int]]:
 
 
 def candidates(
-    session: Session, rollout: str, *, limit: int, with_control: bool = True
+    session: Session,
+    rollout: str,
+    *,
+    limit: int,
+    with_control: bool = True,
+    below: int | None = None,
 ) -> tuple[str, ...]:
     """Return the devices of a rollout that are online and start next.
 
@@ -167,36 +183,35 @@ def candidates(
         rollout: The rollout.
         limit: The greatest number.
         with_control: Whether those of the control group start, too.
+        below: Only those with lower places; None for all.
     """
-    pending = DeploymentState.PENDING
-    return tuple(
-        _of_devices(session, rollout, pending, online=True, limit=limit, with_control=with_control)
-    )
+    conditions: list[ColumnElement[bool]] = [DeviceRow.online.is_(True)]
+    if not with_control:
+        conditions.append(DeploymentRow.is_control.is_(False))
+    if below is not None:
+        conditions.append(DeploymentRow.position < below)
+    return tuple(_of_devices(session, rollout, DeploymentState.PENDING, *conditions, limit=limit))
 
 
 def returned(session: Session, rollout: str, *, limit: int) -> tuple[str, ...]:
     """Return the devices of a rollout that waited and are online again."""
-    return tuple(_of_devices(session, rollout, DeploymentState.WAITING, online=True, limit=limit))
+    online = DeviceRow.online.is_(True)
+    return tuple(_of_devices(session, rollout, DeploymentState.WAITING, online, limit=limit))
 
 
 def not_started(session: Session, rollout: str, *, limit: int) -> list[str]:
     """Return the devices of a rollout that were not started, online or not."""
-    return _of_devices(session, rollout, DeploymentState.PENDING, online=None, limit=limit)
+    return _of_devices(session, rollout, DeploymentState.PENDING, limit=limit)
 
 
 def _of_devices(
     session: Session,
     rollout: str,
     state: DeploymentState,
-    *,
-    online: bool | None,
+    *conditions: ColumnElement[bool],
     limit: int,
-    with_control: bool = True,
 ) -> list[str]:
     """Return the devices of a rollout in one state, in the order in which they start."""
-    presence = [] if online is None else [DeviceRow.online.is_(online)]
-    if not with_control:
-        presence.append(DeploymentRow.is_control.is_(False))
     return list(
         session.scalars(
             select(DeploymentRow.device)
@@ -204,7 +219,7 @@ def _of_devices(
             .where(
                 DeploymentRow.rollout == rollout,
                 DeploymentRow.state == state,
-                *presence,
+                *conditions,
             )
             .order_by(DeploymentRow.position, DeploymentRow.device)
             .limit(limit)

@@ -21,6 +21,9 @@ class GateRow(Base):
     rollout: Mapped[str] = mapped_column(ForeignKey("rollout.id"), primary_key=True)
     number: Mapped[int] = mapped_column(Integer, primary_key=True, autoincrement=False)
     text: Mapped[str] = mapped_column(String(MAX_GATE_CHARS))
+    stage: Mapped[int | None] = mapped_column(Integer)
+    """The only stage in which it is asked; None for all."""
+
     is_waived: Mapped[bool] = mapped_column(Boolean, server_default=false())
     """Whether the operator went on although it had failed."""
 

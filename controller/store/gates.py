@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from sqlalchemy import func, select, update
@@ -11,6 +11,7 @@ from sqlalchemy.orm import Session
 from controller.domain.gates.states import GateState
 from controller.domain.gates.verdicts import Verdict
 from controller.domain.rollout_policy import GateView
+from controller.domain.starting_order import group_of
 from controller.domain.states import DeploymentState, DeviceState
 from controller.store.gate_tables import GateLookRow, GateRow
 from controller.store.tables import MAX_DETAIL_CHARS, DeploymentRow, DeviceRow, RolloutRow
@@ -21,20 +22,43 @@ class Member(NamedTuple):
 
     device: str
     profile: str
+    place: int
+    """In the order of starting."""
+
+    @property
+    def stratum(self) -> str:
+        """With which devices it is compared: of its profile, chosen by the same stage, if any."""
+        return f"{self.profile} {group_of(self.place)}"
 
 
-def add(session: Session, rollout: str, texts: Sequence[str]) -> None:
-    """Save the gates of a new rollout."""
+class AskedGate(NamedTuple):
+    """A gate of a rollout."""
+
+    number: int
+    text: str
+    stage: int | None
+    """The only one in which it is asked; None for all."""
+
+
+def add(
+    session: Session, rollout: str, texts: Sequence[str], of_stages: Mapping[int, Sequence[str]]
+) -> None:
+    """Save the gates of a new rollout, those of all stages first."""
+    own = [(stage, text) for stage, each in sorted(of_stages.items()) for text in each]
     session.add_all(
-        GateRow(rollout=rollout, number=number, text=text)
-        for number, text in enumerate(texts, start=1)
+        GateRow(rollout=rollout, number=number, text=text, stage=stage)
+        for number, (stage, text) in enumerate([*((None, text) for text in texts), *own], start=1)
     )
 
 
-def texts(session: Session, rollout: str) -> list[str]:
-    """Return the gates of a rollout in order."""
-    statement = select(GateRow.text).where(GateRow.rollout == rollout).order_by(GateRow.number)
-    return list(session.scalars(statement))
+def all_gates(session: Session, rollout: str) -> list[AskedGate]:
+    """Return the gates of a rollout in order, those of single stages among them."""
+    rows = session.execute(
+        select(GateRow.number, GateRow.text, GateRow.stage)
+        .where(GateRow.rollout == rollout)
+        .order_by(GateRow.number)
+    )
+    return [AskedGate(*row) for row in rows]
 
 
 def views(session: Session, row: RolloutRow) -> tuple[GateView, ...]:
@@ -60,9 +84,10 @@ def views(session: Session, row: RolloutRow) -> tuple[GateView, ...]:
 
 def _view(gate: GateRow, look: GateLookRow | None) -> GateView:
     if look is None:
-        return GateView(text=gate.text, is_waived=gate.is_waived)
+        return GateView(text=gate.text, stage=gate.stage, is_waived=gate.is_waived)
     return GateView(
         text=gate.text,
+        stage=gate.stage,
         state=GateState(look.state),
         reason=look.reason,
         looked_at_s=look.clock_s,
@@ -83,15 +108,20 @@ def last_look_s(session: Session, rollout: str) -> float | None:
 
 
 def save_look(
-    session: Session, row: RolloutRow, look: int, verdicts: Sequence[Verdict], *, now_s: float
+    session: Session,
+    row: RolloutRow,
+    look: int,
+    verdicts: Mapping[int, Verdict],
+    *,
+    now_s: float,
 ) -> None:
-    """Save what a look at all gates has shown.
+    """Save what a look at the gates of a stage has shown.
 
     Args:
         session: The transaction.
         row: The rollout.
         look: Its number; saving one twice fails.
-        verdicts: One for each gate, in their order.
+        verdicts: By the number of the gate.
         now_s: Wall time.
     """
     session.add_all(
@@ -110,7 +140,7 @@ def save_look(
             treated=told.treated,
             control=told.control,
         )
-        for number, told in enumerate(verdicts, start=1)
+        for number, told in verdicts.items()
     )
 
 
@@ -159,7 +189,7 @@ def without_release(session: Session, rollout: str) -> list[Member]:
 
 def _members(session: Session, rollout: str, *conditions: object) -> list[Member]:
     rows = session.execute(
-        select(DeploymentRow.device, DeviceRow.profile_name)
+        select(DeploymentRow.device, DeviceRow.profile_name, DeploymentRow.position)
         .join(DeviceRow, DeviceRow.id == DeploymentRow.device)
         .where(
             DeploymentRow.rollout == rollout,

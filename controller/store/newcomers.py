@@ -6,7 +6,9 @@ from collections.abc import Callable, Mapping, Sequence
 
 from sqlalchemy.orm import Session
 
-from controller.store import free_devices
+from controller.domain.stages import selectors
+from controller.domain.starting_order import StartingOrder, places
+from controller.store import free_devices, stages
 from controller.store.database import BATCH, in_batches
 from controller.store.groups import read_selector
 from controller.store.rollouts import leave_out, log, named, take_in
@@ -65,5 +67,8 @@ def join(
     cannot = unfit(found)
     leave_out(session, row.id, row.model, cannot, now_s=now_s)
     if found := [device for device in found if device not in cannot]:
-        take_in(session, row.id, row.model, found, releases={}, now_s=now_s)
+        # They come after all whom a stage chooses.
+        order = StartingOrder(last=len(selectors(stages.of_rollout(session, row.id))))
+        placed = places(order, row.id, found)
+        take_in(session, row.id, row.model, placed, releases={}, now_s=now_s)
         log(session, row.id, action="join", reason=named(found, "joined late"), now_s=now_s)

@@ -25,7 +25,7 @@ from controller.domain.states import (
     RolloutOrder,
 )
 from controller.store import deployment_changes as changes
-from controller.store import deployments, desired, gates, way_back
+from controller.store import deployments, desired, gates, start_rates, way_back
 from controller.store.deployment_changes import Before, Moment, Verdict
 from controller.store.releases import published
 from controller.store.rollouts import log, move, named
@@ -128,6 +128,8 @@ def start(session: Session, row: RolloutRow, devices: Sequence[str], *, now_s: f
     """
     if not devices:
         return []
+    succeeded = deployments.counts(session, row.id)[DeploymentState.SUCCEEDED]
+    start_rates.spend(session, row, succeeded, len(devices))
     _order(session, row, devices, DeploymentEvent.ASSIGN, now_s=now_s)
     reason = named(devices, f"for stage {row.stage}")
     log(session, row.id, action="start", reason=reason, now_s=now_s)

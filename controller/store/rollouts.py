@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 from sqlalchemy import func, or_, select, update
 from sqlalchemy.orm import Session
 
-from controller.domain.gates.control import control_group
+from controller.domain.gates.control import control_of_groups
 from controller.domain.rollout_policy import (
     GateView,
     Limits,
@@ -20,7 +20,9 @@ from controller.domain.rollout_policy import (
     counted,
     wanted,
 )
-from controller.domain.starting_order import position
+from controller.domain.stages import reach, resolved
+from controller.domain.start_rate import StartRate
+from controller.domain.starting_order import StartingOrder, group_of, places
 from controller.domain.states import (
     ACTIVE_ROLLOUTS,
     ROLLOUT_TRANSITIONS,
@@ -38,6 +40,8 @@ from controller.store import (
     gates,
     new_deployments,
     rollout_notices,
+    stages,
+    start_rates,
 )
 from controller.store.database import changed_rows
 from controller.store.deployment_changes import Verdict
@@ -46,7 +50,6 @@ from controller.store.tables import (
     DeploymentRow,
     RolloutEventRow,
     RolloutRow,
-    RolloutStageRow,
 )
 
 MAX_CANDIDATES = 1000
@@ -89,6 +92,14 @@ class NewRollout:
     """Device to the release that it is brought to, where that is another one."""
 
     gates: tuple[str, ...] = ()
+    stage_gates: Mapping[int, tuple[str, ...]] = field(default_factory=dict)
+    """By the number of the only stage in which they are asked."""
+
+    order: StartingOrder = field(default_factory=StartingOrder)
+    spread: str = ""
+    """The label over which that order is spread."""
+
+    rate: StartRate | None = None
     control_percent: float = 0.0
     """What part of the devices is held out to compare the others with."""
 
@@ -164,16 +175,6 @@ def rollback_of(session: Session, rollout: str) -> str | None:
     )
 
 
-def stages(session: Session, rollout: str) -> tuple[StageSpec, ...]:
-    """Return the stages of a rollout in order."""
-    rows = session.scalars(
-        select(RolloutStageRow)
-        .where(RolloutStageRow.rollout == rollout)
-        .order_by(RolloutStageRow.number)
-    )
-    return tuple(StageSpec(count=row.count, percent=row.percent) for row in rows)
-
-
 def begin(session: Session, new: NewRollout, devices: Sequence[str]) -> None:
     """Save a new rollout with its stages and its devices."""
     limits = new.limits
@@ -185,6 +186,7 @@ def begin(session: Session, new: NewRollout, devices: Sequence[str]) -> None:
             origin=new.origin,
             is_retry=new.is_retry,
             selector=new.selector,
+            spread=new.spread,
             state=RolloutState.RUNNING,
             reason="",
             max_in_flight=limits.max_in_flight,
@@ -205,32 +207,34 @@ def begin(session: Session, new: NewRollout, devices: Sequence[str]) -> None:
     )
     acting.about(new.id)
     session.flush()
-    session.add_all(
-        RolloutStageRow(rollout=new.id, number=number, count=spec.count, percent=spec.percent)
-        for number, spec in enumerate(new.stages, start=1)
-    )
-    gates.add(session, new.id, new.gates)
-    take_in(session, new.id, new.model, devices, releases=new.releases, now_s=new.created_at_s)
-    control = _hold_out(session, new)
+    start_rates.add(session, new.id, new.rate)
+    gates.add(session, new.id, new.gates, new.stage_gates)
+    placed = places(new.order, new.id, devices)
+    take_in(session, new.id, new.model, placed, releases=new.releases, now_s=new.created_at_s)
+    held = _hold_out(session, new, placed)
+    control = len(held)
+    groups = {device: group_of(place) for device, place in placed.items()}
+    specs = resolved(new.stages, groups.values(), (groups[device] for device in held))
+    stages.add(session, new.id, specs)
     what = "made"
     if new.origin is not None:
         what = f"made to {'try again' if new.is_retry else 'roll back'} {new.origin}"
-    stages = "1 stage" if len(new.stages) == 1 else f"{len(new.stages)} stages"
-    reason = f"{what} for {counted(len(devices))} in {stages}"
+    steps = "1 stage" if len(new.stages) == 1 else f"{len(new.stages)} stages"
+    reason = f"{what} for {counted(len(devices))} in {steps}"
     if control:
         reason += f"; {control} of them keep the old release until the gates have passed"
     log(session, new.id, action="create", reason=reason, now_s=new.created_at_s)
 
 
-def _hold_out(session: Session, new: NewRollout) -> int:
-    """Choose the control group of a new rollout; return its size."""
+def _hold_out(session: Session, new: NewRollout, placed: Mapping[str, int]) -> frozenset[str]:
+    """Choose the control group of a new rollout."""
     if new.control_percent <= 0.0:
-        return 0
-    members = gates.without_release(session, new.id)
-    places = {member.device: position(new.id, member.device) for member in members}
-    chosen = control_group(places, dict(members), new.control_percent)
+        return frozenset()
+    profiles = {one.device: one.profile for one in gates.without_release(session, new.id)}
+    known = {device: placed[device] for device in profiles}
+    chosen = control_of_groups(known, profiles, new.control_percent)
     new_deployments.hold_out(session, new.id, sorted(chosen))
-    return len(chosen)
+    return chosen
 
 
 def limits(row: RolloutRow) -> Limits:
@@ -260,11 +264,13 @@ def view(session: Session, row: RolloutRow, *, with_candidates: bool = True) -> 
     gate_views = () if row.control_released else gates.views(session, row)
     control = deployments.count_control(session, row.id) if gate_views else 0
     waiting = counts[DeploymentState.WAITING]
+    specs = stages.of_rollout(session, row.id)
+    below = reach(specs, row.stage)
     known = RolloutView(
         now_s=row.ran_s,
         state=RolloutState(row.state),
         limits=limits(row),
-        stages=stages(session, row.id),
+        stages=specs,
         stage=row.stage,
         stage_complete_at_s=row.stage_complete_at_s,
         approved_stage=row.approved_stage,
@@ -277,13 +283,17 @@ def view(session: Session, row: RolloutRow, *, with_candidates: bool = True) -> 
         returned=deployments.returned(session, row.id, limit=MAX_CANDIDATES) if waiting else (),
         pending=counts[DeploymentState.PENDING] - control,
         control=control,
+        reachable=deployments.count_below(session, row.id, below) if below is not None else None,
+        may_start=start_rates.may_start(session, row, counts[DeploymentState.SUCCEEDED]),
         gates=gate_views,
         gates_passed_by_hand=row.gates_passed_by_hand,
     )
     if not with_candidates or not known.pending:
         return known
     room = min(wanted(known), MAX_CANDIDATES)
-    found = deployments.candidates(session, row.id, limit=room, with_control=not control)
+    found = deployments.candidates(
+        session, row.id, limit=room, with_control=not control, below=below
+    )
     return replace(known, candidates=found)
 
 
@@ -361,7 +371,7 @@ def take_in(
     session: Session,
     rollout: str,
     model: str,
-    devices: Sequence[str],
+    placed: Mapping[str, int],
     *,
     releases: Mapping[str, str],
     now_s: float,
@@ -372,16 +382,16 @@ def take_in(
         session: The transaction.
         rollout: The rollout.
         model: Its model.
-        devices: Devices that no other unfinished rollout of the model has.
+        placed: Devices that no other unfinished rollout of the model has, with their places in the
+            order of starting.
         releases: Device to the release that it is brought to, where that is not the rollout's.
         now_s: Wall time.
     """
     verdict = Verdict(
         error_code="controller.superseded", detail=f"rollout {rollout} took the device"
     )
-    deployment_changes.end_waiting(session, model, devices, verdict, now_s=now_s, but=rollout)
-    places = [(name, position(rollout, name)) for name in devices]
-    new_deployments.add(session, rollout, model, places, releases)
+    deployment_changes.end_waiting(session, model, list(placed), verdict, now_s=now_s, but=rollout)
+    new_deployments.add(session, rollout, model, placed.items(), releases)
 
 
 def leave_out(

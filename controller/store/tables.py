@@ -250,6 +250,9 @@ class RolloutRow(Base):
     """Whether it tries the release of its origin again, and does not roll it back."""
 
     selector: Mapped[str] = mapped_column(String(1024))
+    spread: Mapped[str] = mapped_column(String(NAME_CHARS), server_default="")
+    """The label over which the order of starting is spread."""
+
     state: Mapped[str] = mapped_column(String(16))
     reason: Mapped[str] = mapped_column(String(MAX_DETAIL_CHARS))
     """The reason of the last decision; a decision is logged when it or its reason changes."""
@@ -297,6 +300,15 @@ class RolloutStageRow(Base):
     number: Mapped[int] = mapped_column(Integer, primary_key=True, autoincrement=False)
     count: Mapped[int | None] = mapped_column(Integer)
     percent: Mapped[float | None]
+    selector: Mapped[str] = mapped_column(String(1024), server_default="")
+    """By which it chooses its devices; `count` is how many of them there were."""
+
+    soak_s: Mapped[float | None]
+    """Its own; None for that of the rollout."""
+
+    approval: Mapped[bool | None] = mapped_column(Boolean)
+    asks_gates: Mapped[bool | None] = mapped_column(Boolean)
+    """Whether it reaches enough devices that can be compared, where stages choose some."""
 
 
 class DeploymentRow(Base):

@@ -60,7 +60,7 @@ def test_a_file_says_what_to_do_and_a_dry_run_what_it_would_do(
     before = stack.ok("rollout", "list", "--json").json
     shown = stack.ok("rollout", "create", "-f", str(file), "--dry-run")
     assert "takes        not known yet: the model has fewer than 5 earlier installs" in shown.out
-    assert re.search(r"(?m)^2 +3 +2 +0 +bench=2 +none +not known yet$", shown.out)
+    assert re.search(r"(?m)^2 +3 +2 +0 +bench=2 +soaks 1h +none +not known yet$", shown.out)
     (first,) = re.findall(r"(?m)^stage 1: (cam-\d)$", shown.out)
     (rollout,) = re.findall(r"^rollout +(r\w+), not begun\n", shown.out)
     assert shown.err.endswith(f"with --id {rollout} the same devices start first\n")

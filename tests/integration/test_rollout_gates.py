@@ -226,6 +226,19 @@ def test_a_stage_of_too_few_devices_to_tell_does_not_wait(fleet: MeasuredFleet) 
         assert fleet.show(rollout)["stages"][0]["state"] != "waiting_for_gates"
 
 
+def test_a_gate_of_one_stage_is_asked_there_alone_and_shares_what_may_err(
+    fleet: MeasuredFleet,
+) -> None:
+    stages = [{"count": 6}, {"count": 9, "gates": [FAILURES], "soak_s": 240.0}, {"percent": 100}]
+    rollout = roll_out(fleet, LATENCY, stages=stages)
+    shown = fleet.until(rollout, "succeeded", "halted")
+    assert shown["state"] == "succeeded", shown["reason"]
+    always, once = fleet.looks(rollout)
+    assert (always["stage"], once["stage"]) == (None, 2)
+    assert {look["stage"] for look in always["looks"]} == {1, 2, 3}
+    assert {look["stage"] for look in once["looks"]} == {2}
+
+
 REFUSED = [
     (["p95(inference_latency_ms) <= 10%"], "how far the value may grow"),
     (["p95(inference_latency_ms) <= +0%"], "0 can never be shown"),

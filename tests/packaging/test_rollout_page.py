@@ -15,7 +15,7 @@ import pytest
 from controller.cli import main
 from controller.cli.rollout_file import RolloutFile, option_of, read_rollout_file, schema
 from controller.domain.gates.language import MAX_GATES
-from controller.rollout_schemas import MAX_STAGES
+from controller.stage_schemas import MAX_STAGES
 from wire.codec import to_pretty_json
 
 DOCS = Path(__file__).parents[2] / "docs"
@@ -51,7 +51,7 @@ def test_the_options_of_the_table_exist_with_the_same_defaults(
     text = capsys.readouterr().out
     for key, option, default in ROW.findall(PAGE):
         assert re.search(rf"(?<![\w-]){re.escape(option)}(?![\w-])", text), key
-        if default and key not in {"selector", "stages", "approval", "gates", "unfit"}:
+        if default and key not in {"selector", "stages", "spread", "approval", "gates", "unfit"}:
             entry = text.partition(f"{option} ")[2].partition("\n  -")[0]
             assert f"default: {tomllib.loads(f'v = {default}')['v']}" in entry, key
 

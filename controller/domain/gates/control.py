@@ -4,6 +4,9 @@ Rules:
 - A part of each profile is held out, rounded up: at least two of its devices, as one has nobody
   beside it, and at most half. Profiles of fewer than four devices have none; no gate can compare
   them. In all it is at least `LEAST_DEVICES`.
+- Devices that stages choose by selectors differ from the others. Each such group, and the others,
+  have a control group of their own; of several groups, those of fewer than `LEAST_OF_ROLLOUT`
+  devices have none.
 - Who it is follows from the order of starting, which is a shuffle by hash: the last ones of each
   profile. So everybody who knows the rollout's identifier can check it.
 """
@@ -15,11 +18,36 @@ from collections.abc import Mapping
 from typing import Final
 
 from controller.domain.gates.states import LEAST_DEVICES, LEAST_OF_STRATUM
+from controller.domain.starting_order import group_of
 
 LEAST_OF_ROLLOUT: Final = 2 * LEAST_DEVICES
 """A rollout with gates has as many devices: half of them are the control group then."""
 
 _ROUNDING: Final = 1e-9
+
+
+def control_of_groups(
+    places: Mapping[str, int], profiles: Mapping[str, str], percent: float
+) -> frozenset[str]:
+    """Choose the control group of each group of devices.
+
+    Args:
+        places: Each device with its place in the order of starting, which tells its group.
+        profiles: Each device with its profile.
+        percent: What part of each profile of a group; 0 for no control group.
+
+    Returns:
+        The devices of all of them.
+    """
+    groups: dict[int, dict[str, int]] = {}
+    for device, place in places.items():
+        groups.setdefault(group_of(place), {})[device] = place
+    return frozenset(
+        device
+        for group in groups.values()
+        if len(groups) == 1 or len(group) >= LEAST_OF_ROLLOUT
+        for device in control_group(group, profiles, percent)
+    )
 
 
 def control_group(

@@ -3,13 +3,11 @@ from __future__ import annotations
 import pytest
 
 from controller.cli.arguments import (
-    StageArgument,
     changed_labels,
     hoist_global_options,
     parse_bytes,
     parse_duration,
     parse_labels,
-    parse_stage,
     selected,
 )
 from controller.cli.errors import ArgumentError
@@ -19,26 +17,6 @@ from controller.cli.errors import ArgumentError
 def test_no_durations(text: str) -> None:
     with pytest.raises(ArgumentError, match=r"--soak: .*(not a duration|ten years)"):
         parse_duration(text, option="--soak")
-
-
-@pytest.mark.parametrize(
-    ("text", "stage"),
-    [
-        ("1", StageArgument(count=1)),
-        ("250", StageArgument(count=250)),
-        ("50%", StageArgument(percent=50.0)),
-        ("0.5 %", StageArgument(percent=0.5)),
-        ("100%", StageArgument(percent=100.0)),
-    ],
-)
-def test_stages(text: str, stage: StageArgument) -> None:
-    assert parse_stage(text) == stage
-
-
-@pytest.mark.parametrize("text", ["", "0", "-1", "1.5", "0%", "101%", "%", "half", "1e3", "²"])
-def test_no_stages(text: str) -> None:
-    with pytest.raises(ArgumentError, match=r"--stage: .* is not a number of devices"):
-        parse_stage(text)
 
 
 def test_no_selector_is_all_devices() -> None:

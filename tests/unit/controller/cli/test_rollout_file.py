@@ -13,13 +13,19 @@ from controller.cli.rollout_file import (
     request_of,
     schema,
 )
-from controller.rollout_schemas import RolloutRequest, Stage
+from controller.rollout_schemas import RolloutRequest
+from controller.stage_schemas import Rate, Stage
 from wire.codec import from_toml
 
 WHOLE = """
 release = "detector:1.1.0"
 selector = "site=berlin"
-stages = [1, "12.5%", "100%"]
+stages = [1, "12.5%", {size = "50%", soak = "2h", approval = false, gates = ["max(x) <= +1"]}, "x3"]
+spread = "site"
+rate = 10
+rate_factor = 2
+rate_after = 20
+rate_max = 200
 soak = "1h30m"
 deadline = "2h"
 offline_limit = "8d"
@@ -40,7 +46,14 @@ def test_every_key_reaches_the_request() -> None:
     assert request_of(read_rollout_file(WHOLE.encode(), "r.toml")) == RolloutRequest(
         release="detector:1.1.0",
         selector="site=berlin",
-        stages=[Stage(count=1), Stage(percent=12.5), Stage(percent=100.0)],
+        stages=[
+            Stage(count=1),
+            Stage(percent=12.5),
+            Stage(percent=50.0, soak_s=7200.0, approval=False, gates=["max(x) <= +1"]),
+            Stage(grow=3.0),
+        ],
+        spread="site",
+        rate=Rate(per_minute=10.0, factor=2.0, after=20, max_per_minute=200.0),
         soak_s=5400.0,
         device_deadline_s=7200.0,
         offline_limit_s=8 * 86_400.0,
@@ -70,8 +83,12 @@ def test_an_empty_file_is_a_rollout_with_the_defaults_of_the_api() -> None:
         ('soak = "2000d"', "soak must be a time, up to 366d, not '2000d'"),
         ('deadline = "0s"', "deadline must be a time above 0, up to 366d, not '0s'"),
         ("stages = []", "stages must be 1 to 100 of: a number of devices"),
-        ('stages = ["0%"]', "stages: '0%' is not a number of devices or a percentage"),
-        ("stages = [1.5]", "stages[0] must be a whole number or a text, not a number"),
+        ('stages = ["0%"]', "stages[0]: '0%' is not a number of devices or a percentage"),
+        ("stages = [1.5]", "stages[0] must be a whole number or a text or a table, not a number"),
+        ("[[stages]]\nsoack = '1h'", "there is no setting stages[0].soack (did you mean"),
+        ("[[stages]]\nsoak = '1h'", "stages[0] needs a size or a selector"),
+        ("rate = 0", "rate must be a number above 0, up to 1000000, not 0"),
+        ("rate_factor = 2", "rate_factor says nothing without rate"),
         ("max_in_flight = 0", "max_in_flight must be a whole number, 1 to 10000000, not 0"),
         ("max_in_flight = true", "max_in_flight must be a whole number, not true or false"),
         ("max_failure_percent = inf", "max_failure_percent must be a number, 0 to 100, not inf"),
@@ -98,7 +115,13 @@ def test_a_value_on_the_line_is_told_by_its_option() -> None:
         request_of(RolloutFile(stages=["all"]))
 
 
-@pytest.mark.parametrize("text", ["", WHOLE, "control = 5.5", 'stages = ["7", 9]', 'soak = "0"'])
+@pytest.mark.parametrize(
+    "text",
+    [
+        "", WHOLE, "control = 5.5", 'stages = ["7", 9]', 'soak = "0"',
+        'stages = [{selector = "canary"}, "site=lab", "!(a or b)", "x1.5"]',
+    ],
+)  # fmt: skip
 def test_the_schema_takes_what_the_reader_takes(text: str) -> None:
     read_rollout_file(text.encode(), "r.toml")
     VALIDATOR.validate(from_toml(text.encode(), dict))
@@ -109,7 +132,8 @@ def test_the_schema_takes_what_the_reader_takes(text: str) -> None:
     [
         'soack = "1m"', "soak = 5", 'soak = "5"', "stages = []", "stages = [0]", 'stages = ["x"]',
         "max_in_flight = 0", "max_failure_percent = 101", 'unfit = "no"', "control = 60",
-        'release = ""',
+        'release = ""', 'stages = ["lab"]', "stages = [{soack = 1}]", 'stages = [{size = "lab"}]',
+        "rate = 0", "rate_factor = 1",
     ],
 )  # fmt: skip
 def test_the_schema_refuses_what_the_reader_refuses(text: str) -> None:

@@ -10,7 +10,8 @@ from controller.cli.watch import changes, counts_text, transfer_lines, watch
 from controller.client.errors import UnreachableError
 from controller.domain.states import DeploymentState, RolloutState
 from controller.domain.transfers import TransferSum
-from controller.rollout_schemas import Deployment, Rollout, RolloutEvent, StageProgress
+from controller.rollout_schemas import Deployment, Rollout, RolloutEvent
+from controller.stage_schemas import StageProgress
 from wire.codec import convert
 
 MIB = 2**20

@@ -321,9 +321,16 @@ GATED = replace(
 """A rollout whose first stage is complete, with five devices in its control group."""
 
 
-def gate(state: GateState, *, at_s: float = 950.0, waived: bool = False) -> GateView:
+def gate(
+    state: GateState, *, at_s: float = 950.0, waived: bool = False, stage: int | None = None
+) -> GateView:
     return GateView(
-        text="p95(x) <= +1%", state=state, reason="+2 %", looked_at_s=at_s, is_waived=waived
+        text="p95(x) <= +1%",
+        stage=stage,
+        state=state,
+        reason="+2 %",
+        looked_at_s=at_s,
+        is_waived=waived,
     )
 
 
@@ -372,6 +379,43 @@ def test_a_stage_of_too_few_devices_does_not_wait_for_gates() -> None:
     assert decide(replace(few, gates=(gate(GateState.HOLD),))).action == "advance"
 
 
+def test_a_gate_of_one_stage_says_nothing_in_the_others() -> None:
+    bad = gate(GateState.FAIL, stage=2)
+    assert decide(replace(GATED, gates=(bad,))).action == "advance"
+    assert decide(replace(GATED, gates=(gate(GateState.FAIL, stage=1),))).action == "halt"
+    assert holding(replace(GATED, gates=(gate(GateState.HOLD, stage=2),))) == ()
+
+
+def test_a_stage_soaks_and_waits_for_approval_by_its_own_rules() -> None:
+    own = StageSpec(percent=10, soak_s=60.0, approval=True)
+    view = replace(VIEW, stages=(own, VIEW.stages[1]), succeeded=2, pending=18)
+    soaking = replace(view, stage_complete_at_s=941.0)
+    assert decide(soaking).reason == "stage 1 is complete and soaks for 60 s"
+    waits = replace(view, stage_complete_at_s=940.0)
+    assert decide(waits).reason == "stage 2 waits for approval"
+    assert decide(replace(waits, stages=VIEW.stages)).action == "advance"
+    always = replace(waits, limits=replace(LIMITS, approval=True))
+    never = (replace(own, approval=False), VIEW.stages[1])
+    assert decide(replace(always, stages=never)).action == "advance"
+
+
+def test_a_stage_does_not_wait_for_more_devices_than_it_can_reach() -> None:
+    chosen = StageSpec(count=5, selector="site=lab")
+    view = replace(VIEW, stages=(chosen, VIEW.stages[1]), succeeded=4, pending=16, candidates=())
+    gone = replace(view, reachable=0)
+    assert decide(gone).action == "advance"
+    away = decide(replace(view, reachable=1))
+    assert away.reason == "stage 1 waits for 1 device that is offline, for 10m at most"
+
+
+def test_the_rate_holds_devices_back_and_the_stage_goes_on() -> None:
+    slow = replace(VIEW, may_start=0)
+    assert (decide(slow).start, decide(slow).stage_complete_at_s) == ((), None)
+    assert decide(slow).reason == decide(VIEW).reason
+    assert decide(replace(VIEW, may_start=1)).start == ("d00",)
+    assert wanted(replace(slow, succeeded=1, pending=19)) == 1
+
+
 limits_strategy = st.builds(
     Limits,
     max_in_flight=st.integers(1, 12),
@@ -385,13 +429,19 @@ limits_strategy = st.builds(
 )
 stage_strategy = st.one_of(
     st.builds(StageSpec, count=st.integers(1, 40), percent=st.none()),
-    st.builds(StageSpec, count=st.none(), percent=st.floats(0.1, 100)),
+    st.builds(
+        StageSpec,
+        percent=st.floats(0.1, 100),
+        soak_s=st.sampled_from((None, 0.0, 5.0)),
+        approval=st.sampled_from((None, True, False)),
+    ),
 )
 gate_strategy = st.builds(
     gate,
     st.sampled_from(GateState),
     at_s=st.floats(850, 1000),
     waived=st.booleans(),
+    stage=st.none() | st.integers(1, 4),
 )
 phases = st.sampled_from(("", "fetching", "probing", "confirming"))
 
@@ -428,6 +478,8 @@ def views(draw: st.DrawFn) -> RolloutView:
         waiting=waiting,
         returned=tuple(f"r{n}" for n in range(draw(st.integers(0, waiting)))),
         pending=offline + ready,
+        reachable=draw(st.none() | st.integers(ready, offline + ready)),
+        may_start=draw(st.none() | st.integers(0, 4)),
         control=draw(st.integers(0, 8)),
         gates=tuple(draw(st.lists(gate_strategy, max_size=3))),
         gates_passed_by_hand=draw(st.integers(0, 4)),
@@ -453,6 +505,8 @@ def test_nothing_starts_beyond_the_cap_or_the_target(view: RolloutView) -> None:
         assert busy + len(decision.start) <= view.limits.max_in_flight
         target = stage_targets(view)[view.stage - 1]
         assert len(decision.start) <= max(target - view.started, extra)
+        assert view.may_start is None or len(decision.start) <= view.may_start
+        assert view.reachable is None or len(decision.start) <= view.reachable
         assert len(set(decision.start)) == len(decision.start)
 
 
@@ -472,7 +526,7 @@ def test_a_device_in_flight_has_one_fate_and_a_reason_for_it(view: RolloutView) 
 def test_nothing_halts_but_failures_and_gates_that_nobody_acknowledged(view: RolloutView) -> None:
     decision = decide(view)
     new = view.failed - view.acknowledged + len(decision.silent) + len(decision.lost)
-    fails = any(each.state is GateState.FAIL and not each.is_waived for each in view.gates)
+    fails = any(each.state is GateState.FAIL and not each.is_waived for each in view.asked)
     if decision.action == "halt":
         assert new > 0 or fails
     if fails and view.state in ACTIVE_ROLLOUTS:
@@ -502,6 +556,8 @@ def test_nothing_goes_on_or_ends_while_a_device_could_start_or_is_at_work(
         assert len(view.in_flight) == gone
         assert not decision.returned
         target = min(stage_targets(view)[view.stage - 1], view.devices - view.control)
+        if view.reachable is not None:
+            target = min(target, view.started + view.reachable)
         assert view.started >= target or not view.candidates
         assert decision.leave <= view.pending - len(view.candidates)
 

@@ -1,0 +1,36 @@
+"""What stages have of their own, and how fast devices start, as people read it."""
+
+from __future__ import annotations
+
+from controller.domain.start_rate import MAX_PER_MINUTE
+from controller.stage_schemas import PlannedStage, Rate, StageProgress
+from wire.console.text import plain_text
+from wire.durations import format_duration
+
+
+def rules_text(stage: PlannedStage | StageProgress) -> str:
+    """Return whom a stage chooses, how long it soaks, and whether it waits for approval."""
+    return "; ".join(
+        [
+            *([plain_text(stage.selector)] if stage.selector else []),
+            *([f"soaks {format_duration(stage.soak_s)}"] if stage.soak_s else []),
+            *(["approval"] if stage.approval else []),
+        ]
+    )
+
+
+def rate_text(rate: Rate | None, now: float | None = None) -> str:
+    """Return how many devices start in a minute, and how that grows; empty for no rate.
+
+    Args:
+        rate: The rate.
+        now: How many start now, where that may be told.
+    """
+    if rate is None:
+        return ""
+    text = f"at most {rate.per_minute:g} a minute"
+    if rate.factor is not None:
+        text += f", {rate.factor:g} times that after each {rate.after} that succeed"
+        if rate.max_per_minute < MAX_PER_MINUTE:
+            text += f", up to {max(rate.max_per_minute, rate.per_minute):g}"
+    return f"{text}; now {now:g}" if now is not None and rate.factor is not None else text

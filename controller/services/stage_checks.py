@@ -1,0 +1,247 @@
+"""What the stages of a new rollout are refused for, and what they come to for its devices.
+
+Rules:
+- A rollout and its dry run are refused for the same, in the same words.
+- What would have no effect is refused: a stage that no device matches, gates that are never asked,
+  an approval after the last stage.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Collection, Sequence
+
+from controller.domain.gates.control import LEAST_OF_ROLLOUT
+from controller.domain.gates.language import MAX_GATES
+from controller.domain.gates.states import LEAST_DEVICES
+from controller.domain.rollout_policy import StageSpec, counted, targets_of
+from controller.domain.selectors import is_label_key, parse_selector
+from controller.domain.stages import Growth, grown, resolved, selectors
+from controller.domain.start_rate import StartRate
+from controller.domain.starting_order import StartingOrder
+from controller.errors import InvalidRequestError
+from controller.rollout_schemas import RolloutRequest
+from controller.services.gates import checked_gates
+from controller.stage_schemas import MAX_STAGES, Rate, Stage
+from telemetry.server.store import TelemetryStore
+
+
+def check_stages(request: RolloutRequest) -> None:
+    """Refuse stages that make no sense, whatever devices there are.
+
+    Raises:
+        InvalidRequestError: There are none or too many, or one makes no sense.
+        SelectorError: One cannot be read.
+    """
+    stages = request.stages
+    if not 1 <= len(stages) <= MAX_STAGES:
+        raise InvalidRequestError(
+            f"a rollout has 1 to {MAX_STAGES} stages, not {len(stages)}",
+            remedy="give fewer stages" if stages else "give a stage, such as 100%",
+        )
+    for number, stage in enumerate(stages, start=1):
+        sizes = (stage.count, stage.percent, stage.selector, stage.grow)
+        if sum(size is not None for size in sizes) != 1:
+            raise InvalidRequestError(
+                f"stage {number} needs a count, a percent, a selector or a growth",
+                remedy="give one of the four",
+            )
+        if stage.selector is not None and parse_selector(stage.selector).tree is None:
+            raise InvalidRequestError(
+                f"stage {number} chooses all devices", remedy="write it as 100%"
+            )
+        if stage.grow is not None and not 1 < number == len(stages):
+            raise InvalidRequestError(
+                f"stage {number} grows from the one before it until all devices have the release",
+                remedy="let it be the last, after one such as 1 or 5%",
+            )
+    _check_last(stages[-1])
+    if request.spread and not is_label_key(request.spread):
+        raise InvalidRequestError(
+            f"{request.spread[:64]!r} is no label", remedy="spread over a label, such as site"
+        )
+
+
+def _check_last(last: Stage) -> None:
+    """Refuse a last stage with what it cannot have.
+
+    Raises:
+        InvalidRequestError: It does.
+    """
+    if last.selector is not None:
+        raise InvalidRequestError(
+            "the last stage chooses its devices: nobody else would ever get the release",
+            remedy="end with 100%; --selector chooses the devices of the whole rollout",
+        )
+    if last.grow is not None and last.gates:
+        raise InvalidRequestError(
+            "a stage that grows stands for several, and has no gates of its own",
+            remedy="give them to the whole rollout, or name each stage",
+        )
+    if last.approval and last.grow is None:
+        raise InvalidRequestError(
+            "the last stage has an approval of its own, and no stage after it would wait for one",
+            remedy="set it for the stage before",
+        )
+
+
+def own_gates(telemetry: TelemetryStore, request: RolloutRequest) -> dict[int, tuple[str, ...]]:
+    """Return the gates of single stages as they are shown, by the number of the stage.
+
+    Args:
+        telemetry: What devices measured.
+        request: The rollout.
+
+    Raises:
+        InvalidRequestError: They cannot be read, are given twice, or are too many with those of
+            the rollout.
+    """
+    count = len(request.gates) + sum(len(stage.gates) for stage in request.stages)
+    if count > MAX_GATES:
+        raise InvalidRequestError(
+            f"{count} gates are more than the limit of {MAX_GATES}",
+            remedy="leave some out: each makes the others less sharp",
+        )
+    return {
+        number: tuple(
+            gate.text
+            for gate in checked_gates(telemetry, [*request.gates, *stage.gates])[
+                len(request.gates) :
+            ]
+        )
+        for number, stage in enumerate(request.stages, start=1)
+        if stage.gates
+    }
+
+
+def wanted_selectors(request: RolloutRequest) -> list[str]:
+    """Return the selectors by which stages of a request choose devices, in order."""
+    return [stage.selector for stage in request.stages if stage.selector]
+
+
+def specs(
+    stages: Sequence[Stage], order: StartingOrder, devices: Collection[str]
+) -> tuple[StageSpec, ...]:
+    """Return the stages of a request for some devices.
+
+    Args:
+        stages: The stages.
+        order: In which order the devices start.
+        devices: Those that take part.
+
+    Raises:
+        InvalidRequestError: They grow so slowly that they are too many.
+    """
+    plain = [
+        StageSpec(
+            count=stage.count if stage.selector is None else 0,
+            percent=stage.percent,
+            selector=stage.selector or "",
+            soak_s=stage.soak_s,
+            approval=stage.approval,
+        )
+        for stage in stages
+        if stage.grow is None
+    ]
+    groups = [order.groups.get(device, order.last) for device in devices]
+    made = list(resolved(plain, groups))
+    last = stages[-1]
+    if last.grow is not None:
+        growth = Growth(factor=last.grow, soak_s=last.soak_s, approval=last.approval)
+        made = grown(made, growth, len(devices), MAX_STAGES)
+    if len(made) > MAX_STAGES:
+        raise InvalidRequestError(
+            f"growing {last.grow:g} times takes more than {MAX_STAGES} stages",
+            remedy="give a larger factor, such as x3",
+        )
+    return resolved(made, groups)
+
+
+def check_chosen(request: RolloutRequest, order: StartingOrder, devices: Collection[str]) -> None:
+    """Refuse stages that choose no device, and a label that none has.
+
+    Raises:
+        InvalidRequestError: There is one.
+    """
+    sizes = Counter(order.groups.get(device, order.last) for device in devices)
+    for group, text in enumerate(wanted_selectors(request)):
+        if not sizes[group]:
+            rest = " that no stage before has" if group else ""
+            raise InvalidRequestError(
+                f"no device of the rollout matches the stage {text!r}{rest}",
+                remedy="leave the stage out, or choose other devices; "
+                "`fleet device list --selector` tells whom a selector means",
+            )
+    if order.values is not None and not any(device in order.values for device in devices):
+        raise InvalidRequestError(
+            f"no device of the rollout has the label {request.spread!r}",
+            remedy="`fleet device show` tells the labels of a device",
+        )
+
+
+def check_gates(
+    request: RolloutRequest,
+    stages: Sequence[StageSpec],
+    order: StartingOrder,
+    devices: Collection[str],
+) -> None:
+    """Refuse gates that can never pass, or are never asked.
+
+    Raises:
+        InvalidRequestError: There are too few devices.
+    """
+    own = {number for number, stage in enumerate(request.stages, start=1) if stage.gates}
+    if not request.gates and not own:
+        return
+    sizes = Counter(order.groups.get(device, order.last) for device in devices)
+    most = max(sizes.values(), default=0)
+    least = LEAST_OF_ROLLOUT if request.control_percent else LEAST_DEVICES
+    if most < least:
+        more = "; --control 0 compares devices with themselves" if least > LEAST_DEVICES else ""
+        raise InvalidRequestError(
+            f"{counted(most)} cannot show what a gate asks: it takes {least}, as each device is "
+            "one observation",
+            remedy=f"leave the gates out, or choose more devices{more}",
+        )
+    if selectors(stages) and not request.control_percent:
+        raise InvalidRequestError(
+            "devices that a stage chooses are compared with each other, and there is no control "
+            "group to compare them with",
+            remedy="leave out --control 0, the gates, or the stages that choose devices",
+        )
+    reached = targets_of(stages, len(devices), len(devices))
+    for number in sorted(own):
+        if not stages[number - 1].is_enough(reached[number - 1]):
+            raise InvalidRequestError(
+                f"stage {number} has gates of its own and would not wait for them: it reaches "
+                f"fewer than {LEAST_DEVICES} devices that can be compared",
+                remedy="give them to a later stage",
+            )
+
+
+def start_rate(rate: Rate | None) -> StartRate | None:
+    """Return the rate of a request.
+
+    Args:
+        rate: As it was asked for.
+    """
+    if rate is None:
+        return None
+    return StartRate(
+        per_minute=rate.per_minute,
+        factor=rate.factor or 1.0,
+        after=rate.after,
+        max_per_minute=rate.max_per_minute,
+    )
+
+
+def shown_rate(rate: StartRate | None) -> Rate | None:
+    """Return a rate as the API shows it."""
+    if rate is None:
+        return None
+    return Rate(
+        per_minute=rate.per_minute,
+        factor=rate.factor if rate.factor > 1.0 else None,
+        after=rate.after,
+        max_per_minute=rate.max_per_minute,
+    )
