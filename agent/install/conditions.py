@@ -14,8 +14,9 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 import msgspec
 
-from agent.install.window import Local, opens_s, parse_window
+from agent.install.window import Local, opens_s
 from wire.health import HealthSnapshot
+from wire.windows import parse_window
 
 if TYPE_CHECKING:
     from agent.install.store import ModelStore

@@ -14,8 +14,10 @@ from typing import Annotated, Any, Final
 
 import msgspec
 
+from controller.cli import rollout_control
 from controller.cli.arguments import parse_duration, parse_percent, parse_stage
 from controller.cli.errors import ArgumentError
+from controller.cli.rollout_control import ControlKeys, control_of
 from controller.domain.gates.language import MAX_GATES, parse_gate
 from controller.domain.selectors import parse_selector
 from controller.errors import ControllerError
@@ -30,6 +32,7 @@ from controller.rollout_schemas import (
 from wire.codec import convert, from_toml
 from wire.errors import WireFormatError
 from wire.settings_faults import no_such_setting, plain_fault
+from wire.windows import window_faults
 
 MAX_FILE_BYTES: Final = 64 * 1024
 MAX_FAULT_CHARS: Final = 400
@@ -47,7 +50,7 @@ Count = Annotated[int, msgspec.Meta(ge=1, le=MAX_DEVICES)]
 Duration = Annotated[str, msgspec.Meta(extra_json_schema=dict(_DURATION))]
 
 
-class RolloutFile(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class RolloutFile(ControlKeys, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """A rollout of edgefleet: `fleet rollout create -f FILE` reads it as TOML."""
 
     release: (
@@ -143,12 +146,19 @@ LIMITS: Final[Mapping[str, str]] = MappingProxyType(
         "offline_limit": "a time, up to 366d",
         "control": 'a share such as "10%", 0 to 50',
         "unfit": '"refuse", "exclude" or "allow"',
+        **rollout_control.LIMITS,
     }
 )
 """What keys may be whose kind does not tell."""
 
 OPTIONS: Final[Mapping[str, str]] = MappingProxyType(
-    {"release": "RELEASE", "stages": "--stage", "gates": "--gate", "unfit": "--allow-unfit"}
+    {
+        "release": "RELEASE",
+        "stages": "--stage",
+        "gates": "--gate",
+        "windows": "--window",
+        "unfit": "--allow-unfit",
+    }
 )
 """The words on the line for keys that have another name there."""
 
@@ -189,6 +199,7 @@ def read_rollout_file(data: bytes, name: str) -> RolloutFile:
     request = request_of(spec, called=lambda key: f"{name}: {key}")
     for key, is_wrong in (
         ("control", request.control_percent > MAX_CONTROL_PERCENT),
+        ("windows", bool(window_faults(spec.windows))),
         ("soak", request.soak_s > MAX_WAIT_S),
         ("deadline", not 0 < request.device_deadline_s <= MAX_WAIT_S),
         ("offline_limit", request.offline_limit_s > MAX_WAIT_S),
@@ -243,6 +254,7 @@ def request_of(spec: RolloutFile, *, called: Callable[[str], str] = option_of) -
         approval=spec.approval,
         gates=spec.gates,
         control_percent=parse_percent(control, option=called("control")),
+        **control_of(spec),
         unfit=None if spec.unfit == "refuse" else spec.unfit,
     )
 

@@ -13,6 +13,7 @@ from controller.cli.gates import rollout_gates, write_gates
 from controller.cli.output import write_json
 from controller.cli.preflight import rollout_check
 from controller.cli.rollout_answers import WatchOption, answer, fetch, post, tell_skipped
+from controller.cli.rollout_control import failures_text
 from controller.cli.rollout_create import rollout_create, rollout_schema
 from controller.cli.transfers import share_text
 from controller.cli.watch import counts_text, event_text, state_text, transfer_lines, watch
@@ -228,6 +229,10 @@ def _show(rollout: Rollout) -> None:
             *(("transfers", line) for line in transfer_lines(rollout)),
             ("control group", _control_text(rollout)),
             ("acknowledged", f"{rollout.acknowledged} of the failed"),
+            ("failures", failures_text(rollout.failures)),
+            ("priority", rollout.priority or None),
+            ("superseded by", rollout.superseded_by),
+            ("windows", ", ".join(rollout.windows)),
             ("created", local_time(rollout.created_at_s)),
             ("created by", rollout.created_by),
             ("finished", local_time(rollout.finished_at_s)),

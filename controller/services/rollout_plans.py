@@ -118,6 +118,7 @@ class RolloutPlans:
             FleetError: The files of the release cannot be read.
         """
         specs = rollout_checks.specs(request.stages)
+        rollout_checks.check_windows(request)
         gates = rollout_checks.gate_texts(self._telemetry, request)
         read = self._read(request, limit=limit)
         unfit = preflight.refusing(read.judged)

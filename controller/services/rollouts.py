@@ -92,6 +92,7 @@ class Rollouts:
                 of them; or they are to be left out, and none is left.
         """
         specs = rollout_checks.specs(request.stages)
+        rollout_checks.check_windows(request)
         asked = rollout_checks.gate_texts(self._telemetry, request)
         now_s = self._clock.now_s()
         # Most of the work is done before others have to wait. What has changed since counts.
@@ -124,6 +125,9 @@ class Rollouts:
                 gates=asked,
                 control_percent=request.control_percent if asked else 0.0,
                 created_at_s=now_s,
+                on_halt=request.on_halt,
+                priority=request.priority,
+                windows=tuple(request.windows),
             )
             rollouts.begin(transaction, new, devices)
             if request.unfit == "exclude":

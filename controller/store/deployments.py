@@ -12,6 +12,7 @@ from operator import itemgetter
 from sqlalchemy import ColumnElement, exists, func, select
 from sqlalchemy.orm import Session
 
+from controller.domain.failure_limits import FailureCounts, failure_kind
 from controller.domain.rollout_policy import InFlight
 from controller.domain.states import (
     UNFINISHED_DEPLOYMENTS,
@@ -93,6 +94,23 @@ def count_acknowledged(session: Session, rollout: str) -> int:
         DeploymentRow.acknowledged.is_(True),
     )
     return session.scalar(statement) or 0
+
+
+def failure_counts(session: Session, rollout: str) -> FailureCounts:
+    """Return how many devices of a rollout failed in which way, without acknowledged ones."""
+    rows = session.execute(
+        select(DeploymentRow.error_code, DeploymentRow.phase, func.count())
+        .where(
+            DeploymentRow.rollout == rollout,
+            DeploymentRow.state == DeploymentState.FAILED,
+            DeploymentRow.acknowledged.is_(False),
+        )
+        .group_by(DeploymentRow.error_code, DeploymentRow.phase)
+    )
+    found: Counter[str] = Counter()
+    for code, phase, count in rows:
+        found[failure_kind(code, phase)] += count
+    return FailureCounts(**found)
 
 
 def count_left_out(session: Session, rollout: str) -> int:

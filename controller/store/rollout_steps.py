@@ -16,6 +16,7 @@ from collections.abc import Collection, Mapping, Sequence
 
 from sqlalchemy.orm import Session
 
+from controller.domain.failure_limits import LOST, SILENT
 from controller.domain.rollout_policy import Decision
 from controller.domain.states import (
     ORDERED_DEPLOYMENTS,
@@ -35,9 +36,9 @@ MAX_LEFT = 500
 """The greatest number of devices that one tick leaves the release to. A rollout that lacks more of
 them ends some ticks later; one of them that returns before that is in flight then."""
 
-_SILENT = Verdict(error_code="controller.deadline", detail="sent no report before its deadline")
+_SILENT = Verdict(error_code=SILENT, detail="sent no report before its deadline")
 _LOST = Verdict(
-    error_code="controller.lost",
+    error_code=LOST,
     detail="went offline when the release may have run on it, and did not come back in time",
 )
 

@@ -15,6 +15,7 @@ from controller.domain.gates.control import control_group
 from controller.domain.rollout_policy import (
     GateView,
     Limits,
+    OnHalt,
     RolloutView,
     StageSpec,
     counted,
@@ -84,6 +85,10 @@ class NewRollout:
     gates: tuple[str, ...] = ()
     control_percent: float = 0.0
     """What part of the devices is held out to compare the others with."""
+
+    on_halt: OnHalt = "keep"
+    priority: int = 0
+    windows: tuple[str, ...] = ()
 
 
 def get(session: Session, rollout: str, *, lock: bool = False) -> RolloutRow:
@@ -194,6 +199,12 @@ def begin(session: Session, new: NewRollout, devices: Sequence[str]) -> None:
             max_failure_percent=limits.max_failure_percent,
             min_finished=limits.min_finished,
             approval=limits.approval,
+            max_refused=limits.max_refused,
+            max_timed_out=limits.max_timed_out,
+            worst_case=limits.worst_case,
+            on_halt=new.on_halt,
+            priority=new.priority,
+            windows=list(new.windows) or None,
             initial_devices=len(devices),
             stage=1,
             approved_stage=1,
@@ -243,6 +254,9 @@ def limits(row: RolloutRow) -> Limits:
         max_failure_percent=row.max_failure_percent,
         min_finished=row.min_finished,
         approval=row.approval,
+        max_refused=row.max_refused,
+        max_timed_out=row.max_timed_out,
+        worst_case=row.worst_case,
     )
 
 
@@ -259,6 +273,7 @@ def view(session: Session, row: RolloutRow, *, with_candidates: bool = True) -> 
     gate_views = () if row.control_released else gates.views(session, row)
     control = deployments.count_control(session, row.id) if gate_views else 0
     waiting = counts[DeploymentState.WAITING]
+    kinds = deployments.failure_counts(session, row.id)
     known = RolloutView(
         now_s=row.ran_s,
         state=RolloutState(row.state),
@@ -270,6 +285,8 @@ def view(session: Session, row: RolloutRow, *, with_candidates: bool = True) -> 
         initial_devices=row.initial_devices,
         succeeded=counts[DeploymentState.SUCCEEDED],
         failed=counts[DeploymentState.FAILED],
+        refused=kinds.refused,
+        timed_out=kinds.timed_out,
         acknowledged=deployments.count_acknowledged(session, row.id),
         in_flight=deployments.in_flight(session, row.id, clock_s=row.ran_s),
         waiting=waiting,
