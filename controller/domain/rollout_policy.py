@@ -22,6 +22,8 @@ Rules:
 - A gate that fails halts the rollout at once. A stage ends only when all gates have passed since it
   was complete, but for one that reaches too few devices to tell; the operator may go on despite
   gates that hold.
+- A rollout whose devices another one took ends when none is left and none in flight, also if it is
+  paused. The other does not end before that, and takes in those that finished there.
 - The control group keeps the old release until the gates have passed in the last stage. Then it
   gets the new one, as part of that stage.
 - Stages are cumulative; the last one includes devices that joined late.
@@ -176,6 +178,12 @@ class RolloutView:
     gates_passed_by_hand: int = 0
     """The last stage that the operator let end despite gates that held."""
 
+    superseded_by: str = ""
+    """The rollout that took its devices that had not started."""
+
+    awaits: str = ""
+    """An older one, whose devices this one takes in when that has ended."""
+
     candidates: tuple[str, ...] = ()
     """The first of those that are online, in the order in which they will start: at least as many
     as `wanted` says."""
@@ -240,6 +248,10 @@ def decide(view: RolloutView) -> Decision:
     fault = broken_rule(view, silent=len(seen.silent), lost=len(seen.lost))
     if fault is not None:
         return Decision(action="halt", reason=fault, silent=seen.silent, lost=seen.lost)
+    left = view.pending + view.control + _busy(view, seen)
+    if view.superseded_by and not left:
+        reason = f"rollout {view.superseded_by} took its devices, and what had begun has ended"
+        return replace(seen, action="finish", reason=reason)
     if view.state is RolloutState.PAUSED:
         return replace(
             seen, reason="paused by the operator", stage_complete_at_s=view.stage_complete_at_s
@@ -493,6 +505,8 @@ def _after_stage(view: RolloutView, seen: Decision, target: int) -> Decision:
         return _without_proof(view, held, passed_s)
     if reason := _waits(view, short, passed_s):
         return replace(held, reason=reason)
+    if is_last and view.awaits:
+        return replace(held, reason=f"waits for devices that finish in rollout {view.awaits}")
     if is_last and view.control:
         group = f"the control group of {counted(view.control)}"
         reason = f"stage {view.stage} is complete: {group} gets the release"

@@ -160,4 +160,5 @@ class RolloutEngine:
 def _takes_newcomers(transaction: Transaction, row: RolloutRow) -> bool:
     """Tell whether a rollout is in its last stage, which takes in devices that enrolled late."""
     last = row.stage == len(rollouts.stages(transaction, row.id))
-    return last and row.origin is None and row.state == RolloutState.RUNNING
+    is_open = row.origin is None and row.superseded_by is None
+    return last and is_open and row.state == RolloutState.RUNNING

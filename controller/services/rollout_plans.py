@@ -27,7 +27,9 @@ from controller.domain.rollout_plan import (
 )
 from controller.domain.starting_order import position
 from controller.domain.states import DeviceState
+from controller.domain.supersession import Met
 from controller.errors import ControllerError, InvalidRequestError
+from controller.rollout_control_schemas import SupersededDevices
 from controller.rollout_schemas import (
     BusyDevices,
     InstallTimes,
@@ -37,10 +39,10 @@ from controller.rollout_schemas import (
     RolloutPlan,
     RolloutRequest,
 )
-from controller.services import follow_ups, preflight, rollout_checks
+from controller.services import follow_ups, preflight, rollout_checks, supersession
 from controller.services.preflight import Preflight
 from controller.services.rollout_checks import IsListed
-from controller.store import device_facts, free_devices, install_times, releases
+from controller.store import device_facts, install_times, releases
 from controller.store.database import Database
 from controller.store.device_facts import DeviceFacts
 from controller.store.groups import read_selector
@@ -68,7 +70,7 @@ class _Read(NamedTuple):
     """Enrolled devices that match."""
 
     judged: dict[str, Verdict]
-    busy: dict[str, str]
+    met: list[Met]
     report: PreflightReport
     earlier: EarlierInstalls | None
 
@@ -123,7 +125,10 @@ class RolloutPlans:
         read = self._read(request, limit=limit)
         unfit = preflight.refusing(read.judged)
         left_out = {} if request.unfit == "allow" else unfit
-        members = [fact for fact in read.facts if fact.id not in left_out]
+        takes = not _reasons(partial(supersession.refuse, read.met, request))
+        busy = {} if takes else {name: met.rollout for met in read.met for name in _of(met)}
+        later = {name for met in read.met for name in met.stays} if takes else set()
+        members = [fact for fact in read.facts if fact.id not in {*left_out, *later}]
         rollout = request.id or follow_ups.new_id()
         planned = plan(
             [_planned(rollout, fact, read.judged[fact.id]) for fact in members],
@@ -138,14 +143,16 @@ class RolloutPlans:
             release=read.report.release,
             selector=request.selector,
             refused=_reasons(
-                partial(follow_ups.refuse_busy, read.busy),
+                partial(supersession.refuse, read.met, request),
+                partial(supersession.refuse_started, read.met, members),
                 partial(_check_any, request, read.facts),
                 partial(rollout_checks.check_unfit, request, unfit, len(read.facts)),
                 partial(rollout_checks.check_growing, specs, len(members)),
                 partial(rollout_checks.check_gates, request, len(members)),
             ),
             devices=len(members),
-            busy=_busy(read.busy, limit),
+            busy=_busy(busy, limit),
+            supersedes=[_superseded(met, limit) for met in read.met if takes],
             preflight=read.report,
             stages=[
                 _shown(stage, limit, expected_s=expected_s, slow_s=slow_s)
@@ -174,13 +181,12 @@ class RolloutPlans:
             matching = device_facts.of_selector(transaction, selector)
             facts = [fact for fact in matching if fact.state == DeviceState.ENROLLED]
             judged = self._preflight.answers(transaction, release, facts)
-            names = [fact.id for fact in matching]
             took_s = install_times.took_s(transaction, release.name, limit=MAX_EARLIER)
             return _Read(
                 offered=self._preflight.offered(release),
                 facts=facts,
                 judged=judged,
-                busy=free_devices.busy_among(transaction, release.name, names),
+                met=supersession.meeting(transaction, release.name, selector),
                 report=preflight.report(
                     release,
                     request.selector,
@@ -256,6 +262,19 @@ def _busy(busy: Mapping[str, str], limit: int) -> list[BusyDevices]:
         BusyDevices(rollout=rollout, count=len(names), devices=names[:limit])
         for rollout, names in sorted(by_rollout.items())
     ]
+
+
+def _of(met: Met) -> list[str]:
+    return [*met.moves, *met.stays]
+
+
+def _superseded(met: Met, limit: int) -> SupersededDevices:
+    return SupersededDevices(
+        rollout=met.rollout,
+        moves=len(met.moves),
+        stays=len(met.stays),
+        devices=sorted(met.moves)[:limit],
+    )
 
 
 def _sizes(

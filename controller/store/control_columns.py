@@ -30,5 +30,8 @@ class ControlColumns:
     superseded_by: Mapped[str | None] = mapped_column(String(ROLLOUT_CHARS))
     """The rollout that took its devices that had not started."""
 
+    awaited_by: Mapped[str | None] = mapped_column(String(ROLLOUT_CHARS))
+    """The rollout that takes its devices in when it has ended."""
+
     windows: Mapped[list[Any] | None] = mapped_column(JSON(none_as_null=True))
     """The hours of the devices' local time in which they activate the release; None for all."""

@@ -34,7 +34,7 @@ from controller.domain.states import (
 from controller.errors import IllegalTransitionError, UnknownRolloutError
 from controller.store import acting, deployment_changes, deployments, gates, new_deployments
 from controller.store.database import changed_rows
-from controller.store.deployment_changes import Verdict
+from controller.store.deployment_changes import SUPERSEDED, Verdict
 from controller.store.tables import (
     MAX_DETAIL_CHARS,
     DeploymentRow,
@@ -294,6 +294,8 @@ def view(session: Session, row: RolloutRow, *, with_candidates: bool = True) -> 
         pending=counts[DeploymentState.PENDING] - control,
         control=control,
         gates=gate_views,
+        superseded_by=row.superseded_by or "",
+        awaits=_awaited(session, row.id),
         gates_passed_by_hand=row.gates_passed_by_hand,
     )
     if not with_candidates or not known.pending:
@@ -301,6 +303,14 @@ def view(session: Session, row: RolloutRow, *, with_candidates: bool = True) -> 
     room = min(wanted(known), MAX_CANDIDATES)
     found = deployments.candidates(session, row.id, limit=room, with_control=not control)
     return replace(known, candidates=found)
+
+
+def _awaited(session: Session, rollout: str) -> str:
+    """Return an unfinished rollout whose devices a rollout takes in when it ends; else empty."""
+    older = select(RolloutRow.id).where(
+        RolloutRow.state.in_(ACTIVE_ROLLOUTS), RolloutRow.awaited_by == rollout
+    )
+    return session.scalar(older.order_by(RolloutRow.id).limit(1)) or ""
 
 
 def move(session: Session, row: RolloutRow, order: RolloutOrder) -> None:
@@ -392,9 +402,7 @@ def take_in(
         releases: Device to the release that it is brought to, where that is not the rollout's.
         now_s: Wall time.
     """
-    verdict = Verdict(
-        error_code="controller.superseded", detail=f"rollout {rollout} took the device"
-    )
+    verdict = Verdict(error_code=SUPERSEDED, detail=f"rollout {rollout} took the device")
     deployment_changes.end_waiting(session, model, devices, verdict, now_s=now_s, but=rollout)
     places = [(name, position(rollout, name)) for name in devices]
     new_deployments.add(session, rollout, model, places, releases)

@@ -6,6 +6,8 @@ Revises: 0028
 
 from __future__ import annotations
 
+from typing import Any
+
 import sqlalchemy as sa
 from alembic import op
 
@@ -14,26 +16,28 @@ down_revision = "0028"
 branch_labels = None
 depends_on = None
 
-_ROLLOUT = (
-    sa.Column("max_refused", sa.Integer(), nullable=True),
-    sa.Column("max_timed_out", sa.Integer(), nullable=True),
-    sa.Column("worst_case", sa.Boolean(), server_default=sa.false(), nullable=False),
-    sa.Column("on_halt", sa.String(16), server_default="keep", nullable=False),
-    sa.Column("priority", sa.Integer(), server_default="0", nullable=False),
-    sa.Column("superseded_by", sa.String(64), nullable=True),
-    sa.Column("windows", sa.JSON(), nullable=True),
-)
+def _columns() -> list[sa.Column[Any]]:
+    return [
+        sa.Column("max_refused", sa.Integer(), nullable=True),
+        sa.Column("max_timed_out", sa.Integer(), nullable=True),
+        sa.Column("worst_case", sa.Boolean(), server_default=sa.false(), nullable=False),
+        sa.Column("on_halt", sa.String(16), server_default="keep", nullable=False),
+        sa.Column("priority", sa.Integer(), server_default="0", nullable=False),
+        sa.Column("superseded_by", sa.String(64), nullable=True),
+        sa.Column("awaited_by", sa.String(64), nullable=True),
+        sa.Column("windows", sa.JSON(), nullable=True),
+    ]
 
 
 def upgrade() -> None:
     """Add the columns."""
-    for column in _ROLLOUT:
-        op.add_column("rollout", column.copy())
+    for column in _columns():
+        op.add_column("rollout", column)
     op.add_column("desired_model", sa.Column("windows", sa.JSON(), nullable=True))
 
 
 def downgrade() -> None:
     """Drop them."""
     op.drop_column("desired_model", "windows")
-    for column in _ROLLOUT:
+    for column in _columns():
         op.drop_column("rollout", column.name)
