@@ -36,6 +36,9 @@ ONE_RELEASE: Final = 1
 NAMED_MODELS: Final = 2
 """The form that names models."""
 
+WINDOWS: Final = 3
+"""Form 2, with the hours in which a device activates what it is ordered."""
+
 MAX_MODELS: Final = 32
 """How many models one device may have: their state must stay small, and one decision is taken for
 all of them."""

@@ -15,6 +15,7 @@ from controller.cli.preflight import rollout_check
 from controller.cli.rollout_answers import WatchOption, answer, fetch, post, tell_skipped
 from controller.cli.rollout_control import failures_text
 from controller.cli.rollout_create import rollout_create, rollout_schema
+from controller.cli.rollout_members import rollout_add, rollout_exclude
 from controller.cli.transfers import share_text
 from controller.cli.watch import counts_text, event_text, state_text, transfer_lines, watch
 from controller.domain.rollout_policy import counted
@@ -43,6 +44,8 @@ def register(app: typer.Typer) -> None:
         "approve": rollout_approve,
         "retry": rollout_retry,
         "rollback": rollout_rollback,
+        "add": rollout_add,
+        "exclude": rollout_exclude,
     }
     add_group(app, "rollout", "Bring releases to devices, in stages.", commands)
 

@@ -18,8 +18,8 @@ from enum import StrEnum
 from fractions import Fraction
 from typing import Final
 
-SILENT: Final = "controller.deadline"
-LOST: Final = "controller.lost"
+from controller.domain.deployment_codes import LOST, SILENT
+
 _ROAD: Final = ("agent.fetch", "agent.attempts", "wire.transport")
 """Codes of devices that wanted to take the release, and could not."""
 

@@ -180,7 +180,9 @@ class RolloutPlans:
             rollout_checks.check_listed(release, self._is_listed)
             matching = device_facts.of_selector(transaction, selector)
             facts = [fact for fact in matching if fact.state == DeviceState.ENROLLED]
-            judged = self._preflight.answers(transaction, release, facts)
+            judged = self._preflight.answers(
+                transaction, release, facts, is_windowed=bool(request.windows)
+            )
             took_s = install_times.took_s(transaction, release.name, limit=MAX_EARLIER)
             return _Read(
                 offered=self._preflight.offered(release),

@@ -106,7 +106,9 @@ class Rollouts:
         with self._database.reading() as transaction:
             selector = read_selector(transaction, request.selector, now_s=now_s)
             release, devices, _met = self._to_take_in(transaction, request, selector)
-            unfit = self._preflight.unfit(transaction, release, devices, selector)
+            unfit = self._preflight.unfit(
+                transaction, release, devices, selector, is_windowed=bool(request.windows)
+            )
         asked_before = frozenset(devices)
         with self._database.transaction() as transaction:
             if request.id is not None:
@@ -115,7 +117,9 @@ class Rollouts:
             release, devices, met = self._to_take_in(transaction, request, selector, lock=True)
             model = release.name
             late = [device for device in devices if device not in asked_before]
-            unfit |= self._preflight.unfit(transaction, release, late)
+            unfit |= self._preflight.unfit(
+                transaction, release, late, is_windowed=bool(request.windows)
+            )
             unfit = {device: unfit[device] for device in devices if device in unfit}
             rollout_checks.check_unfit(request, unfit, len(devices))
             if request.unfit == "exclude":

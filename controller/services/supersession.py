@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence, Sized
 
+from controller.domain.deployment_codes import SUPERSEDED
 from controller.domain.selectors import Selector
 from controller.domain.states import DeploymentEvent, DeploymentState
 from controller.domain.supersession import Met, may_take
@@ -18,7 +19,7 @@ from controller.rollout_schemas import RolloutRequest
 from controller.services import follow_ups
 from controller.store import deployment_changes, free_devices, rollouts
 from controller.store.database import Transaction
-from controller.store.deployment_changes import SUPERSEDED, Verdict
+from controller.store.deployment_changes import Verdict
 
 
 def meeting(

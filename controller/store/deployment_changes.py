@@ -56,9 +56,6 @@ class Moment:
 
 
 NO_VERDICT = Verdict()
-SUPERSEDED = "controller.superseded"
-"""The code of a deployment whose device another rollout took."""
-
 _TABLE = Base.metadata.tables[DeploymentRow.__tablename__]
 
 

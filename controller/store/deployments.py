@@ -12,6 +12,7 @@ from operator import itemgetter
 from sqlalchemy import ColumnElement, exists, func, select
 from sqlalchemy.orm import Session
 
+from controller.domain.deployment_codes import EXCLUDED
 from controller.domain.failure_limits import FailureCounts, failure_kind
 from controller.domain.rollout_policy import InFlight
 from controller.domain.states import (
@@ -314,7 +315,8 @@ def in_state(session: Session, rollout: str, *states: DeploymentState) -> list[s
 def unreached(session: Session, rollout: str, *states: DeploymentState) -> dict[str, str]:
     """Return devices of a rollout in some final states that no other of its model started since.
 
-    Those that were left out because they cannot take the release are not among them.
+    Those that were left out because they cannot take the release, or that the operator took out,
+    are not among them.
 
     A later rollout is one whose log begins later: the numbers of entries grow, and wall time may go
     back.
@@ -335,8 +337,8 @@ def unreached(session: Session, rollout: str, *states: DeploymentState) -> dict[
         DesiredModelRow.model == DeploymentRow.model,
         DesiredModelRow.rollout.in_(later),
     )
-    left_out = (DeploymentRow.state == DeploymentState.CANCELLED) & (
-        DeploymentRow.error_code == UnfitError.code
+    left_out = (DeploymentRow.state == DeploymentState.CANCELLED) & DeploymentRow.error_code.in_(
+        (UnfitError.code, EXCLUDED)
     )
     rows = session.execute(
         select(DeploymentRow.device, target())

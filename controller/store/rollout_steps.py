@@ -16,7 +16,7 @@ from collections.abc import Collection, Mapping, Sequence
 
 from sqlalchemy.orm import Session
 
-from controller.domain.failure_limits import LOST, SILENT
+from controller.domain.deployment_codes import LOST, SILENT
 from controller.domain.rollout_policy import Decision
 from controller.domain.states import (
     ORDERED_DEPLOYMENTS,

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field, replace
 from sqlalchemy import func, or_, select, update
 from sqlalchemy.orm import Session
 
+from controller.domain.deployment_codes import SUPERSEDED
 from controller.domain.gates.control import control_group
 from controller.domain.rollout_policy import (
     GateView,
@@ -34,7 +35,7 @@ from controller.domain.states import (
 from controller.errors import IllegalTransitionError, UnknownRolloutError
 from controller.store import acting, deployment_changes, deployments, gates, new_deployments
 from controller.store.database import changed_rows
-from controller.store.deployment_changes import SUPERSEDED, Verdict
+from controller.store.deployment_changes import Verdict
 from controller.store.tables import (
     MAX_DETAIL_CHARS,
     DeploymentRow,
@@ -391,6 +392,7 @@ def take_in(
     *,
     releases: Mapping[str, str],
     now_s: float,
+    after: int = 0,
 ) -> None:
     """Add devices to a rollout; those that wait for the release of an earlier one no longer do.
 
@@ -401,10 +403,11 @@ def take_in(
         devices: Devices that no other unfinished rollout of the model has.
         releases: Device to the release that it is brought to, where that is not the rollout's.
         now_s: Wall time.
+        after: Is added to their places in the order of starting.
     """
     verdict = Verdict(error_code=SUPERSEDED, detail=f"rollout {rollout} took the device")
     deployment_changes.end_waiting(session, model, devices, verdict, now_s=now_s, but=rollout)
-    places = [(name, position(rollout, name)) for name in devices]
+    places = [(name, after + position(rollout, name)) for name in devices]
     new_deployments.add(session, rollout, model, places, releases)
 
 
