@@ -22,7 +22,7 @@ from controller.store.tables import (
     MAX_DETAIL_CHARS,
     DeviceRow,
 )
-from wire.desired import NAMED_MODELS, ONE_RELEASE
+from wire.desired import ONE_RELEASE, WINDOWS
 from wire.errors import shortened
 from wire.messages import (
     MAX_REVISION,
@@ -102,8 +102,7 @@ def take_hello(
 
 def _form(hello: Hello) -> int:
     form = hello.desired_form
-    is_known = isinstance(form, int) and form >= NAMED_MODELS
-    return NAMED_MODELS if is_known else ONE_RELEASE
+    return max(ONE_RELEASE, min(form, WINDOWS)) if isinstance(form, int) else ONE_RELEASE
 
 
 def _runtimes(hello: Hello) -> list[str] | None:

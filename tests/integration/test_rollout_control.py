@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+import wire.desired
 from tests.simulators.controller_fleet import Fleet, names
 from tests.simulators.packages import two_variants
 
@@ -130,3 +131,46 @@ def test_a_halt_before_anybody_has_the_release_reverts_nothing_and_says_so(fleet
     (told,) = reasons(fleet.show(rollout), "revert")
     assert told.startswith("nothing is reverted: ")
     assert len(fleet.api.get("/v1/rollouts").json()) == 1
+
+
+WINDOWS = ["22:00-05:00", "sat,sun 10:00-18:00"]
+
+
+def test_windows_come_with_the_order_and_leave_out_agents_that_do_not_read_them(
+    fleet: Fleet,
+) -> None:
+    fleet.desired_form = wire.desired.WINDOWS
+    fleet.enrol("new-1")
+    for body in ({}, {"unfit": "exclude"}):
+        plan = fleet.api.post(
+            "/v1/rollouts/plan", json={"release": "digits:1", "windows": WINDOWS, **body}
+        ).json()
+        assert plan["preflight"]["refusing"][0]["reason"].startswith("its agent knows no windows")
+        assert bool(plan["refused"]) is not bool(body)
+    rollout = fleet.roll_out("digits:1", windows=WINDOWS, unfit="exclude")
+    assert fleet.run(rollout)["state"] == "succeeded"
+    assert fleet.running(ONE.digest) == {"new-1"}
+    assert fleet.devices["new-1"].documents[-1].models[0].windows == tuple(WINDOWS)
+    back = fleet.run(fleet.roll_out("digits:2", selector="id=new-1"))
+    assert back["windows"] == []
+    assert fleet.devices["new-1"].documents[-1].models[0].hours == ()
+    refused = fleet.api.post("/v1/rollouts", json={"release": "digits:1", "windows": ["5-6"]})
+    assert refused.status_code == 422
+    assert "is no window that opens" in refused.json()["message"]
+
+
+def test_a_device_that_waits_for_its_window_is_not_silent(fleet: Fleet) -> None:
+    device = fleet.devices["cam-000"]
+    device.desired_form, device.boot_id = wire.desired.WINDOWS, "updated"
+    device.connect()
+    device.outcome, device.phase, device.waits_for = "busy", "staging", "the rollout activates it"
+    rollout = fleet.roll_out(
+        "digits:1",
+        selector="id=cam-000",
+        windows=["sat 10:00-18:00"],
+        device_deadline_s=3600,
+        offline_limit_s=3600,
+    )
+    for _ in range(12):
+        fleet.step(12 * 3600)
+    assert fleet.state(rollout) == "running"
