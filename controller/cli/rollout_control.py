@@ -145,6 +145,8 @@ def control_of(keys: ControlKeys) -> dict[str, Any]:
 
 
 def failures_text(sums: FailureSums) -> str:
-    """Return who failed in which way, what share is certain, and what it is at worst."""
+    """Return who failed in which way, and what share that is; empty if nobody has."""
+    if not (sums.failed or sums.refused or sums.timed_out):
+        return ""
     kinds = f"{sums.failed} failed, {sums.refused} refused, {sums.timed_out} timed out"
     return f"{kinds}; certain {sums.certain_percent:.1f} %, at worst {sums.worst_percent:.1f} %"

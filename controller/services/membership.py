@@ -34,6 +34,7 @@ from controller.store.deployment_changes import Verdict
 from controller.store.groups import read_selector
 from controller.store.tables import RolloutRow
 from wire.clock import Clock
+from wire.profile import NAME_PATTERN
 
 _HAS_ORDER: Final = "it has its order: it finishes, and counts; an abort would send it back"
 _ENDED: Final = "it has finished"
@@ -81,8 +82,8 @@ class Membership:
             if request.selector is not None:
                 selector = read_selector(transaction, request.selector, now_s=now_s)
                 asked = [fact.id for fact in device_facts.of_selector(transaction, selector)]
-            asked = sorted(set(asked))
             unchanged = dict.fromkeys(asked, "no device of that name is enrolled")
+            asked = _names(asked)
             unchanged |= dict.fromkeys(members.states(transaction, row.id, asked), "it is in it")
             taken = free_devices.busy_among(transaction, row.model, asked)
             unchanged |= {
@@ -122,11 +123,11 @@ class Membership:
         asked = sorted(set(request.devices))
         with self._database.transaction() as transaction:
             row = _open(transaction, rollout)
-            known = members.states(transaction, row.id, asked)
+            known = members.states(transaction, row.id, _names(asked))
             for device in asked:
                 if device not in known:
                     raise InvalidRequestError(
-                        f"device {device[:64]} is not in rollout {row.id}",
+                        f"device {device[:64]!r} is not in rollout {row.id}",
                         remedy=f"`fleet rollout show {row.id}` lists its devices",
                     )
             leaving = [name for name in asked if known[name] is DeploymentState.PENDING]
@@ -184,6 +185,11 @@ def _check_own(row: RolloutRow) -> None:
             f"rollout {row.superseded_by} takes the devices of rollout {row.id}",
             remedy=f"add them there: `fleet rollout add {row.superseded_by}`",
         )
+
+
+def _names(devices: Sequence[str]) -> list[str]:
+    """Return what may be names of devices, sorted, each once."""
+    return sorted({device for device in devices if NAME_PATTERN.fullmatch(device)})
 
 
 def _check_named(devices: Sequence[str], *, or_selector: str | None = None) -> None:

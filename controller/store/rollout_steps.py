@@ -248,6 +248,7 @@ def resume(session: Session, row: RolloutRow, *, now_s: float) -> None:
     reason = "resumed by the operator"
     if was_halted:
         row.finished_at_s = None
+        row.superseded_by = row.awaited_by = None
         row.stage_complete_at_s = None
         failed = changes.acknowledge_failures(session, row.id)
         waived = gates.waive_failed(session, row.id)

@@ -42,7 +42,8 @@ WINDOWS = st.builds(
 def test_days(text: str, days: set[int]) -> None:
     window = parse_window(text)
     assert window is not None
-    assert (window.begin_s, window.end_s, window.days) == (22 * 3600, 5 * 3600, days)
+    assert (window.begin_s, window.end_s) == (22 * 3600, 5 * 3600)
+    assert set(window.days) == days
 
 
 @pytest.mark.parametrize("text", ["", "22:00-22:00", "mon 5-6", "noday 01:00-02:00", "mon- 1", "x"])

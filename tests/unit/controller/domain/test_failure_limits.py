@@ -118,6 +118,7 @@ def test_in_the_worst_case_the_share_is_kept_and_the_rollout_still_ends(
     coming = dict(zip(pending, outcomes, strict=True))
     flying: list[str] = []
     done: list[bool] = []
+    decision = decide(VIEW)
     for _step in range(5 * len(outcomes)):
         view = replace(
             VIEW,
