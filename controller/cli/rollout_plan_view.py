@@ -49,7 +49,7 @@ def write_plan(plan: RolloutPlan) -> None:
         write_lines([names_line(part.devices, part.count)])
     for older in plan.supersedes:
         write()
-        stays = f"; {counted(older.stays)} that began there join when it has ended"
+        stays = f"; {counted(older.stays)} to finish there first"
         write_lines(
             [
                 f"{counted(older.moves)} would move from rollout {older.rollout}"

@@ -84,7 +84,9 @@ class Membership:
                 asked = [fact.id for fact in device_facts.of_selector(transaction, selector)]
             unchanged = dict.fromkeys(asked, "no device of that name is enrolled")
             asked = _names(asked)
-            unchanged |= dict.fromkeys(members.states(transaction, row.id, asked), "it is in it")
+            unchanged |= dict.fromkeys(
+                members.states(transaction, row.id, asked), "it is in the rollout already"
+            )
             taken = free_devices.busy_among(transaction, row.model, asked)
             unchanged |= {
                 device: f"it takes part in rollout {other}, which has not ended"

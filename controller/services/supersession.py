@@ -125,7 +125,7 @@ def tell(transaction: Transaction, new: str, found: Sequence[Met], *, now_s: flo
     for met in found:
         reason = rollouts.named(sorted(met.moves), f"taken out of rollout {met.rollout}")
         if met.stays:
-            reason += f"; {rollouts.named(sorted(met.stays), 'finish there first')}"
+            reason += f"; {rollouts.named(sorted(met.stays), 'to finish there first')}"
         rollouts.log(transaction, new, action="supersede", reason=reason, now_s=now_s)
 
 
