@@ -16,9 +16,12 @@ import math
 from dataclasses import dataclass
 from enum import StrEnum
 from fractions import Fraction
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from controller.domain.deployment_codes import LOST, SILENT
+
+if TYPE_CHECKING:
+    from controller.domain.rollout_policy import RolloutView
 
 _ROAD: Final = ("agent.fetch", "agent.attempts", "wire.transport")
 """Codes of devices that wanted to take the release, and could not."""
@@ -102,3 +105,33 @@ class Share:
 
 def _percent(part: int, of: int) -> float:
     return 100.0 * part / of if of else 0.0
+
+
+def failures(view: RolloutView, *, gone: int = 0) -> FailureCounts:
+    """Return how many devices failed in which way, without those that were acknowledged.
+
+    Args:
+        view: What is known.
+        gone: Devices in flight that are past their deadline, or lost.
+    """
+    others = view.failed - view.acknowledged - view.refused - view.timed_out
+    return FailureCounts(failed=others, refused=view.refused, timed_out=view.timed_out + gone)
+
+
+def share_of(view: RolloutView, *, gone: int = 0) -> Share:
+    """Return the share of failed devices, as it is certain and as it may become.
+
+    Args:
+        view: What is known.
+        gone: Devices in flight that are past their deadline, or lost.
+    """
+    limits = view.limits
+    failed = failures(view, gone=gone).counting(
+        max_refused=limits.max_refused, max_timed_out=limits.max_timed_out
+    )
+    finished = view.finished - view.acknowledged + gone
+    return Share(
+        failed=failed,
+        finished=finished,
+        unknown=len(view.in_flight) - gone + view.waiting,
+    )

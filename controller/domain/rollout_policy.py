@@ -36,7 +36,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
-from controller.domain.failure_limits import NO_BOUND, FailureCounts, Share
+from controller.domain.failure_limits import NO_BOUND, failures, share_of
 from controller.domain.gates.states import LEAST_DEVICES, GateState
 from controller.domain.states import ACTIVE_ROLLOUTS, RolloutState
 from wire.durations import format_duration
@@ -312,36 +312,6 @@ def _held_back(view: RolloutView, seen: Decision, busy: int) -> str:
         return ""
     most = view.limits.max_failure_percent
     return f"; others wait, because at worst more than {most:g} % of those that began would fail"
-
-
-def failures(view: RolloutView, *, gone: int = 0) -> FailureCounts:
-    """Return how many devices failed in which way, without those that were acknowledged.
-
-    Args:
-        view: What is known.
-        gone: Devices in flight that are past their deadline, or lost.
-    """
-    others = view.failed - view.acknowledged - view.refused - view.timed_out
-    return FailureCounts(failed=others, refused=view.refused, timed_out=view.timed_out + gone)
-
-
-def share_of(view: RolloutView, *, gone: int = 0) -> Share:
-    """Return the share of failed devices, as it is certain and as it may become.
-
-    Args:
-        view: What is known.
-        gone: Devices in flight that are past their deadline, or lost.
-    """
-    limits = view.limits
-    failed = failures(view, gone=gone).counting(
-        max_refused=limits.max_refused, max_timed_out=limits.max_timed_out
-    )
-    finished = view.finished - view.acknowledged + gone
-    return Share(
-        failed=failed,
-        finished=finished,
-        unknown=len(view.in_flight) - gone + view.waiting,
-    )
 
 
 def broken_rule(view: RolloutView, *, silent: int, lost: int = 0) -> str | None:

@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import asdict, fields
 
+from controller.domain.failure_limits import failures, share_of
 from controller.domain.rollout_policy import (
     RolloutView,
-    failures,
-    share_of,
     stage_states,
     stage_targets,
 )

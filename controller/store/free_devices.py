@@ -150,6 +150,14 @@ def unfinished(session: Session, model: str, *, but: str = "") -> list[str]:
     )
 
 
+def awaited(session: Session, rollout: str) -> str:
+    """Return an unfinished rollout whose devices a rollout takes in when it ends; else empty."""
+    older = select(RolloutRow.id).where(
+        RolloutRow.state.in_(ACTIVE_ROLLOUTS), RolloutRow.awaited_by == rollout
+    )
+    return session.scalar(older.order_by(RolloutRow.id).limit(1)) or ""
+
+
 def _keeps_in(rollouts: Sequence[str]) -> tuple[ColumnElement[bool], ...]:
     """Return the condition that a deployment is of one of some rollouts and keeps its device."""
     return DeploymentRow.rollout.in_(rollouts), DeploymentRow.state.not_in(_FREE)

@@ -60,7 +60,7 @@ def look(session: Session, row: RolloutRow, *, elapsed_s: float) -> None:
         session,
         row.id,
         elapsed_s=elapsed_s,
-        offline_limit_s=max(row.offline_limit_s, wait_s),
+        offline_limit_s=row.offline_limit_s + wait_s,
     )
 
 

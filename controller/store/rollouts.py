@@ -33,7 +33,14 @@ from controller.domain.states import (
     sources,
 )
 from controller.errors import IllegalTransitionError, UnknownRolloutError
-from controller.store import acting, deployment_changes, deployments, gates, new_deployments
+from controller.store import (
+    acting,
+    deployment_changes,
+    deployments,
+    free_devices,
+    gates,
+    new_deployments,
+)
 from controller.store.database import changed_rows
 from controller.store.deployment_changes import Verdict
 from controller.store.tables import (
@@ -296,7 +303,7 @@ def view(session: Session, row: RolloutRow, *, with_candidates: bool = True) -> 
         control=control,
         gates=gate_views,
         superseded_by=row.superseded_by or "",
-        awaits=_awaited(session, row.id),
+        awaits=free_devices.awaited(session, row.id),
         gates_passed_by_hand=row.gates_passed_by_hand,
     )
     if not with_candidates or not known.pending:
@@ -304,14 +311,6 @@ def view(session: Session, row: RolloutRow, *, with_candidates: bool = True) -> 
     room = min(wanted(known), MAX_CANDIDATES)
     found = deployments.candidates(session, row.id, limit=room, with_control=not control)
     return replace(known, candidates=found)
-
-
-def _awaited(session: Session, rollout: str) -> str:
-    """Return an unfinished rollout whose devices a rollout takes in when it ends; else empty."""
-    older = select(RolloutRow.id).where(
-        RolloutRow.state.in_(ACTIVE_ROLLOUTS), RolloutRow.awaited_by == rollout
-    )
-    return session.scalar(older.order_by(RolloutRow.id).limit(1)) or ""
 
 
 def move(session: Session, row: RolloutRow, order: RolloutOrder) -> None:
