@@ -72,7 +72,10 @@ def take_hello(
     now = device_models.take_all(session, known.device, hello, wanted=known.wanted)
     set_seen(row, now_s=now_s)
     form = _form(hello)
-    reads_another, row.desired_form = row.desired_form != form, form
+    before_form, row.desired_form = row.desired_form, form
+    has_windows = any(item.desired.windows for item in known.named)
+    # Without windows the newest form is the one before.
+    reads_another = before_form != form and (has_windows or ONE_RELEASE in {before_form, form})
     if wanted is None:
         return False
     if wanted.revision < row.reported_revision:

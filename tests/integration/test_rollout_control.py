@@ -174,3 +174,13 @@ def test_a_device_that_waits_for_its_window_is_not_silent(fleet: Fleet) -> None:
     for _ in range(12):
         fleet.step(12 * 3600)
     assert fleet.state(rollout) == "running"
+
+
+def test_an_update_of_the_agent_brings_the_windows_in_a_new_revision(fleet: Fleet) -> None:
+    device = fleet.devices["cam-000"]
+    fleet.run(fleet.roll_out("digits:1", selector="id=cam-000", windows=WINDOWS, unfit="allow"))
+    assert device.documents[-1].models[0].hours == ()
+    before, device.desired_form, device.boot_id = device.revision, wire.desired.WINDOWS, "updated"
+    device.connect()
+    assert device.revision == before + 1
+    assert device.documents[-1].models[0].hours == tuple(WINDOWS)
