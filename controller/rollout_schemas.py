@@ -8,6 +8,7 @@ from typing import Annotated, Literal
 from controller.domain.gates.states import GateState
 from controller.domain.states import DeploymentState, RolloutState
 from controller.domain.transfers import TransferSum
+from controller.rollout_control_schemas import FailureSums, RolloutControl, SupersededDevices
 from controller.schemas import Bounds, Request, Transfer
 from controller.stage_schemas import (
     MAX_DEVICES,
@@ -22,7 +23,7 @@ UnfitRule = Literal["refuse", "exclude", "allow"]
 
 
 @dataclass(kw_only=True)
-class RolloutRequest(Request):
+class RolloutRequest(RolloutControl):
     """A new rollout."""
 
     release: str
@@ -183,6 +184,7 @@ class RolloutPlan:
     """How many would take part: without those that refuse, unless they are allowed."""
 
     busy: list[BusyDevices] = field(default_factory=list)
+    supersedes: list[SupersededDevices] = field(default_factory=list)
     preflight: PreflightReport
     stages: list[PlannedStage]
     control: int = 0
@@ -385,6 +387,12 @@ class Rollout:
     acknowledged: int = 0
     """How many of the failed devices the operator acknowledged by going on after a halt."""
 
+    failures: FailureSums = field(default_factory=FailureSums)
+    priority: int = 0
+    superseded_by: str | None = None
+    """The rollout that took its devices that had not started."""
+
+    windows: list[str] = field(default_factory=list)
     left_out: int = 0
     """How many of the cancelled devices take no part because they cannot take the release."""
 

@@ -1,13 +1,15 @@
 """What one device should run: its models, each with its release, rollout and policy.
 
 Rules:
-- A desired state has one of two forms. Form 2 names the models. Form 1 has one release and no
+- A desired state has one of three forms. Form 2 names the models. Form 1 has one release and no
   names; agents up to version 0.1 read only that one, and controllers up to that version send it.
+  Form 3 is form 2 with windows, in which the device activates what it is ordered; it is sent only
+  where there are some. A device that does not read it is sent form 2, without them.
 - A model has the name of its package. A model that is not named is removed from the device, unless
   the desired state says that the others stay.
 - Each model has the revision in which its release was given. A change of another model, or of a
   policy, does not change it, so reports about an install can be told apart.
-- A reader takes both forms; what form 1 says has the same meaning in form 2.
+- A reader takes all forms; what form 1 says has the same meaning in form 2.
 """
 
 from __future__ import annotations
@@ -29,12 +31,16 @@ from wire.messages import (
 )
 from wire.policy import PolicySpec
 from wire.profile import NAME_PATTERN
+from wire.windows import window_faults
 
 ONE_RELEASE: Final = 1
 """The form that has one release and no names."""
 
 NAMED_MODELS: Final = 2
 """The form that names models."""
+
+WINDOWS: Final = 3
+"""Form 2, with the hours in which a device activates what it is ordered."""
 
 MAX_MODELS: Final = 32
 """How many models one device may have: their state must stay small, and one decision is taken for
@@ -57,6 +63,15 @@ class ModelState(msgspec.Struct, frozen=True, kw_only=True):
     policy: PolicySpec = PolicySpec()
     capture: CaptureRule | msgspec.UnsetType = msgspec.UNSET
     """Which requests the device captures for its operator; unset for none."""
+
+    windows: tuple[str, ...] | msgspec.UnsetType = msgspec.UNSET
+    """The hours of its local time in which the device activates the release (`wire.windows`); unset
+    for all of them."""
+
+    @property
+    def hours(self) -> tuple[str, ...]:
+        """The windows; empty if there are none."""
+        return () if isinstance(self.windows, msgspec.UnsetType) else self.windows
 
 
 class DesiredModels(Message, frozen=True, kw_only=True):
@@ -116,6 +131,7 @@ class DesiredModels(Message, frozen=True, kw_only=True):
                 )
             if not isinstance(model.capture, msgspec.UnsetType):
                 lines += [f"model {model.name[:64]}: {each}" for each in model.capture.faults()]
+            lines += [f"model {model.name[:64]}: {each}" for each in window_faults(model.hours)]
         return tuple(lines)
 
 
@@ -136,12 +152,11 @@ def desired_from_json(payload: bytes) -> DesiredModels:
         WireFormatError: Too large, malformed, or of another form.
     """
     form = from_json(payload, _Form, limit_bytes=MAX_MESSAGE_BYTES).schema_version
-    if form == NAMED_MODELS:
+    if form in {NAMED_MODELS, WINDOWS}:
         return from_json(payload, DesiredModels, limit_bytes=MAX_MESSAGE_BYTES)
     if form != ONE_RELEASE:
         raise WireFormatError(
-            f"the desired state has the form {form}; this version reads {ONE_RELEASE} and "
-            f"{NAMED_MODELS}"
+            f"the desired state has the form {form}; this version reads {ONE_RELEASE} to {WINDOWS}"
         )
     return _named(decode_message(payload, DesiredState))
 
@@ -159,8 +174,13 @@ def desired_to_json(desired: DesiredModels, *, form: int) -> bytes:
     Raises:
         WireFormatError: It has several models, and the device reads only form 1.
     """
+    if form >= WINDOWS and any(model.hours for model in desired.models):
+        return to_json(msgspec.structs.replace(desired, schema_version=WINDOWS))
     if form >= NAMED_MODELS:
-        return to_json(msgspec.structs.replace(desired, schema_version=NAMED_MODELS))
+        models = [msgspec.structs.replace(each, windows=msgspec.UNSET) for each in desired.models]
+        return to_json(
+            msgspec.structs.replace(desired, schema_version=NAMED_MODELS, models=tuple(models))
+        )
     if len(desired.models) > 1:
         names = ", ".join(model.name for model in desired.models)
         raise WireFormatError(

@@ -58,7 +58,7 @@ from telemetry.device.recorder import OnEvent, Recorder
 from telemetry.device.sensors import Sensors
 from telemetry.device.sensors.host import HostSensors
 from wire.clock import Clock
-from wire.desired import NAMED_MODELS
+from wire.desired import WINDOWS
 from wire.enrolment import return_password
 from wire.errors import FleetError
 from wire.files import Lock, lock, make_directory
@@ -448,7 +448,7 @@ def _hello(
         release=first.release if first else None,
         variant=first.variant if first else None,
         models=served,
-        desired_form=NAMED_MODELS,
+        desired_form=WINDOWS,
         metadata=msgspec.UNSET if device.metadata is None else device.metadata.versions,
     )
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from agent.app.config import AgentConfig
-from agent.app.fetching import Fetching
+from agent.app.fetching import Fetching, local_time
 from agent.app.hooking import put_hooks
 from agent.app.models import Model
 from agent.app.serving import make_serving
@@ -21,7 +21,8 @@ from agent.install.slots import Slots
 from agent.install.store import ModelStore, StateStore
 from agent.install.thread import Installs
 from agent.install.trusting import TrustCondition, TrustedEffects
-from agent.install.workflow import Machine
+from agent.install.windowed import WindowCondition, WindowedEffects
+from agent.install.workflow import Effects, Machine
 from agent.interrupts import Interrupts
 from agent.link.connection import Link
 from agent.log import Log
@@ -108,10 +109,11 @@ class ModelMaker(msgspec.Struct, frozen=True, kw_only=True):
             override=self.override,
             clock=clock,
         )
+        windowed = self._windowed(hooked or trusting or installer, store, interrupts)
         machine = Machine(
             config.device,
             store,
-            hooked or trusting or installer,
+            windowed,
             self.link,
             recorder,
             interrupts=interrupts,
@@ -121,6 +123,7 @@ class ModelMaker(msgspec.Struct, frozen=True, kw_only=True):
         machine.arrivals = self.fetching.arrivals
         if trusting is not None:
             trusting.holding.on_wait = machine.tell_wait
+        windowed.holding.on_wait = machine.tell_wait
         machine.slowness = lambda: self.fetching.slow.alone
         if hooked is not None:
             hooked.holding.on_wait = machine.report_running
@@ -172,6 +175,19 @@ class ModelMaker(msgspec.Struct, frozen=True, kw_only=True):
             conditions=TrustCondition(self.trust, store, installer.current),
         )
         return TrustedEffects(installer, self.trust, store, holding, self.slots.whole)
+
+    def _windowed(
+        self, effects: Effects, store: ModelStore, interrupts: Interrupts
+    ) -> WindowedEffects:
+        """Return effects that wait for the windows of a rollout, outside of all others."""
+        holding = Holding(
+            store=store,
+            events=self.recorder,
+            interrupts=interrupts,
+            clock=self.clock,
+            conditions=WindowCondition(store, self.clock.now_s, local_time),
+        )
+        return WindowedEffects(effects, holding)
 
     def forget(self, model: Model) -> None:
         """Forget a model whose packages have been removed."""

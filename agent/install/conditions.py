@@ -9,13 +9,14 @@ Rules:
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 import msgspec
 
-from agent.install.window import Local, opens_s, parse_window
+from agent.install.window import Local, opens_s
 from wire.health import HealthSnapshot
+from wire.windows import parse_window
 
 if TYPE_CHECKING:
     from agent.install.store import ModelStore
@@ -119,11 +120,31 @@ def out_of_window(text: str, now_s: float, local: Local) -> Later | None:
     next_s = opens_s(window, now_s, local)
     if next_s is None:
         return Later(f"no install begins outside {text}", LOOK_S)
-    when = local(next_s).strftime("%Y-%m-%d %H:%M %z").rstrip()
     # The clock may be set meanwhile, so nobody sleeps until then.
     return Later(
-        f"no install begins outside {text}; it goes on at {when}",
+        f"no install begins outside {text}; it goes on at {_shown(next_s, local)}",
         min(max(next_s - now_s, 1.0), LOOK_S),
+    )
+
+
+def out_of_windows(texts: Sequence[str], now_s: float, local: Local) -> Later | None:
+    """Return why nothing may be activated at a time of the day, or None.
+
+    Args:
+        texts: The windows of a rollout, as checked; without one it may at any time.
+        now_s: Wall time, seconds since 1970.
+        local: Converts it.
+    """
+    held = [out_of_window(text, now_s, local) for text in texts]
+    shut = [later for later in held if later is not None]
+    if not held or len(shut) < len(held):
+        return None
+    windows = [window for text in texts if (window := parse_window(text)) is not None]
+    opens = [at_s for each in windows if (at_s := opens_s(each, now_s, local)) is not None]
+    when = f"; it goes on at {_shown(min(opens), local)}" if opens else ""
+    return Later(
+        f"the rollout activates it within {', '.join(texts)}{when}",
+        min(later.look_s for later in shut),
     )
 
 
@@ -145,6 +166,10 @@ def low_battery(least_percent: float, health: HealthSnapshot) -> Later | None:
         "it goes on when the battery is charged or on mains",
         LOOK_S,
     )
+
+
+def _shown(at_s: float, local: Local) -> str:
+    return local(at_s).strftime("%Y-%m-%d %H:%M %z").rstrip()
 
 
 def tired(health: HealthSnapshot) -> str:

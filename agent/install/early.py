@@ -8,7 +8,7 @@ Rules:
   install has switched to it; so a restart and a newer release need no rule of their own.
 - It never stands in the way of the install: it ends before something is said to fail beside it, and
   when the install fails.
-- Where hooks may hold the later states, nothing serves before them.
+- Where hooks or windows of the rollout may hold the later states, nothing serves before them.
 """
 
 from __future__ import annotations
@@ -59,7 +59,12 @@ class EarlyService:
         self._failed_s = float("-inf")
 
     def during(
-        self, package: Package, variants: Sequence[Variant], progress: Progress
+        self,
+        package: Package,
+        variants: Sequence[Variant],
+        progress: Progress,
+        *,
+        allowed: bool = True,
     ) -> EarlyFetch:
         """Return what looks again and again while a package is fetched.
 
@@ -67,11 +72,12 @@ class EarlyService:
             package: The package.
             variants: Its variants that fit this device.
             progress: How the fetch goes on.
+            allowed: Whether this install may put something into service before it has ended.
         """
         name = preference(candidate(variant) for variant in variants)[0]
         first = next(variant for variant in variants if variant.name == name)
         others = tuple(variant.name for variant in variants if variant is not first)
-        return EarlyFetch(self, package, first, others, progress, self._clock)
+        return EarlyFetch(self, package, first, others, progress, self._clock, allowed=allowed)
 
     def may(self) -> bool:
         """Tell whether a variant may be tried now."""
@@ -134,6 +140,7 @@ class EarlyFetch:
         others: Names of the others.
         progress: How the fetch goes on.
         clock: For how long it has taken.
+        allowed: Whether it may serve at all.
     """
 
     def __init__(
@@ -144,7 +151,10 @@ class EarlyFetch:
         others: Sequence[str],
         progress: Progress,
         clock: Clock,
+        *,
+        allowed: bool = True,
     ) -> None:
+        self._allowed = allowed
         self._service = service
         self._package = package
         self._first = first
@@ -169,7 +179,7 @@ class EarlyFetch:
         Raises:
             GoldenError: The variant does not reproduce the reference's outputs.
         """
-        if not self._is_here or not self._service.may():
+        if not (self._allowed and self._is_here and self._service.may()):
             return
         taken_s, rest_s = self._clock.monotonic_s() - self._began_s, self._progress.rest_s
         if rest_s is None:  # what has taken long already may take as long again

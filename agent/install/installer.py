@@ -252,7 +252,8 @@ class Installer:
         def found(size_bytes: int) -> None:
             progress.came(size_bytes, LOCAL)
 
-        early = self._early.during(package, variants, progress)
+        windowed = bool(self._store.state.windows)
+        early = self._early.during(package, variants, progress, allowed=not windowed)
 
         def check() -> None:
             self._check()

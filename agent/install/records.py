@@ -49,6 +49,9 @@ class ModelRecord(msgspec.Struct, frozen=True, kw_only=True):
     rollout: str | None = None
     """Rollout of `target`. Another rollout is another install, even of the same package."""
 
+    windows: tuple[str, ...] = ()
+    """The hours of the local day in which `target` may be activated; empty for all."""
+
     has_sources: bool = False
     """Whether the controller that ordered `target` has other sources than messages."""
 

@@ -3,8 +3,8 @@
 Rules:
 - It waits and does not fail: newer metadata may come with the next connection.
 - No operator's override on the device shortens this wait.
-- It waits before anything is fetched, and again when all has come: meanwhile the release may have
-  been taken off its list.
+- It waits before anything is fetched, again when all has come, and again when it goes on after a
+  window of the rollout: meanwhile the release may have been taken off its list.
 - What serves is believed already: its repair and the device's own way back do not wait. What the
   director orders is asked for again, also if it was here before.
 """
@@ -22,7 +22,7 @@ from agent.install.states import State
 from agent.install.store import ModelStore
 from agent.install.workflow import Effects
 
-ASKED: Final = frozenset({State.PREFLIGHT, State.FETCHING, State.VERIFYING})
+ASKED: Final = frozenset({State.PREFLIGHT, State.FETCHING, State.VERIFYING, State.STAGING})
 """Before these states the release must be one that may be taken."""
 
 

@@ -178,6 +178,7 @@ class Machine:
             "revision": desired.revision,
             "target": target,
             "rollout": desired.rollout,
+            "windows": desired.hours,
             "has_sources": has_sources,
             "repairing": False,
             "failure": None,

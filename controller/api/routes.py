@@ -26,6 +26,7 @@ from controller.api.faults import FAULT_RESPONSES
 from controller.api.group_routes import group_routes
 from controller.api.made_answers import MadeAnswer
 from controller.api.measure_routes import measurement_routes
+from controller.api.member_routes import member_routes
 from controller.api.metadata_routes import metadata_routes
 from controller.api.model_routes import model_routes
 from controller.api.pages import DevicePage, ReleasePage, RolloutPage, TokenPage
@@ -90,6 +91,7 @@ def fleet_routes() -> list[BaseRoute]:
         _blobs,
         _releases,
         _rollouts,
+        member_routes,
         _policies,
         telemetry_routes,
         group_routes,

@@ -24,6 +24,7 @@ from controller.services.director import Director
 from controller.services.enrolment import Enrolment
 from controller.services.groups import Groups
 from controller.services.measurements import Measurements
+from controller.services.membership import Membership
 from controller.services.metadata import FleetMetadata
 from controller.services.models import Models
 from controller.services.policies import Policies
@@ -59,6 +60,7 @@ class FleetServices:
     """None for a fleet with a trust file in its place."""
 
     groups: Groups
+    membership: Membership
     models: Models
     policies: Policies
     preflight: Preflight

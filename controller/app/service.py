@@ -69,6 +69,7 @@ from controller.services.gates import GateLooks
 from controller.services.groups import Groups
 from controller.services.ingest import Ingest, may_wait
 from controller.services.measurements import Measurements
+from controller.services.membership import Membership
 from controller.services.metadata import FleetMetadata, Lives
 from controller.services.models import Models
 from controller.services.other_controllers import OtherControllers
@@ -210,6 +211,7 @@ class Controller:
                 enrolment=self._enrolment,
                 measurements=self._measurements,
                 metadata=metadata,
+                membership=Membership(database, preflight, clock),
                 models=Models(database, director, clock),
                 policies=self._policies,
                 preflight=preflight,

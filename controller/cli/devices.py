@@ -10,7 +10,6 @@ from controller.cli import completion
 from controller.cli.arguments import JsonOption, changed_labels
 from controller.cli.commands import Commands, add_command, add_group
 from controller.cli.connecting import connect, tell_cut_off
-from controller.cli.device_argument import DeviceArgument
 from controller.cli.device_models import (
     model_fields,
     models_of,
@@ -19,6 +18,7 @@ from controller.cli.device_models import (
     write_attributes,
     write_models,
 )
+from controller.cli.named_arguments import DeviceArgument
 from controller.cli.output import write_json
 from controller.cli.paging import CountOption, CursorOption, ReverseOption, take
 from controller.cli.transfers import share_text

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from itertools import groupby
-from typing import Annotated, Final
+from typing import Final
 
 import typer
 
-from controller.cli import completion
 from controller.cli.arguments import selected
 from controller.cli.connecting import connect, tell_cut_off
 from controller.cli.gates import drawn_gates, write_gates
+from controller.cli.named_arguments import RolloutArgument
 from controller.cli.watch import counts_text, event_text
 from controller.domain.rollout_policy import counted
 from controller.domain.states import DeploymentState, RolloutState
@@ -34,17 +34,7 @@ NEXT: Final = {
 }
 
 
-def rollout_explain(
-    context: typer.Context,
-    rollout: Annotated[
-        str,
-        typer.Argument(
-            metavar="ROLLOUT",
-            help="Identifier of the rollout.",
-            autocompletion=completion.rollouts,
-        ),
-    ],
-) -> None:
+def rollout_explain(context: typer.Context, rollout: RolloutArgument) -> None:
     """Tell what a rollout did, who asked for it, and why it is where it is.
 
     `fleet why DEVICE --rollout ROLLOUT` tells the part of one device.

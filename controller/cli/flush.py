@@ -8,8 +8,8 @@ import typer
 
 from controller.cli.arguments import JsonOption, parse_duration
 from controller.cli.connecting import connect
-from controller.cli.device_argument import DeviceArgument
 from controller.cli.errors import ArgumentError
+from controller.cli.named_arguments import DeviceArgument
 from controller.cli.output import write_json
 from controller.cli.watch import EXIT_NO
 from controller.client.connection import ApiClient, segment

@@ -6,9 +6,9 @@ from typing import Annotated, Final
 
 import typer
 
-from controller.cli import completion
 from controller.cli.arguments import JsonOption
 from controller.cli.connecting import connect, tell_cut_off
+from controller.cli.named_arguments import RolloutArgument
 from controller.cli.output import write_json
 from controller.rollout_schemas import GateLook, ShownGate
 from wire.console.output import remark, write, write_lines, write_table
@@ -20,12 +20,7 @@ WIDTH: Final = 41
 
 def rollout_gates(
     context: typer.Context,
-    rollout: Annotated[
-        str,
-        typer.Argument(
-            metavar="ROLLOUT", help="Identifier of the rollout.", autocompletion=completion.rollouts
-        ),
-    ],
+    rollout: RolloutArgument,
     looks: Annotated[
         bool, typer.Option("--looks", help="Show every look, not only the last one.")
     ] = False,

@@ -16,6 +16,16 @@ from controller.cli.errors import ArgumentError
 from controller.cli.output import write_json
 from controller.cli.preflight import MAX_NAMED, SelectorOption
 from controller.cli.rollout_answers import WatchOption, answer, tell_skipped
+from controller.cli.rollout_control import (
+    MaxRefusedOption,
+    MaxTimedOutOption,
+    OnHaltOption,
+    OnHaltWord,
+    PriorityOption,
+    SupersedeOption,
+    WindowOption,
+    WorstCaseOption,
+)
 from controller.cli.rollout_file import (
     MAX_FILE_BYTES,
     RolloutFile,
@@ -139,6 +149,13 @@ def rollout_create(  # noqa: PLR0913, PLR0917 - one parameter for each option
             metavar="PERCENT",
         ),
     ] = "10%",
+    max_refused: MaxRefusedOption = None,
+    max_timed_out: MaxTimedOutOption = None,
+    worst_case: WorstCaseOption = False,
+    on_halt: OnHaltOption = OnHaltWord.KEEP,
+    window: WindowOption = None,
+    supersede: SupersedeOption = False,
+    priority: PriorityOption = 0,
     approval: Annotated[
         bool,
         typer.Option(
@@ -190,6 +207,8 @@ def rollout_create(  # noqa: PLR0913, PLR0917 - one parameter for each option
         fleet rollout create detector:1.0.0 --selector site=berlin --soak 10m
         fleet rollout create detector:1.0.0 --offline-limit 2d
         fleet rollout create detector:1.0.0 --exclude-unfit
+        fleet rollout create detector:1.0.0 --window 'mon-fri 22:00-05:00'
+        fleet rollout create detector:1.0.1 --supersede --on-halt revert
         fleet rollout create -f rollout.toml --dry-run
         fleet rollout create detector:1.1.0 --gate 'p95(inference_latency_ms) <= +10%'
     """  # noqa: DOC501 - is the help text
@@ -215,6 +234,13 @@ def rollout_create(  # noqa: PLR0913, PLR0917 - one parameter for each option
         "min_finished": min_finished,
         "gate": gate,
         "control": control,
+        "max_refused": max_refused,
+        "max_timed_out": max_timed_out,
+        "worst_case": worst_case,
+        "on_halt": on_halt.value,
+        "window": window,
+        "supersede": supersede,
+        "priority": priority,
         "approval": approval,
         "exclude_unfit": exclude_unfit,
         "allow_unfit": allow_unfit,
@@ -257,7 +283,7 @@ def _settings(given: Mapping[str, Any]) -> dict[str, Any]:
         ArgumentError: Two options contradict each other.
     """
     settings = {key: value for key, value in given.items() if key in RolloutFile.__struct_fields__}
-    for option, key in (("stage", "stages"), ("gate", "gates")):
+    for option, key in (("stage", "stages"), ("gate", "gates"), ("window", "windows")):
         if option in given:
             settings[key] = list(given[option])
     exclude, allow = given.get("exclude_unfit", False), given.get("allow_unfit", False)

@@ -14,8 +14,10 @@ from typing import Annotated, Any, Final
 
 import msgspec
 
+from controller.cli import rollout_control
 from controller.cli.arguments import parse_duration, parse_percent
 from controller.cli.errors import ArgumentError
+from controller.cli.rollout_control import ControlKeys, control_of
 from controller.cli.rollout_stages import SIZES, Count, Duration, StageWords, Text, stage_of
 from controller.domain.gates.language import MAX_GATES, parse_gate
 from controller.domain.selectors import parse_selector
@@ -26,6 +28,7 @@ from controller.stage_schemas import MAX_DEVICES, MAX_STAGES, MAX_WAIT_S, Rate
 from wire.codec import convert, from_toml
 from wire.errors import WireFormatError
 from wire.settings_faults import no_such_setting, plain_fault
+from wire.windows import window_faults
 
 MAX_FILE_BYTES: Final = 64 * 1024
 MAX_FAULT_CHARS: Final = 400
@@ -37,7 +40,7 @@ _PERCENT: Final = MappingProxyType({"pattern": r"^[0-9]+(\.[0-9]+)? *%?$", "exam
 PerMinute = Annotated[float, msgspec.Meta(gt=0, le=MAX_PER_MINUTE)]
 
 
-class RolloutFile(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class RolloutFile(ControlKeys, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """A rollout of edgefleet: `fleet rollout create -f FILE` reads it as TOML."""
 
     release: (
@@ -162,12 +165,19 @@ LIMITS: Final[Mapping[str, str]] = MappingProxyType(
         "offline_limit": "a time, up to 366d",
         "control": 'a share such as "10%", 0 to 50',
         "unfit": '"refuse", "exclude" or "allow"',
+        **rollout_control.LIMITS,
     }
 )
 """What keys may be whose kind does not tell."""
 
 OPTIONS: Final[Mapping[str, str]] = MappingProxyType(
-    {"release": "RELEASE", "stages": "--stage", "gates": "--gate", "unfit": "--allow-unfit"}
+    {
+        "release": "RELEASE",
+        "stages": "--stage",
+        "gates": "--gate",
+        "windows": "--window",
+        "unfit": "--allow-unfit",
+    }
 )
 """The words on the line for keys that have another name there."""
 
@@ -209,6 +219,7 @@ def read_rollout_file(data: bytes, name: str) -> RolloutFile:
     request = request_of(spec, called=lambda key: f"{name}: {key}")
     for key, is_wrong in (
         ("control", request.control_percent > MAX_CONTROL_PERCENT),
+        ("windows", bool(window_faults(spec.windows))),
         ("soak", request.soak_s > MAX_WAIT_S),
         ("deadline", not 0 < request.device_deadline_s <= MAX_WAIT_S),
         ("offline_limit", request.offline_limit_s > MAX_WAIT_S),
@@ -265,6 +276,7 @@ def request_of(spec: RolloutFile, *, called: Callable[[str], str] = option_of) -
         approval=spec.approval,
         gates=spec.gates,
         control_percent=parse_percent(control, option=called("control")),
+        **control_of(spec),
         unfit=None if spec.unfit == "refuse" else spec.unfit,
     )
 

@@ -52,6 +52,17 @@ def write_plan(plan: RolloutPlan) -> None:
         write()
         write_lines([f"{counted(part.count)} in rollout {part.rollout}:"])
         write_lines([names_line(part.devices, part.count)])
+    for older in plan.supersedes:
+        write()
+        stays = f"; {counted(older.stays)} to finish there first"
+        write_lines(
+            [
+                f"{counted(older.moves)} would move from rollout {older.rollout}"
+                + (stays if older.stays else "")
+                + ":",
+                names_line(older.devices, older.moves),
+            ]
+        )
     write_refusing(plan.preflight)
     write()
     _write_stages(plan)

@@ -7,17 +7,19 @@ from typing import Annotated, Final
 
 import typer
 
-from controller.cli import completion
 from controller.cli.arguments import JsonOption, selected
 from controller.cli.commands import Commands, add_group
 from controller.cli.connecting import connect, tell_cut_off
 from controller.cli.explain import rollout_explain
 from controller.cli.gates import rollout_gates, write_gates
+from controller.cli.named_arguments import RolloutArgument
 from controller.cli.output import write_json
 from controller.cli.paging import CountOption, CursorOption, ReverseOption, take
 from controller.cli.preflight import rollout_check
 from controller.cli.rollout_answers import WatchOption, answer, tell_skipped
+from controller.cli.rollout_control import failures_text
 from controller.cli.rollout_create import rollout_create, rollout_schema
+from controller.cli.rollout_members import rollout_add, rollout_exclude
 from controller.cli.stage_view import rate_text, rules_text
 from controller.cli.transfers import share_text
 from controller.cli.watch import counts_text, event_text, state_text, transfer_lines, watch
@@ -28,12 +30,6 @@ from wire.console.output import write, write_fields, write_lines, write_table
 from wire.console.text import local_time
 
 NEWEST: Final = 100
-RolloutArgument = Annotated[
-    str,
-    typer.Argument(
-        metavar="ROLLOUT", help="Identifier of the rollout.", autocompletion=completion.rollouts
-    ),
-]
 
 
 def register(app: typer.Typer) -> None:
@@ -53,6 +49,8 @@ def register(app: typer.Typer) -> None:
         "approve": rollout_approve,
         "retry": rollout_retry,
         "rollback": rollout_rollback,
+        "add": rollout_add,
+        "exclude": rollout_exclude,
     }
     add_group(app, "rollout", "Bring releases to devices, in stages.", commands)
 
@@ -271,6 +269,10 @@ def _show(rollout: Rollout) -> None:
             *(("transfers", line) for line in transfer_lines(rollout)),
             ("control group", _control_text(rollout)),
             ("acknowledged", f"{rollout.acknowledged} of the failed"),
+            ("failures", failures_text(rollout.failures)),
+            ("priority", rollout.priority or None),
+            ("superseded by", rollout.superseded_by),
+            ("windows", ", ".join(rollout.windows)),
             ("created", local_time(rollout.created_at_s)),
             ("created by", rollout.created_by),
             ("finished", local_time(rollout.finished_at_s)),

@@ -10,9 +10,9 @@ import typer
 from controller.cli import completion
 from controller.cli.arguments import JsonOption, parse_duration
 from controller.cli.connecting import connect
-from controller.cli.device_argument import DeviceArgument
 from controller.cli.errors import ArgumentError
 from controller.cli.explain import part_lines
+from controller.cli.named_arguments import DeviceArgument
 from controller.cli.output import write_json
 from controller.client.fleet import Fleet
 from controller.telemetry_schemas import DeviceEvent

@@ -6,6 +6,7 @@ from typing import Final
 
 from controller.client.connection import segment
 from controller.client.listing import Listing, Resource, order
+from controller.rollout_control_schemas import JoinRequest, LeaveRequest, MembersChange
 from controller.rollout_schemas import (
     DevicePart,
     RetryRequest,
@@ -89,6 +90,17 @@ class Rollouts(Resource):
     def approve(self, rollout: str) -> Rollout:
         """Let the next stage begin, or one end despite gates that hold."""
         return self._order(rollout, "approve")
+
+    def add(self, rollout: str, request: JoinRequest) -> MembersChange:
+        """Let devices join the tail of a rollout that goes on."""
+        return self._api.send(
+            "POST", f"/v1/rollouts/{segment(rollout)}/add", MembersChange, request
+        )
+
+    def exclude(self, rollout: str, request: LeaveRequest) -> MembersChange:
+        """Take devices out of a rollout that have not started."""
+        path = f"/v1/rollouts/{segment(rollout)}/exclude"
+        return self._api.send("POST", path, MembersChange, request)
 
     def retry(self, rollout: str, request: RetryRequest) -> Rollout:
         """Bring the release to the devices that do not run it, in a rollout of its own."""

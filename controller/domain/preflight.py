@@ -14,7 +14,7 @@ from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 from enum import StrEnum
 
-from wire.desired import MAX_MODELS, NAMED_MODELS
+from wire.desired import MAX_MODELS, NAMED_MODELS, WINDOWS
 from wire.package.index import PackageIndex
 from wire.package.manifest import Manifest
 from wire.profile import DeviceProfile
@@ -111,6 +111,18 @@ def beside_others(said: Verdict, model: str, others: Collection[str], form: int)
     if len(kept) >= MAX_MODELS:
         return _refuses(f"it has {len(kept)} models, and a device has {MAX_MODELS} at most")
     return said
+
+
+def in_windows(said: Verdict, form: int) -> Verdict:
+    """Return what a device would say to a release that it may activate only at some hours.
+
+    Args:
+        said: What it would say otherwise.
+        form: The newest form of a desired state that its agent reads.
+    """
+    if form >= WINDOWS or said.answer not in {Answer.TAKES, Answer.RUNS}:
+        return said
+    return _refuses("its agent knows no windows of rollouts: update the agent")
 
 
 def _refuses(reason: str) -> Verdict:

@@ -92,6 +92,8 @@ RIGHTS: Final[Mapping[str, frozenset[Role]]] = {
     "POST /v1/rollouts/{rollout}/abort": _WORK,
     "POST /v1/rollouts/{rollout}/rollback": _WORK,
     "POST /v1/rollouts/{rollout}/retry": _WORK,
+    "POST /v1/rollouts/{rollout}/add": _WORK,
+    "POST /v1/rollouts/{rollout}/exclude": _WORK,
     "GET /v1/groups": _SEE,
     "GET /v1/groups/{group}": _SEE,
     "PUT /v1/groups/{group}": _WORK,

@@ -1,7 +1,7 @@
 """What a rollout does next: a pure function of what is known.
 
 Rules:
-- The abort rules come first, also while the rollout is paused.
+- The abort rules come first, also while the rollout is paused (`failure_limits`).
 - Devices start only while the rollout runs, and only those that are online. None starts while
   `max_in_flight` are in flight, and at most the stage's target is started in total.
 - A device that returns with its order goes on by itself, whatever the controller wants. It is in
@@ -22,6 +22,8 @@ Rules:
 - A gate that fails halts the rollout at once. A stage ends only when all gates have passed since it
   was complete, but for one that reaches too few devices to tell; the operator may go on despite
   gates that hold.
+- A rollout whose devices another one took ends when none is left and none in flight, also if it is
+  paused. The other does not end before that, and takes in those that finished there.
 - The control group keeps the old release until the gates have passed in the last stage. Then it
   gets the new one, as part of that stage.
 - Stages are cumulative; the last one includes devices that joined late.
@@ -33,13 +35,17 @@ Rules:
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
+from controller.domain.failure_limits import NO_BOUND, failures, share_of
 from controller.domain.gates.states import LEAST_DEVICES, GateState
 from controller.domain.states import ACTIVE_ROLLOUTS, RolloutState
 from wire.durations import format_duration
+
+OnHalt = Literal["keep", "revert"]
+"""What becomes of devices that have the release when a rule halts their rollout."""
 
 Action = Literal["hold", "advance", "halt", "finish"]
 StageState = Literal[
@@ -103,6 +109,14 @@ class Limits:
     max_failure_percent: float | None
     min_finished: int
     approval: bool
+    max_refused: int | None = None
+    """Of devices that refused; None if they count as failed."""
+
+    max_timed_out: int | None = None
+    """Of devices that were silent or lost; None if they count as failed."""
+
+    worst_case: bool = False
+    """Whether a device starts only if the share of failed ones is kept at worst, too."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -162,6 +176,12 @@ class RolloutView:
 
     succeeded: int
     failed: int
+    """Devices that refused or timed out among them."""
+
+    refused: int = 0
+    timed_out: int = 0
+    """How many of the failed did; without those that the operator acknowledged."""
+
     acknowledged: int = 0
     """Failed devices that the operator acknowledged."""
 
@@ -190,6 +210,12 @@ class RolloutView:
 
     gates_passed_by_hand: int = 0
     """The last stage that the operator let end despite gates that held."""
+
+    superseded_by: str = ""
+    """The rollout that took its devices that had not started."""
+
+    awaits: str = ""
+    """An older one, whose devices this one takes in when that has ended."""
 
     candidates: tuple[str, ...] = ()
     """The first of those that are online, in the order in which they will start: at least as many
@@ -272,6 +298,10 @@ def decide(view: RolloutView) -> Decision:
     fault = broken_rule(view, silent=len(seen.silent), lost=len(seen.lost))
     if fault is not None:
         return Decision(action="halt", reason=fault, silent=seen.silent, lost=seen.lost)
+    left = view.pending + view.control + _busy(view, seen)
+    if view.superseded_by and not left:
+        reason = f"rollout {view.superseded_by} took its devices, and what had begun has ended"
+        return replace(seen, action="finish", reason=reason)
     if view.state is RolloutState.PAUSED:
         return replace(
             seen, reason="paused by the operator", stage_complete_at_s=view.stage_complete_at_s
@@ -281,8 +311,9 @@ def decide(view: RolloutView) -> Decision:
     if busy or (view.started < target and view.candidates):
         return replace(
             seen,
-            reason=f"stage {view.stage} brings the release to {counted(target)}",
-            start=view.candidates[: _room(view, busy)],
+            reason=f"stage {view.stage} brings the release to {counted(target)}"
+            + _held_back(view, seen, busy),
+            start=view.candidates[: _room(view, seen, busy)],
         )
     return _after_stage(view, seen, target)
 
@@ -301,7 +332,7 @@ def wanted(view: RolloutView) -> int:
     # left to start.
     is_proven = busy or view.finished + len(seen.silent) + len(seen.lost)
     is_slowed = view.may_start is not None and view.started < _target(view)
-    return max(_room(view, busy), 0 if is_proven and not is_slowed else 1)
+    return max(_room(view, seen, busy), 0 if is_proven and not is_slowed else 1)
 
 
 def _busy(view: RolloutView, seen: Decision) -> int:
@@ -310,10 +341,30 @@ def _busy(view: RolloutView, seen: Decision) -> int:
     return len(view.in_flight) - gone + len(seen.returned)
 
 
-def _room(view: RolloutView, busy: int) -> int:
+def _room(view: RolloutView, seen: Decision, busy: int) -> int:
     """Return how many devices may start."""
     room = min(_target(view) - view.started, view.limits.max_in_flight - busy)
-    return max(0, room if view.may_start is None else min(room, view.may_start))
+    room = room if view.may_start is None else min(room, view.may_start)
+    return max(0, min(room, _room_at_worst(view, seen, busy)))
+
+
+def _room_at_worst(view: RolloutView, seen: Decision, busy: int) -> int:
+    """Return how many may start so that the share of failed ones is kept, whatever they do."""
+    limits = view.limits
+    if not limits.worst_case or limits.max_failure_percent is None:
+        return NO_BOUND
+    share = share_of(view, gone=len(seen.silent) + len(seen.lost))
+    # One at a time goes on, or a rollout that waits for nobody would never end.
+    return max(share.room(limits.max_failure_percent, limits.min_finished), 0 if busy else 1)
+
+
+def _held_back(view: RolloutView, seen: Decision, busy: int) -> str:
+    if _room_at_worst(view, seen, busy) >= min(
+        _target(view) - view.started, view.limits.max_in_flight - busy
+    ):
+        return ""
+    most = view.limits.max_failure_percent
+    return f"; others wait, because at worst more than {most:g} % of those that began would fail"
 
 
 def broken_rule(view: RolloutView, *, silent: int, lost: int = 0) -> str | None:
@@ -327,26 +378,34 @@ def broken_rule(view: RolloutView, *, silent: int, lost: int = 0) -> str | None:
     Returns:
         The reason to halt, or None.
     """
-    limits, failed = view.limits, view.failed - view.acknowledged + silent + lost
-    finished = view.succeeded + failed
-    what = f", {silent} of them sent no report before the deadline" if silent else ""
-    what += f", {lost} of them went offline and did not come back" if lost else ""
+    return next(_broken_rules(view, silent=silent, lost=lost), None)
+
+
+def _broken_rules(view: RolloutView, *, silent: int, lost: int) -> Iterator[str]:
+    limits, share = view.limits, share_of(view, gone=silent + lost)
+    kinds = failures(view, gone=silent + lost)
+    gone = f", {silent} of them sent no report before the deadline" if silent else ""
+    gone += f", {lost} of them went offline and did not come back" if lost else ""
+    what = gone if limits.max_timed_out is None else ""
     if view.acknowledged:
         what += f", not counting {view.acknowledged} that the operator acknowledged"
-    if failed > limits.max_failures:
-        return f"{counted(failed)} failed{what}; allowed: {limits.max_failures}"
+    if share.failed > limits.max_failures:
+        yield f"{counted(share.failed)} failed{what}; allowed: {limits.max_failures}"
+    if limits.max_refused is not None and kinds.refused > limits.max_refused:
+        yield f"{counted(kinds.refused)} refused the release; allowed: {limits.max_refused}"
+    if limits.max_timed_out is not None and kinds.timed_out > limits.max_timed_out:
+        yield f"{counted(kinds.timed_out)} timed out{gone}; allowed: {limits.max_timed_out}"
     for gate in view.asked:
         if gate.state is GateState.FAIL and not gate.is_waived:
-            return f"gate {gate.text} failed: {gate.reason}"
-    if limits.max_failure_percent is None or finished < limits.min_finished:
-        return None
-    percent = 100.0 * failed / finished
-    if percent > limits.max_failure_percent:
-        return (
-            f"{percent:.1f} % of {finished} finished devices failed{what}, "
-            f"at most {limits.max_failure_percent:g} % are allowed"
-        )
-    return None
+            yield f"gate {gate.text} failed: {gate.reason}"
+    most = limits.max_failure_percent
+    if most is None or share.finished < limits.min_finished or share.certain_percent <= most:
+        return
+    worst = f"; at worst it is {share.worst_percent:.1f} %" if share.unknown else ""
+    yield (
+        f"{share.certain_percent:.1f} % of {share.finished} finished devices failed{what}, "
+        f"at most {most:g} % are allowed{worst}"
+    )
 
 
 def counted(devices: int) -> str:
@@ -472,6 +531,8 @@ def _after_stage(view: RolloutView, seen: Decision, target: int) -> Decision:
         return _without_proof(view, held, passed_s)
     if reason := _waits(view, short, passed_s):
         return replace(held, reason=reason)
+    if is_last and view.awaits:
+        return replace(held, reason=f"waits for devices that finish in rollout {view.awaits}")
     if is_last and view.control:
         group = f"the control group of {counted(view.control)}"
         reason = f"stage {view.stage} is complete: {group} gets the release"

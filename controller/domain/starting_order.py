@@ -23,7 +23,11 @@ from dataclasses import dataclass, field
 from typing import Final
 
 PLACES: Final = 2**24
-"""Places in a group; with 100 groups the last one still fits 32 bits."""
+"""Places in a group; with 102 groups the last one still fits 32 bits."""
+
+TAIL: Final = 101 * PLACES
+"""Added to the places of devices that join later, so that they start after all others: stages are
+up to 100."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -117,6 +117,8 @@ ROLLOUT_TRANSITIONS: Mapping[tuple[RolloutState, RolloutOrder], RolloutState] = 
     (RolloutState.RUNNING, RolloutOrder.ABORT): RolloutState.ABORTED,
     (RolloutState.PAUSED, RolloutOrder.ABORT): RolloutState.ABORTED,
     (RolloutState.RUNNING, RolloutOrder.FINISH): RolloutState.SUCCEEDED,
+    # Another rollout took what was left of it.
+    (RolloutState.PAUSED, RolloutOrder.FINISH): RolloutState.SUCCEEDED,
 }
 
 DEPLOYMENT_TRANSITIONS: Mapping[tuple[DeploymentState, DeploymentEvent], DeploymentState] = {

@@ -99,6 +99,27 @@ def roll_back(
     return new, told
 
 
+def revert_halted(transaction: Transaction, halted: RolloutRow, *, now_s: float) -> list[str]:
+    """Roll back a rollout that a rule has just halted, as its operator asked when it was made.
+
+    Args:
+        transaction: The transaction of the halt.
+        halted: The rollout, locked.
+        now_s: Wall time.
+
+    Returns:
+        The devices that have a new desired state already.
+    """
+    try:
+        new, told = roll_back(transaction, halted, None, now_s=now_s)
+    except ConflictError as exc:  # nothing has been changed
+        what, told = f"nothing is reverted: {exc.message}", []
+    else:
+        what = f"rollout {new} reverts what has the release"
+    rollouts.log(transaction, halted.id, action="revert", reason=what, now_s=now_s)
+    return told
+
+
 def try_again(
     transaction: Transaction, first: RolloutRow, *, only_failed: bool, now_s: float
 ) -> str:
@@ -207,6 +228,9 @@ def _follow(
             origin=first.id,
             is_retry=is_retry,
             created_at_s=now_s,
+            on_halt="revert" if is_retry and first.on_halt == "revert" else "keep",
+            priority=first.priority,
+            windows=tuple(first.windows or ()) if is_retry else (),
             releases={device: digest for device, digest in wanted.items() if digest != most},
         ),
         sorted(wanted),

@@ -20,6 +20,7 @@ from controller.domain.preflight import (
     OfferedRelease,
     Verdict,
     beside_others,
+    in_windows,
     verdict,
 )
 from controller.domain.selectors import Selector
@@ -95,6 +96,8 @@ class Preflight:
         release: ReleaseRow,
         devices: Sequence[str],
         selector: Selector | None = None,
+        *,
+        is_windowed: bool = False,
     ) -> dict[str, str]:
         """Return which of some devices would refuse a release, and why.
 
@@ -103,6 +106,7 @@ class Preflight:
             release: The release.
             devices: Their identifiers.
             selector: One that matches all of them, and few others: many are found faster by it.
+            is_windowed: Whether they may activate it only at some hours.
 
         Returns:
             Device to reason, in the order of the identifiers.
@@ -116,10 +120,16 @@ class Preflight:
             wanted = frozenset(devices)
             found = device_facts.of_selector(transaction, selector)
             facts = [device for device in found if device.id in wanted]
-        return refusing(self.answers(transaction, release, facts))
+        answers = self.answers(transaction, release, facts, is_windowed=is_windowed)
+        return refusing(answers)
 
     def answers(
-        self, transaction: Transaction, release: ReleaseRow, facts: Sequence[DeviceFacts]
+        self,
+        transaction: Transaction,
+        release: ReleaseRow,
+        facts: Sequence[DeviceFacts],
+        *,
+        is_windowed: bool = False,
     ) -> dict[str, Verdict]:
         """Return what some devices would say to a release that they get beside their other models.
 
@@ -127,6 +137,7 @@ class Preflight:
             transaction: The transaction.
             release: The release.
             facts: What is known of the devices.
+            is_windowed: Whether they may activate it only at some hours.
 
         Returns:
             Device to what it would say.
@@ -134,7 +145,10 @@ class Preflight:
         Raises:
             FleetError: The files of the release cannot be read.
         """
-        return _beside_others(release, facts, self.judged(transaction, release, facts))
+        said = _beside_others(release, facts, self.judged(transaction, release, facts))
+        if not is_windowed:
+            return said
+        return {fact.id: in_windows(said[fact.id], fact.desired_form) for fact in facts}
 
     def judged(
         self, transaction: Transaction, release: ReleaseRow, facts: Sequence[DeviceFacts]

@@ -21,6 +21,7 @@ from controller.store import rollouts
 from controller.store.database import Transaction
 from controller.store.tables import ReleaseRow
 from telemetry.server.store import TelemetryStore
+from wire.windows import window_faults
 
 _ID: Final = re.compile(r"r[0-9a-f]{10}")
 
@@ -124,6 +125,16 @@ def check_unfit(request: RolloutRequest, unfit: Mapping[str, str], devices: int)
     )
 
 
+def check_windows(request: RolloutRequest) -> None:
+    """Refuse windows that cannot be read, or never open.
+
+    Raises:
+        InvalidRequestError: There is one, or there are too many.
+    """
+    for fault in window_faults(request.windows):
+        raise InvalidRequestError(fault, remedy="give hours of the day that differ")
+
+
 def check_growing(stages: Sequence[StageSpec], devices: int) -> None:
     """Refuse stages that do not grow.
 
@@ -160,4 +171,7 @@ def limits(request: RolloutRequest) -> Limits:
         max_failure_percent=request.max_failure_percent,
         min_finished=request.min_finished,
         approval=request.approval,
+        max_refused=request.max_refused,
+        max_timed_out=request.max_timed_out,
+        worst_case=request.worst_case,
     )

@@ -4,6 +4,8 @@ Rules:
 - A tick reads, decides, saves and then publishes. A message may be lost;
   `controller.services.director` repeats it. A controller that is killed at any point continues
   from the database.
+- A rollout that is to revert when a rule halts it is rolled back in the transaction of the halt:
+  there is one rollback, or the next tick decides again.
 - Before a rollout is decided about, its gates are looked at if it is time to.
 - Devices that enrolled late are looked for outside of the transaction that writes, and seldom in a
   large fleet; but a rollout does not end before somebody has looked.
@@ -22,6 +24,7 @@ from functools import partial
 from controller.domain.rollout_policy import decide
 from controller.domain.states import ACTIVE_ROLLOUTS, RolloutState
 from controller.errors import SelectorError
+from controller.services import follow_ups
 from controller.services.director import Director
 from controller.services.gates import GateLooks
 from controller.services.pace import Pace
@@ -118,6 +121,8 @@ class RolloutEngine:
                 self._join(transaction, row, self._found(transaction, row), now_s=now_s)
                 decision = decide(rollouts.view(transaction, row))
             told = rollout_steps.save_decision(transaction, row, decision, now_s=now_s)
+            if decision.action == "halt" and row.on_halt == "revert":
+                told += follow_ups.revert_halted(transaction, row, now_s=now_s)
         if told or decision.action != "hold":
             _log.info("rollout %s: %s, %s", rollout, decision.action, decision.reason)
         return told
@@ -143,21 +148,23 @@ class RolloutEngine:
     def _join(
         self, transaction: Transaction, row: RolloutRow, found: Sequence[str], *, now_s: float
     ) -> None:
-        unfit = partial(self._unfit, transaction, row.release)
+        unfit = partial(self._unfit, transaction, row)
         newcomers.join(transaction, row, found, unfit, now_s=now_s)
 
     def _unfit(
-        self, transaction: Transaction, release: str, devices: Sequence[str]
+        self, transaction: Transaction, row: RolloutRow, devices: Sequence[str]
     ) -> dict[str, str]:
+        is_windowed = bool(row.windows)
         try:
-            offered = releases.get(transaction, release)
-            return self._preflight.unfit(transaction, offered, devices)
+            offered = releases.get(transaction, row.release)
+            return self._preflight.unfit(transaction, offered, devices, is_windowed=is_windowed)
         except FleetError as exc:  # the files of the release: the devices will say so, too
-            _log.warning("nobody is left out of release %s: %s", release, exc)
+            _log.warning("nobody is left out of release %s: %s", row.release, exc)
             return {}
 
 
 def _takes_newcomers(transaction: Transaction, row: RolloutRow) -> bool:
     """Tell whether a rollout is in its last stage, which takes in devices that enrolled late."""
     last = row.stage == len(stages.of_rollout(transaction, row.id))
-    return last and row.origin is None and row.state == RolloutState.RUNNING
+    is_open = row.origin is None and row.superseded_by is None
+    return last and is_open and row.state == RolloutState.RUNNING

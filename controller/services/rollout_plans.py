@@ -28,7 +28,9 @@ from controller.domain.rollout_plan import (
 from controller.domain.rollout_policy import StageSpec
 from controller.domain.starting_order import StartingOrder, places
 from controller.domain.states import DeviceState
+from controller.domain.supersession import Met
 from controller.errors import ControllerError, InvalidRequestError
+from controller.rollout_control_schemas import SupersededDevices
 from controller.rollout_schemas import (
     BusyDevices,
     InstallTimes,
@@ -37,17 +39,17 @@ from controller.rollout_schemas import (
     RolloutPlan,
     RolloutRequest,
 )
-from controller.services import follow_ups, preflight, rollout_checks, stage_checks
+from controller.services import (
+    follow_ups,
+    preflight,
+    rollout_checks,
+    stage_checks,
+    supersession,
+)
 from controller.services.preflight import Preflight
 from controller.services.rollout_checks import IsListed
 from controller.stage_schemas import PlannedStage
-from controller.store import (
-    device_facts,
-    free_devices,
-    install_times,
-    releases,
-    starting_orders,
-)
+from controller.store import device_facts, install_times, releases, starting_orders
 from controller.store.database import Database
 from controller.store.device_facts import DeviceFacts
 from controller.store.groups import read_selector
@@ -77,7 +79,7 @@ class _Read(NamedTuple):
     """Enrolled devices that match."""
 
     judged: dict[str, Verdict]
-    busy: dict[str, str]
+    met: list[Met]
     report: PreflightReport
     earlier: EarlierInstalls | None
     order: StartingOrder
@@ -128,12 +130,16 @@ class RolloutPlans:
             FleetError: The files of the release cannot be read.
         """
         stage_checks.check_stages(request)
+        rollout_checks.check_windows(request)
         own = stage_checks.own_gates(self._telemetry, request)
         gates = rollout_checks.gate_texts(self._telemetry, request)
         read = self._read(request, limit=limit)
         unfit = preflight.refusing(read.judged)
         left_out = {} if request.unfit == "allow" else unfit
-        members = [fact for fact in read.facts if fact.id not in left_out]
+        takes = not _reasons(partial(supersession.refuse, read.met, request))
+        busy = {} if takes else {name: met.rollout for met in read.met for name in _of(met)}
+        later = {name for met in read.met for name in met.stays} if takes else set()
+        members = [fact for fact in read.facts if fact.id not in {*left_out, *later}]
         rollout = request.id or follow_ups.new_id()
         names = [fact.id for fact in members]
         specs = stage_checks.specs(request.stages, read.order, names)
@@ -151,7 +157,8 @@ class RolloutPlans:
             release=read.report.release,
             selector=request.selector,
             refused=_reasons(
-                partial(follow_ups.refuse_busy, read.busy),
+                partial(supersession.refuse, read.met, request),
+                partial(supersession.refuse_started, read.met, members),
                 partial(_check_any, request, read.facts),
                 partial(rollout_checks.check_unfit, request, unfit, len(read.facts)),
                 partial(stage_checks.check_chosen, request, read.order, names),
@@ -159,7 +166,8 @@ class RolloutPlans:
                 partial(stage_checks.check_gates, request, specs, read.order, names),
             ),
             devices=len(members),
-            busy=_busy(read.busy, limit),
+            busy=_busy(busy, limit),
+            supersedes=[_superseded(met, limit) for met in read.met if takes],
             preflight=read.report,
             stages=[
                 _shown(
@@ -197,7 +205,9 @@ class RolloutPlans:
             rollout_checks.check_listed(release, self._is_listed)
             matching = device_facts.of_selector(transaction, selector)
             facts = [fact for fact in matching if fact.state == DeviceState.ENROLLED]
-            judged = self._preflight.answers(transaction, release, facts)
+            judged = self._preflight.answers(
+                transaction, release, facts, is_windowed=bool(request.windows)
+            )
             names = [fact.id for fact in matching]
             chosen = stage_checks.wanted_selectors(request)
             took_s = install_times.took_s(transaction, release.name, limit=MAX_EARLIER)
@@ -205,7 +215,7 @@ class RolloutPlans:
                 offered=self._preflight.offered(release),
                 facts=facts,
                 judged=judged,
-                busy=free_devices.busy_among(transaction, release.name, names),
+                met=supersession.meeting(transaction, release.name, selector),
                 report=preflight.report(
                     release,
                     request.selector,
@@ -284,6 +294,19 @@ def _busy(busy: Mapping[str, str], limit: int) -> list[BusyDevices]:
         BusyDevices(rollout=rollout, count=len(names), devices=names[:limit])
         for rollout, names in sorted(by_rollout.items())
     ]
+
+
+def _of(met: Met) -> list[str]:
+    return [*met.moves, *met.stays]
+
+
+def _superseded(met: Met, limit: int) -> SupersededDevices:
+    return SupersededDevices(
+        rollout=met.rollout,
+        moves=len(met.moves),
+        stays=len(met.stays),
+        devices=sorted(met.moves)[:limit],
+    )
 
 
 def _sizes(

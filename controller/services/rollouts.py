@@ -18,6 +18,7 @@ from controller.domain.states import (
     RolloutOrder,
     RolloutState,
 )
+from controller.domain.supersession import Met
 from controller.errors import ConflictError, InvalidRequestError, OwnRolloutError
 from controller.rollout_schemas import (
     DevicePart,
@@ -34,6 +35,7 @@ from controller.services import (
     shown_rollouts,
     sorts,
     stage_checks,
+    supersession,
 )
 from controller.services.director import Director
 from controller.services.preflight import Preflight
@@ -110,23 +112,28 @@ class Rollouts:
                 of them; or they are to be left out, and none is left.
         """
         stage_checks.check_stages(request)
+        rollout_checks.check_windows(request)
         stage_gates = stage_checks.own_gates(self._telemetry, request)
         asked = rollout_checks.gate_texts(self._telemetry, request)
         now_s = self._clock.now_s()
         # Most of the work is done before others have to wait. What has changed since counts.
         with self._database.reading() as transaction:
             selector = read_selector(transaction, request.selector, now_s=now_s)
-            release, devices = self._to_take_in(transaction, request, selector)
-            unfit = self._preflight.unfit(transaction, release, devices, selector)
+            release, devices, _met = self._to_take_in(transaction, request, selector)
+            unfit = self._preflight.unfit(
+                transaction, release, devices, selector, is_windowed=bool(request.windows)
+            )
         asked_before = frozenset(devices)
         with self._database.transaction() as transaction:
             if request.id is not None:
                 rollout_checks.check_id(transaction, request.id)
             selector = read_selector(transaction, request.selector, now_s=now_s)
-            release, devices = self._to_take_in(transaction, request, selector)
+            release, devices, met = self._to_take_in(transaction, request, selector, lock=True)
             model = release.name
             late = [device for device in devices if device not in asked_before]
-            unfit |= self._preflight.unfit(transaction, release, late)
+            unfit |= self._preflight.unfit(
+                transaction, release, late, is_windowed=bool(request.windows)
+            )
             unfit = {device: unfit[device] for device in devices if device in unfit}
             rollout_checks.check_unfit(request, unfit, len(devices))
             if request.unfit == "exclude":
@@ -153,8 +160,13 @@ class Rollouts:
                 rate=stage_checks.start_rate(request.rate),
                 control_percent=request.control_percent if asked or stage_gates else 0.0,
                 created_at_s=now_s,
+                on_halt=request.on_halt,
+                priority=request.priority,
+                windows=tuple(request.windows),
             )
+            supersession.take(transaction, new.id, met, devices, now_s=now_s)
             rollouts.begin(transaction, new, devices)
+            supersession.tell(transaction, new.id, met, now_s=now_s)
             if request.unfit == "exclude":
                 rollouts.leave_out(transaction, new.id, model, unfit, now_s=now_s)
             elif unfit:
@@ -163,9 +175,14 @@ class Rollouts:
         return new.id
 
     def _to_take_in(
-        self, transaction: Transaction, request: RolloutRequest, selector: Selector
-    ) -> tuple[ReleaseRow, list[str]]:
-        """Return the release of a new rollout and the devices that it is for.
+        self,
+        transaction: Transaction,
+        request: RolloutRequest,
+        selector: Selector,
+        *,
+        lock: bool = False,
+    ) -> tuple[ReleaseRow, list[str], list[Met]]:
+        """Return the release of a new rollout, its devices, and out of which others it takes some.
 
         Raises:
             UnknownReleaseError: No such release.
@@ -176,13 +193,16 @@ class Rollouts:
         release = releases.get_published(transaction, request.release)
         model = release.name
         rollout_checks.check_listed(release, self._is_listed)
+        met = supersession.meeting(transaction, model, selector, lock=lock)
+        supersession.refuse(met, request)
         devices = free_devices.newcomers(transaction, "", model, selector, limit=MAX_DEVICES)
-        follow_ups.refuse_busy(free_devices.busy(transaction, model, selector))
+        devices = sorted([*devices, *supersession.movable(met)])
+        supersession.refuse_started(met, devices)
         if not devices:
             raise InvalidRequestError(
                 rollout_checks.no_device(request.selector), remedy="list the devices, or enrol one"
             )
-        return release, devices
+        return release, devices, met
 
     def gates(self, rollout: str) -> RolloutGates:
         """Return the gates of a rollout with what each look at them has shown.

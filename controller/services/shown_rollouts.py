@@ -5,7 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import asdict, fields
 
-from controller.domain.rollout_policy import stage_states, stage_targets
+from controller.domain.failure_limits import failures, share_of
+from controller.domain.rollout_policy import (
+    RolloutView,
+    stage_states,
+    stage_targets,
+)
 from controller.domain.states import DeploymentState, shown_state
 from controller.domain.transfers import FETCHING, together
 from controller.rollout_schemas import (
@@ -72,6 +77,10 @@ def outline(transaction: Transaction, row: RolloutRow) -> Rollout:
             "counts": deployments.shown_counts(transaction, row.id),
             "control": view.control,
             "acknowledged": view.acknowledged,
+            "failures": _failures(view),
+            "priority": row.priority,
+            "superseded_by": row.superseded_by,
+            "windows": row.windows or [],
             "left_out": deployments.count_left_out(transaction, row.id),
         },
         Rollout,
@@ -135,6 +144,13 @@ def of_device(
         ahead=outcomes.count_ahead(transaction, part),
         **named,
     )
+
+
+def _failures(view: RolloutView) -> dict[str, float]:
+    """Return who failed in which way, what share is certain, and what it is at worst."""
+    share = share_of(view)
+    worst = {"certain_percent": share.certain_percent, "worst_percent": share.worst_percent}
+    return asdict(failures(view)) | worst
 
 
 def _show_transfers(

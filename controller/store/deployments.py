@@ -12,6 +12,8 @@ from operator import itemgetter
 from sqlalchemy import ColumnElement, exists, func, select
 from sqlalchemy.orm import Session
 
+from controller.domain.deployment_codes import EXCLUDED
+from controller.domain.failure_limits import FailureCounts, failure_kind
 from controller.domain.rollout_policy import InFlight
 from controller.domain.states import (
     UNFINISHED_DEPLOYMENTS,
@@ -104,6 +106,23 @@ def count_acknowledged(session: Session, rollout: str) -> int:
         DeploymentRow.acknowledged.is_(True),
     )
     return session.scalar(statement) or 0
+
+
+def failure_counts(session: Session, rollout: str) -> FailureCounts:
+    """Return how many devices of a rollout failed in which way, without acknowledged ones."""
+    rows = session.execute(
+        select(DeploymentRow.error_code, DeploymentRow.phase, func.count())
+        .where(
+            DeploymentRow.rollout == rollout,
+            DeploymentRow.state == DeploymentState.FAILED,
+            DeploymentRow.acknowledged.is_(False),
+        )
+        .group_by(DeploymentRow.error_code, DeploymentRow.phase)
+    )
+    found: Counter[str] = Counter()
+    for code, phase, count in rows:
+        found[failure_kind(code, phase)] += count
+    return FailureCounts(**found)
 
 
 def count_left_out(session: Session, rollout: str) -> int:
@@ -311,7 +330,8 @@ def in_state(session: Session, rollout: str, *states: DeploymentState) -> list[s
 def unreached(session: Session, rollout: str, *states: DeploymentState) -> dict[str, str]:
     """Return devices of a rollout in some final states that no other of its model started since.
 
-    Those that were left out because they cannot take the release are not among them.
+    Those that were left out because they cannot take the release, or that the operator took out,
+    are not among them.
 
     A later rollout is one whose log begins later: the numbers of entries grow, and wall time may go
     back.
@@ -332,8 +352,8 @@ def unreached(session: Session, rollout: str, *states: DeploymentState) -> dict[
         DesiredModelRow.model == DeploymentRow.model,
         DesiredModelRow.rollout.in_(later),
     )
-    left_out = (DeploymentRow.state == DeploymentState.CANCELLED) & (
-        DeploymentRow.error_code == UnfitError.code
+    left_out = (DeploymentRow.state == DeploymentState.CANCELLED) & DeploymentRow.error_code.in_(
+        (UnfitError.code, EXCLUDED)
     )
     rows = session.execute(
         select(DeploymentRow.device, target())

@@ -58,6 +58,7 @@ def issue(
     rollout: str | None,
     now_s: float,
     without: Collection[str] = (),
+    windows: Sequence[str] = (),
 ) -> dict[str, int]:
     """Give each device a new desired state, in which one model has another release.
 
@@ -68,6 +69,7 @@ def issue(
         rollout: For which rollout.
         now_s: Wall time.
         without: Those of the devices with None that are to have nothing of the model.
+        windows: The hours of their local time in which they activate it; empty for all.
 
     Returns:
         Device to new revision.
@@ -91,6 +93,7 @@ def issue(
             row.removed = device in without
             row.policy_generation = policy_choices.NEVER_STALE  # unless one is chosen below
             row.rollout = rollout
+            row.windows = list(windows) or None
             row.release_revision = revisions[device]
             rows.append(row)
         policy_choices.choose(session, [row for row in rows if not row.removed])
@@ -120,6 +123,7 @@ def remove(session: Session, model: str, devices: Sequence[str], *, now_s: float
         )
         for row in rows:
             row.release, row.rollout, row.removed = None, None, True
+            row.windows = None
             row.policy_generation = policy_choices.NEVER_STALE
             row.release_revision = states[row.device].row.revision
         session.execute(
@@ -283,6 +287,7 @@ def _model(row: DesiredModelRow, release: ReleaseRow | None) -> ModelState:
         rollout=row.rollout,
         policy=policy_choices.issued(row),
         capture=policy_choices.issued_capture(row),
+        windows=tuple(row.windows) if row.windows else msgspec.UNSET,
     )
 
 

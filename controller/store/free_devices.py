@@ -67,7 +67,7 @@ def newcomers(
     mine = DeploymentRow.device == DeviceRow.id
     if rollout:
         wanted.append(~exists().where(DeploymentRow.rollout == rollout, mine))
-    if others := _unfinished(session, model, but=rollout):
+    if others := unfinished(session, model, but=rollout):
         wanted.append(~exists().where(mine, *_keeps_in(others)))
     statement = select(DeviceRow.id).where(*wanted).order_by(DeviceRow.id).limit(limit)
     return list(session.scalars(statement))
@@ -84,7 +84,7 @@ def busy(session: Session, model: str, selector: Selector) -> dict[str, str]:
     Returns:
         The first such device with its rollout; empty if there is none.
     """
-    others = _unfinished(session, model)
+    others = unfinished(session, model)
     if not others:
         return {}
     rows = session.execute(
@@ -97,11 +97,35 @@ def busy(session: Session, model: str, selector: Selector) -> dict[str, str]:
     return dict(rows.all())
 
 
+def kept(
+    session: Session, rollouts: Sequence[str], selector: Selector
+) -> list[tuple[str, str, str]]:
+    """Return the devices that match a selector and that unfinished rollouts keep.
+
+    Args:
+        session: The transaction.
+        rollouts: The unfinished rollouts of a model.
+        selector: Which devices.
+
+    Returns:
+        Each with its rollout and the state of its deployment, by its identifier.
+    """
+    if not rollouts:
+        return []
+    rows = session.execute(
+        select(DeploymentRow.device, DeploymentRow.rollout, DeploymentRow.state)
+        .join(DeviceRow, DeviceRow.id == DeploymentRow.device)
+        .where(*_keeps_in(rollouts), *conditions(session, selector))
+        .order_by(DeploymentRow.device)
+    )
+    return [(device, rollout, state) for device, rollout, state in rows]
+
+
 def busy_among(session: Session, model: str, devices: Collection[str]) -> dict[str, str]:
     """Return those of some devices that an unfinished rollout of a model has, and which one."""
     found: dict[str, str] = {}
     wanted = frozenset(devices)
-    for rollout in _unfinished(session, model):
+    for rollout in unfinished(session, model):
         kept = session.scalars(
             select(DeploymentRow.device).where(
                 DeploymentRow.rollout == rollout, DeploymentRow.state.in_(_KEPT)
@@ -111,7 +135,7 @@ def busy_among(session: Session, model: str, devices: Collection[str]) -> dict[s
     return dict(sorted(found.items()))
 
 
-def _unfinished(session: Session, model: str, *, but: str = "") -> list[str]:
+def unfinished(session: Session, model: str, *, but: str = "") -> list[str]:
     """Return the unfinished rollouts of a model, without one of them."""
     return list(
         session.scalars(
@@ -124,6 +148,14 @@ def _unfinished(session: Session, model: str, *, but: str = "") -> list[str]:
             .order_by(RolloutRow.id)
         )
     )
+
+
+def awaited(session: Session, rollout: str) -> str:
+    """Return an unfinished rollout whose devices a rollout takes in when it ends; else empty."""
+    older = select(RolloutRow.id).where(
+        RolloutRow.state.in_(ACTIVE_ROLLOUTS), RolloutRow.awaited_by == rollout
+    )
+    return session.scalar(older.order_by(RolloutRow.id).limit(1)) or ""
 
 
 def _keeps_in(rollouts: Sequence[str]) -> tuple[ColumnElement[bool], ...]:

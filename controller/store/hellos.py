@@ -22,7 +22,7 @@ from controller.store.tables import (
     MAX_DETAIL_CHARS,
     DeviceRow,
 )
-from wire.desired import NAMED_MODELS, ONE_RELEASE
+from wire.desired import ONE_RELEASE, WINDOWS
 from wire.errors import shortened
 from wire.messages import (
     MAX_REVISION,
@@ -72,7 +72,10 @@ def take_hello(
     now = device_models.take_all(session, known.device, hello, wanted=known.wanted)
     set_seen(row, now_s=now_s)
     form = _form(hello)
-    reads_another, row.desired_form = row.desired_form != form, form
+    before_form, row.desired_form = row.desired_form, form
+    has_windows = any(item.desired.windows for item in known.named)
+    # Without windows the newest form is the one before.
+    reads_another = before_form != form and (has_windows or ONE_RELEASE in {before_form, form})
     if wanted is None:
         return False
     if wanted.revision < row.reported_revision:
@@ -102,8 +105,7 @@ def take_hello(
 
 def _form(hello: Hello) -> int:
     form = hello.desired_form
-    is_known = isinstance(form, int) and form >= NAMED_MODELS
-    return NAMED_MODELS if is_known else ONE_RELEASE
+    return max(ONE_RELEASE, min(form, WINDOWS)) if isinstance(form, int) else ONE_RELEASE
 
 
 def _runtimes(hello: Hello) -> list[str] | None:

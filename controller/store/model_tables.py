@@ -54,6 +54,9 @@ class DesiredModelRow(Base):
     """Whether the device is to have nothing of the model: the desired state does not name it. The
     row stays, so that what the device still reports of it is not taken for something of its own."""
 
+    windows: Mapped[list[Any] | None] = mapped_column(JSON(none_as_null=True))
+    """The hours of the device's local time in which it activates the release; None for all."""
+
     policy_name: Mapped[str | None] = mapped_column(String(NAME_CHARS))
     """Name of the policy that was chosen. It is no foreign key, because it tells what was sent,
     even if that policy has been removed."""

@@ -16,6 +16,7 @@ from collections.abc import Collection, Mapping, Sequence
 
 from sqlalchemy.orm import Session
 
+from controller.domain.deployment_codes import LOST, SILENT
 from controller.domain.rollout_policy import Decision
 from controller.domain.states import (
     ORDERED_DEPLOYMENTS,
@@ -30,14 +31,15 @@ from controller.store.deployment_changes import Before, Moment, Verdict
 from controller.store.releases import published
 from controller.store.rollouts import log, move, named
 from controller.store.tables import MAX_DETAIL_CHARS, RolloutRow
+from wire.windows import longest_wait_s, parse_window
 
 MAX_LEFT = 500
 """The greatest number of devices that one tick leaves the release to. A rollout that lacks more of
 them ends some ticks later; one of them that returns before that is in flight then."""
 
-_SILENT = Verdict(error_code="controller.deadline", detail="sent no report before its deadline")
+_SILENT = Verdict(error_code=SILENT, detail="sent no report before its deadline")
 _LOST = Verdict(
-    error_code="controller.lost",
+    error_code=LOST,
     detail="went offline when the release may have run on it, and did not come back in time",
 )
 
@@ -52,7 +54,14 @@ def look(session: Session, row: RolloutRow, *, elapsed_s: float) -> None:
     """
     row.ran_s += elapsed_s
     changes.note_presence(session, row.id, clock_s=row.ran_s)
-    changes.note_holds(session, row.id, elapsed_s=elapsed_s, offline_limit_s=row.offline_limit_s)
+    parsed = [parse_window(text) for text in row.windows or ()]
+    wait_s = longest_wait_s(window for window in parsed if window is not None)
+    changes.note_holds(
+        session,
+        row.id,
+        elapsed_s=elapsed_s,
+        offline_limit_s=row.offline_limit_s + wait_s,
+    )
 
 
 def save_decision(
@@ -241,6 +250,7 @@ def resume(session: Session, row: RolloutRow, *, now_s: float) -> None:
     reason = "resumed by the operator"
     if was_halted:
         row.finished_at_s = None
+        row.superseded_by = row.awaited_by = None
         row.stage_complete_at_s = None
         failed = changes.acknowledge_failures(session, row.id)
         waived = gates.waive_failed(session, row.id)
@@ -306,7 +316,9 @@ def _order(
     """Give devices their desired state for a rollout, and record to what they can go back."""
     wanted = deployments.targets(session, row.id, devices)
     before = way_back.releases_before(session, row, wanted)
-    revisions = desired.issue(session, row.model, wanted, rollout=row.id, now_s=now_s)
+    revisions = desired.issue(
+        session, row.model, wanted, rollout=row.id, now_s=now_s, windows=row.windows or ()
+    )
     at = _moment(row, now_s)
     changes.order(session, row.id, revisions, before, event=event, stage=row.stage, at=at)
 

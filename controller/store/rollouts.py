@@ -11,10 +11,12 @@ from dataclasses import dataclass, field, replace
 from sqlalchemy import func, or_, select, update
 from sqlalchemy.orm import Session
 
+from controller.domain.deployment_codes import SUPERSEDED
 from controller.domain.gates.control import control_of_groups
 from controller.domain.rollout_policy import (
     GateView,
     Limits,
+    OnHalt,
     RolloutView,
     StageSpec,
     counted,
@@ -37,6 +39,7 @@ from controller.store import (
     acting,
     deployment_changes,
     deployments,
+    free_devices,
     gates,
     new_deployments,
     rollout_notices,
@@ -102,6 +105,10 @@ class NewRollout:
     rate: StartRate | None = None
     control_percent: float = 0.0
     """What part of the devices is held out to compare the others with."""
+
+    on_halt: OnHalt = "keep"
+    priority: int = 0
+    windows: tuple[str, ...] = ()
 
 
 def get(session: Session, rollout: str, *, lock: bool = False) -> RolloutRow:
@@ -197,6 +204,12 @@ def begin(session: Session, new: NewRollout, devices: Sequence[str]) -> None:
             max_failure_percent=limits.max_failure_percent,
             min_finished=limits.min_finished,
             approval=limits.approval,
+            max_refused=limits.max_refused,
+            max_timed_out=limits.max_timed_out,
+            worst_case=limits.worst_case,
+            on_halt=new.on_halt,
+            priority=new.priority,
+            windows=list(new.windows) or None,
             initial_devices=len(devices),
             stage=1,
             approved_stage=1,
@@ -248,6 +261,9 @@ def limits(row: RolloutRow) -> Limits:
         max_failure_percent=row.max_failure_percent,
         min_finished=row.min_finished,
         approval=row.approval,
+        max_refused=row.max_refused,
+        max_timed_out=row.max_timed_out,
+        worst_case=row.worst_case,
     )
 
 
@@ -266,6 +282,7 @@ def view(session: Session, row: RolloutRow, *, with_candidates: bool = True) -> 
     waiting = counts[DeploymentState.WAITING]
     specs = stages.of_rollout(session, row.id)
     below = reach(specs, row.stage)
+    kinds = deployments.failure_counts(session, row.id)
     known = RolloutView(
         now_s=row.ran_s,
         state=RolloutState(row.state),
@@ -277,6 +294,8 @@ def view(session: Session, row: RolloutRow, *, with_candidates: bool = True) -> 
         initial_devices=row.initial_devices,
         succeeded=counts[DeploymentState.SUCCEEDED],
         failed=counts[DeploymentState.FAILED],
+        refused=kinds.refused,
+        timed_out=kinds.timed_out,
         acknowledged=deployments.count_acknowledged(session, row.id),
         in_flight=deployments.in_flight(session, row.id, clock_s=row.ran_s),
         waiting=waiting,
@@ -286,6 +305,8 @@ def view(session: Session, row: RolloutRow, *, with_candidates: bool = True) -> 
         reachable=deployments.count_below(session, row.id, below) if below is not None else None,
         may_start=start_rates.may_start(session, row, counts[DeploymentState.SUCCEEDED]),
         gates=gate_views,
+        superseded_by=row.superseded_by or "",
+        awaits=free_devices.awaited(session, row.id),
         gates_passed_by_hand=row.gates_passed_by_hand,
     )
     if not with_candidates or not known.pending:
@@ -387,9 +408,7 @@ def take_in(
         releases: Device to the release that it is brought to, where that is not the rollout's.
         now_s: Wall time.
     """
-    verdict = Verdict(
-        error_code="controller.superseded", detail=f"rollout {rollout} took the device"
-    )
+    verdict = Verdict(error_code=SUPERSEDED, detail=f"rollout {rollout} took the device")
     deployment_changes.end_waiting(session, model, list(placed), verdict, now_s=now_s, but=rollout)
     new_deployments.add(session, rollout, model, placed.items(), releases)
 

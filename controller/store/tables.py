@@ -38,6 +38,7 @@ from controller.domain.states import (
     RolloutState,
     TokenState,
 )
+from controller.store.control_columns import ControlColumns
 
 NAME_CHARS = 63
 DIGEST_CHARS = 64
@@ -224,7 +225,7 @@ class DeltaRow(Base):
     """When it was last offered, to the hour: the one that was longest not used goes first."""
 
 
-class RolloutRow(Base):
+class RolloutRow(ControlColumns, Base):
     """A rollout, what the operator set, and where it is."""
 
     __tablename__ = "rollout"

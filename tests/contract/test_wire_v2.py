@@ -13,7 +13,14 @@ import pytest
 
 from wire.capture import CaptureRule
 from wire.codec import to_json
-from wire.desired import NAMED_MODELS, DesiredModels, ModelState, desired_from_json, desired_to_json
+from wire.desired import (
+    NAMED_MODELS,
+    WINDOWS,
+    DesiredModels,
+    ModelState,
+    desired_from_json,
+    desired_to_json,
+)
 from wire.messages import (
     Hello,
     InstallReport,
@@ -102,6 +109,30 @@ def test_a_desired_state_of_form_2_is_unchanged() -> None:
     recorded = (HERE / "desired.json").read_bytes()
     assert desired_to_json(DESIRED, form=NAMED_MODELS) == recorded
     assert desired_from_json(recorded) == DESIRED
+
+
+WINDOWED = msgspec.structs.replace(
+    DESIRED,
+    models=(
+        msgspec.structs.replace(DESIRED.models[0], windows=("22:00-05:00", "sat,sun 10:00-18:00")),
+        *DESIRED.models[1:],
+    ),
+)
+
+
+def test_windows_are_form_3_and_are_left_out_for_who_does_not_read_it() -> None:
+    recorded = (HERE / "desired-windows.json").read_bytes()
+    assert desired_to_json(WINDOWED, form=WINDOWS) == recorded
+    assert desired_from_json(recorded) == msgspec.structs.replace(WINDOWED, schema_version=WINDOWS)
+    older = desired_from_json(desired_to_json(WINDOWED, form=NAMED_MODELS))
+    assert older == msgspec.structs.replace(DESIRED, schema_version=NAMED_MODELS)
+    assert desired_to_json(DESIRED, form=WINDOWS) == (HERE / "desired.json").read_bytes()
+
+
+def test_windows_that_never_open_are_refused() -> None:
+    model = msgspec.structs.replace(DESIRED.models[0], windows=("05:00-05:00",))
+    (fault,) = msgspec.structs.replace(DESIRED, models=(model,)).faults()
+    assert "is no window that opens" in fault
 
 
 @pytest.mark.parametrize(("name", "message"), [("hello.json", HELLO), ("report.json", REPORT)])

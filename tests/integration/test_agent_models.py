@@ -13,7 +13,7 @@ from tests.simulators.agent_process import DEVICE, POLICY, Controller, Device, n
 from tests.simulators.endpoint_client import Client
 from tests.simulators.packages import DIRECTOR_KEY, SignedPackage
 from tests.simulators.patience import PATIENCE_S, until
-from wire.desired import NAMED_MODELS, DesiredModels, ModelState, desired_to_json
+from wire.desired import NAMED_MODELS, WINDOWS, DesiredModels, ModelState, desired_to_json
 from wire.messages import DESIRED_PAYLOAD_TYPE, Hello, InstallReport, Refusal
 from wire.policy import PolicySpec
 from wire.topics import down
@@ -167,7 +167,7 @@ def test_both_serve_again_after_a_kill(both: Device, controller: Controller) -> 
     client = Client(both)
     assert [client.infer(name)[0] for name in ("digits", "speech")] == [200, 200]
     hello = controller.all("hello", Hello)[-1]
-    assert hello.desired_form == NAMED_MODELS
+    assert hello.desired_form == WINDOWS
     assert isinstance(hello.models, tuple)
     assert [(m.name, m.revision, m.release, m.variant) for m in hello.models] == [
         ("digits", 1, DIGITS.digest, "best"),

@@ -198,6 +198,28 @@ def test_pausing_twice_says_what_to_do(stack: Stack, puppets: dict[str, Puppet])
     stack.ok("rollout", "abort", created)
 
 
+def test_devices_join_move_and_leave_in_words(stack: Stack, puppets: dict[str, Puppet]) -> None:
+    made = stack.ok("rollout", "create", "digits:1", "--selector", "id=cam-1", "--soak", "1h")
+    rollout = made.out.strip()
+    until(lambda: counts(stack, rollout) == {"succeeded": 1}, "cam-1 to have it")
+    stack.ok("rollout", "pause", rollout)
+    joined = stack.ok("rollout", "add", rollout, "cam-2", "cam-1")
+    assert joined.out == f"1 device joined rollout {rollout}\n"
+    assert joined.err == "cam-1: it is in the rollout already\n"
+    newer = ("digits:2", "--selector", "id in (cam-1, cam-2)", "--supersede", "--dry-run")
+    plan = stack.ok("rollout", "create", *newer).out
+    assert f"1 device would move from rollout {rollout}; 1 device to finish there first:" in plan
+    left = stack.ok("rollout", "exclude", rollout, "cam-2", "cam-1")
+    assert left.out == f"1 device left rollout {rollout}\n"
+    assert left.err == "cam-1: it has finished\n"
+    again = stack.fleet("rollout", "exclude", rollout, "cam-2")
+    assert (again.code, again.out) == (1, f"0 devices left rollout {rollout}\n")
+    stack.ok("rollout", "abort", rollout)
+    faulty = stack.fleet("rollout", "create", "digits:1", "--window", "05:00-05:00")
+    assert (faulty.code, faulty.err.count("\n")) == (2, 1)
+    assert "'05:00-05:00' is no window that opens" in faulty.err
+
+
 def test_who_can_take_a_release_is_shown_before_it_begins(
     stack: Stack, puppets: dict[str, Puppet]
 ) -> None:

@@ -326,7 +326,7 @@ class FleetDevice:
         named = desired_from_json(payload)
         assert named.device == self.name
         assert not named.faults()
-        assert from_json(payload, _Form).schema_version == self.desired_form
+        assert from_json(payload, _Form).schema_version == _form_of(named, self.desired_form)
         wanted = _of_one(named)
         self.hears(wanted)
         if named.revision < self.revision or self.outcome == "silent":
@@ -375,6 +375,12 @@ class FleetDevice:
 
 class _Form(msgspec.Struct):
     schema_version: int
+
+
+def _form_of(wanted: DesiredModels, newest: int) -> int:
+    """Return the form in which a document is sent to a device that reads a form and all before."""
+    has_windows = any(model.hours for model in wanted.models)
+    return newest if has_windows else min(newest, NAMED_MODELS)
 
 
 def _of_one(wanted: DesiredModels) -> DesiredState:

@@ -45,6 +45,7 @@ from agent.install.records import ModelRecord
 from agent.install.slots import Slots
 from agent.install.states import State
 from agent.install.store import FileStateStore, ModelStore
+from agent.install.windowed import WindowCondition, WindowedEffects
 from agent.install.workflow import Machine
 from agent.interrupts import Interrupts
 from agent.log import Log
@@ -203,6 +204,9 @@ class SimulatedDevice:
         names: Sequence[str] = ("digits",),
     ) -> None:
         self.root = root
+        self.windows: tuple[str, ...] = ()
+        """Those of the rollouts whose packages it is offered."""
+
         self.names = tuple(names)
         """The models of the device; the parts of the first one are attributes of the device."""
 
@@ -309,7 +313,8 @@ class SimulatedDevice:
         """Accept a desired state with one model; what an install would do is not done."""
         state, envelope = desired(revision, package, device=DEVICE, **fields)
         self.files.accept(revision, envelope)
-        self.of(package).machine.accept(wanted(state), has_sources=state.has_sources is True)
+        model = msgspec.structs.replace(wanted(state), windows=self.windows or msgspec.UNSET)
+        self.of(package).machine.accept(model, has_sources=state.has_sources is True)
 
     def of(self, package: SignedPackage | ReleaseRef | None) -> SimulatedModel:
         """Return the model of a package; the first one if there is none."""
@@ -430,10 +435,24 @@ class SimulatedModel:
             holding=holding,
             begin=self._begin,
         )
+        self.windowed = WindowedEffects(
+            self.hooked,
+            Holding(
+                store=self.store,
+                events=device.heard,
+                interrupts=device.interrupts,
+                clock=device.clock,
+                conditions=WindowCondition(
+                    self.store,
+                    device.clock.now_s,
+                    lambda at_s: datetime.fromtimestamp(at_s, device.zone),
+                ),
+            ),
+        )
         self.machine = Machine(
             DEVICE,
             self.store,
-            self.hooked,
+            self.windowed,
             device.heard,
             device.heard,
             interrupts=device.interrupts,
@@ -452,6 +471,7 @@ class SimulatedModel:
             clock=device.clock,
         )
         holding.on_wait = self._waiting
+        self.windowed.holding.on_wait = self._waiting
         self.machine.on_end = self.hooked.end
 
     def _begin(self) -> None:

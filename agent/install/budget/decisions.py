@@ -32,8 +32,9 @@ from agent.install.budget.ledger import (
     used,
 )
 from agent.install.budget.settings import NetworkSettings
-from agent.install.window import Local, opens_s, parse_window
+from agent.install.window import Local, opens_s
 from wire.console.sizes import bytes_of_text, bytes_text
+from wire.windows import parse_window
 
 SMALL_BYTES: Final = 64 * 1024
 REPAIR_FACTOR: Final = 2

@@ -8,7 +8,7 @@ from typing import Final
 
 import msgspec
 
-from agent.install.window import parse_window
+from wire.windows import parse_window
 
 MAX_NETWORKS: Final = 16
 MAX_INTERFACES: Final = 32

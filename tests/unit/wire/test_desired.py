@@ -73,8 +73,8 @@ def test_several_models_cannot_be_told_to_an_agent_that_has_one() -> None:
 
 
 def test_another_form_is_refused_with_those_that_can_be_read() -> None:
-    data = to_json({"schema_version": 3, "device": "cam"})
-    with pytest.raises(WireFormatError, match="form 3; this version reads 1 and 2"):
+    data = to_json({"schema_version": 4, "device": "cam"})
+    with pytest.raises(WireFormatError, match="form 4; this version reads 1 to 3"):
         desired_from_json(data)
 
 

@@ -1,7 +1,7 @@
 """Keep what webhooks are still to be told about rollouts.
 
 Revision ID: 0034
-Revises: 0030
+Revises: 0031
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import sqlalchemy as sa
 from alembic import op
 
 revision = "0034"
-down_revision = "0030"
+down_revision = "0031"
 branch_labels = None
 depends_on = None
 

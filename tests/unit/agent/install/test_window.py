@@ -9,7 +9,8 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from agent.install.window import DAY_S, Local, Window, opens_s, parse_window
+from agent.install.window import Local, opens_s
+from wire.windows import DAY_S, Window, parse_window
 
 ZONES = ("UTC", "Europe/Berlin", "America/St_Johns", "Australia/Lord_Howe", "Asia/Kathmandu")
 """With changes of an hour, of half an hour and none; whole and broken distances from UTC."""

@@ -37,6 +37,13 @@ approval = true
 gates = ["p95(inference_latency_ms) <= +10%"]
 control = "20%"
 unfit = "exclude"
+max_refused = 4
+max_timed_out = 5
+worst_case = true
+on_halt = "revert"
+supersede = true
+priority = 7
+windows = ["22:00-05:00", "sat,sun 10:00-18:00"]
 """
 VALIDATOR = jsonschema.Draft202012Validator(schema())
 
@@ -65,6 +72,13 @@ def test_every_key_reaches_the_request() -> None:
         gates=["p95(inference_latency_ms) <= +10%"],
         control_percent=20.0,
         unfit="exclude",
+        max_refused=4,
+        max_timed_out=5,
+        worst_case=True,
+        on_halt="revert",
+        supersede=True,
+        priority=7,
+        windows=["22:00-05:00", "sat,sun 10:00-18:00"],
     )
 
 
@@ -95,6 +109,7 @@ def test_an_empty_file_is_a_rollout_with_the_defaults_of_the_api() -> None:
         ('unfit = "no"', "unfit must be one of refuse, exclude, allow, not 'no'"),
         ('control = "60%"', "control must be a share such as \"10%\", 0 to 50, not '60%'"),
         ("control = nan", 'control must be a share such as "10%", 0 to 50, not nan'),
+        ('windows = ["9-5"]', "windows must be at most 16 windows that open, such as 22:00-05:00"),
         ('gates = ["faster"]', "gates: cannot read the gate 'faster'"),
         ('selector = "a=="', "selector: cannot read the selector at character 4"),
         ('release = ""', "release must be NAME:VERSION or a digest, not ''"),

@@ -426,6 +426,9 @@ limits_strategy = st.builds(
     max_failure_percent=st.none() | st.floats(0, 100),
     min_finished=st.integers(1, 12),
     approval=st.booleans(),
+    max_refused=st.none() | st.integers(0, 5),
+    max_timed_out=st.none() | st.integers(0, 5),
+    worst_case=st.booleans(),
 )
 stage_strategy = st.one_of(
     st.builds(StageSpec, count=st.integers(1, 40), percent=st.none()),

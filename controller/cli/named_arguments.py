@@ -1,4 +1,4 @@
-"""The argument that names a device, with its completion."""
+"""Arguments that name things of the fleet, with their completion."""
 
 from __future__ import annotations
 
@@ -12,5 +12,11 @@ DeviceArgument = Annotated[
     str,
     typer.Argument(
         metavar="DEVICE", help="Identifier of the device.", autocompletion=completion.devices
+    ),
+]
+RolloutArgument = Annotated[
+    str,
+    typer.Argument(
+        metavar="ROLLOUT", help="Identifier of the rollout.", autocompletion=completion.rollouts
     ),
 ]

@@ -1,0 +1,133 @@
+"""Takes the devices of a new rollout out of older ones that have not started them.
+
+Rules:
+- All of it is in the transaction that makes the new rollout, with the older ones locked: a
+  controller that is killed has moved all devices, or none.
+- Both logs say what moved.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence, Sized
+
+from controller.domain.deployment_codes import SUPERSEDED
+from controller.domain.selectors import Selector
+from controller.domain.states import DeploymentEvent, DeploymentState
+from controller.domain.supersession import Met, may_take
+from controller.errors import ConflictError
+from controller.rollout_schemas import RolloutRequest
+from controller.services import follow_ups
+from controller.store import deployment_changes, free_devices, rollouts
+from controller.store.database import Transaction
+from controller.store.deployment_changes import Verdict
+
+
+def meeting(
+    transaction: Transaction, model: str, selector: Selector, *, lock: bool = False
+) -> list[Met]:
+    """Return the unfinished rollouts of a model that have devices which match a selector.
+
+    Args:
+        transaction: The transaction.
+        model: The model.
+        selector: Which devices.
+        lock: Keep other transactions from changing these rollouts.
+    """
+    older = [
+        rollouts.get(transaction, rollout, lock=lock)
+        for rollout in free_devices.unfinished(transaction, model)
+    ]
+    found = {row.id: Met(rollout=row.id, priority=row.priority) for row in older}
+    for device, rollout, state in free_devices.kept(transaction, list(found), selector):
+        found[rollout].add(device, DeploymentState(state))
+    return [met for met in found.values() if met.moves or met.stays]
+
+
+def refuse(found: Sequence[Met], request: RolloutRequest) -> None:
+    """Refuse a new rollout that may not take devices out of others.
+
+    Args:
+        found: The others.
+        request: The new rollout.
+
+    Raises:
+        ConflictError: There is one of which it may not.
+    """
+    kept = [met for met in found if not _takes(met, request)]
+    if not kept:
+        return
+    met = min(kept, key=lambda each: each.first)
+    if met.priority > request.priority:
+        raise ConflictError(
+            f"device {met.first} takes part in rollout {met.rollout}, whose priority "
+            f"{met.priority} is above {request.priority}",
+            remedy=f"wait for it, choose other devices, or give --priority {met.priority} "
+            "--supersede",
+        )
+    follow_ups.refuse_busy({met.first: met.rollout})
+
+
+def refuse_started(found: Sequence[Met], devices: Sized) -> None:
+    """Refuse a new rollout all of whose devices have started in older ones.
+
+    Args:
+        found: The older rollouts.
+        devices: Those that can start in the new one.
+
+    Raises:
+        ConflictError: There is none.
+    """
+    if found and not devices:
+        raise ConflictError(
+            f"all devices have started in rollout {found[0].rollout}: nothing could begin",
+            remedy="wait until it has ended, or end it with "
+            f"`fleet rollout abort {found[0].rollout}`",
+        )
+
+
+def movable(found: Sequence[Met]) -> list[str]:
+    """Return the devices that would move."""
+    return sorted(device for met in found for device in met.moves)
+
+
+def take(
+    transaction: Transaction,
+    new: str,
+    found: Sequence[Met],
+    devices: Collection[str],
+    *,
+    now_s: float,
+) -> None:
+    """Take devices out of older rollouts; the new one is made afterwards.
+
+    Args:
+        transaction: The transaction.
+        new: The new rollout.
+        found: The older ones, locked.
+        devices: Those that the new one takes in.
+        now_s: Wall time.
+    """
+    wanted = frozenset(devices)
+    verdict = Verdict(error_code=SUPERSEDED, detail=f"rollout {new} took the device")
+    for met in found:
+        row = rollouts.get(transaction, met.rollout)
+        moves = [device for device in met.moves if device in wanted]
+        event = DeploymentEvent.CANCEL
+        deployment_changes.move(transaction, row.id, moves, event, now_s=now_s, verdict=verdict)
+        row.superseded_by = new
+        row.awaited_by = new if met.stays else None
+        reason = rollouts.named(moves, f"moved to rollout {new}")
+        rollouts.log(transaction, row.id, action="supersede", reason=reason, now_s=now_s)
+
+
+def tell(transaction: Transaction, new: str, found: Sequence[Met], *, now_s: float) -> None:
+    """Write into the log of the new rollout what it took out of which others."""
+    for met in found:
+        reason = rollouts.named(sorted(met.moves), f"taken out of rollout {met.rollout}")
+        if met.stays:
+            reason += f"; {rollouts.named(sorted(met.stays), 'to finish there first')}"
+        rollouts.log(transaction, new, action="supersede", reason=reason, now_s=now_s)
+
+
+def _takes(met: Met, request: RolloutRequest) -> bool:
+    return may_take(met, priority=request.priority, asked=request.supersede)
