@@ -29,6 +29,7 @@ from wire.messages import (
 )
 from wire.policy import PolicySpec
 from wire.profile import NAME_PATTERN
+from wire.shadow import ShadowRule
 
 ONE_RELEASE: Final = 1
 """The form that has one release and no names."""
@@ -57,6 +58,9 @@ class ModelState(msgspec.Struct, frozen=True, kw_only=True):
     policy: PolicySpec = PolicySpec()
     capture: CaptureRule | msgspec.UnsetType = msgspec.UNSET
     """Which requests the device captures for its operator; unset for none."""
+
+    shadow: ShadowRule | msgspec.UnsetType = msgspec.UNSET
+    """Which release runs beside the one that serves, and is compared with it; unset for none."""
 
 
 class DesiredModels(Message, frozen=True, kw_only=True):
@@ -116,6 +120,9 @@ class DesiredModels(Message, frozen=True, kw_only=True):
                 )
             if not isinstance(model.capture, msgspec.UnsetType):
                 lines += [f"model {model.name[:64]}: {each}" for each in model.capture.faults()]
+            if not isinstance(model.shadow, msgspec.UnsetType):
+                faults = model.shadow.faults(model.name)
+                lines += [f"model {model.name[:64]}: {each}" for each in faults]
         return tuple(lines)
 
 
