@@ -30,6 +30,7 @@ from controller.api.metadata_routes import metadata_routes
 from controller.api.model_routes import model_routes
 from controller.api.saved_query_routes import saved_query_routes
 from controller.api.services import AskedBy, Services, router
+from controller.api.shadow_routes import shadow_routes
 from controller.api.telemetry_routes import MAX_EVENTS, shown_event, telemetry_routes
 from controller.errors import UnknownBlobError
 from controller.policy_schemas import Policy, PolicyRequest
@@ -100,6 +101,7 @@ def fleet_routes() -> list[BaseRoute]:
         metadata_routes,
         model_routes,
         capture_routes,
+        shadow_routes,
     )
     return [route for router in routers for route in router.routes]
 

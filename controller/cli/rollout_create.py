@@ -110,6 +110,14 @@ def rollout_create(  # noqa: PLR0913, PLR0917 - one parameter for each option
             metavar="PERCENT",
         ),
     ] = "10%",
+    shadow_agreement: Annotated[
+        str | None,
+        typer.Option(
+            help="Nothing begins unless the release, as a shadow, answered so many requests as the "
+            "one that serves.",
+            metavar="PERCENT",
+        ),
+    ] = None,
     approval: Annotated[
         bool,
         typer.Option(
@@ -179,6 +187,7 @@ def rollout_create(  # noqa: PLR0913, PLR0917 - one parameter for each option
         "min_finished": min_finished,
         "gate": gate,
         "control": control,
+        "shadow_agreement": shadow_agreement,
         "approval": approval,
         "exclude_unfit": exclude_unfit,
         "allow_unfit": allow_unfit,

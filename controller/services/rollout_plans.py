@@ -40,6 +40,7 @@ from controller.rollout_schemas import (
 from controller.services import follow_ups, preflight, rollout_checks
 from controller.services.preflight import Preflight
 from controller.services.rollout_checks import IsListed
+from controller.services.shadow_checks import check_agreement
 from controller.store import device_facts, free_devices, install_times, releases
 from controller.store.database import Database
 from controller.store.device_facts import DeviceFacts
@@ -142,6 +143,7 @@ class RolloutPlans:
                 partial(rollout_checks.check_unfit, request, unfit, len(read.facts)),
                 partial(rollout_checks.check_growing, specs, len(members)),
                 partial(rollout_checks.check_gates, request, len(members)),
+                partial(check_agreement, self._database, self._telemetry, request),
             ),
             devices=len(members),
             busy=_busy(read.busy, limit),

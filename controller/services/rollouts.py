@@ -29,6 +29,7 @@ from controller.services import follow_ups, rollout_checks, shown_gates, shown_r
 from controller.services.director import Director
 from controller.services.preflight import Preflight
 from controller.services.rollout_checks import IsListed
+from controller.services.shadow_checks import check_agreement
 from controller.services.transfers import Transfers
 from controller.store import deployments, free_devices, releases, rollout_steps, rollouts
 from controller.store.database import Database, Transaction
@@ -93,6 +94,7 @@ class Rollouts:
         """
         specs = rollout_checks.specs(request.stages)
         asked = rollout_checks.gate_texts(self._telemetry, request)
+        check_agreement(self._database, self._telemetry, request)
         now_s = self._clock.now_s()
         # Most of the work is done before others have to wait. What has changed since counts.
         with self._database.reading() as transaction:

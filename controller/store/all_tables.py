@@ -12,6 +12,7 @@ from controller.store.group_tables import DeviceGroupRow
 from controller.store.measurement_tables import MeasurementRow
 from controller.store.model_tables import DesiredModelRow
 from controller.store.saved_query_tables import SavedQueryRow
+from controller.store.shadow_tables import ShadowRow
 from telemetry.server.tables import metadata as telemetry_metadata
 
 _EACH: Final = (
@@ -22,6 +23,7 @@ _EACH: Final = (
     CaptureRow,
     GateRow,
     DeviceGroupRow,
+    ShadowRow,
     AuditLogRow,
 )  # one of each module, which declares them all
 CONTROL_METADATA: Final = _EACH[0].metadata

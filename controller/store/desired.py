@@ -283,6 +283,7 @@ def _model(row: DesiredModelRow, release: ReleaseRow | None) -> ModelState:
         rollout=row.rollout,
         policy=policy_choices.issued(row),
         capture=policy_choices.issued_capture(row),
+        shadow=policy_choices.issued_shadow(row),
     )
 
 

@@ -30,6 +30,7 @@ min_finished = 20
 approval = true
 gates = ["p95(inference_latency_ms) <= +10%"]
 control = "20%"
+shadow_agreement = "99.5%"
 unfit = "exclude"
 """
 VALIDATOR = jsonschema.Draft202012Validator(schema())
@@ -51,6 +52,7 @@ def test_every_key_reaches_the_request() -> None:
         approval=True,
         gates=["p95(inference_latency_ms) <= +10%"],
         control_percent=20.0,
+        shadow_agreement_percent=99.5,
         unfit="exclude",
     )
 
@@ -72,6 +74,8 @@ def test_an_empty_file_is_a_rollout_with_the_defaults_of_the_api() -> None:
         ("stages = []", "stages must be 1 to 100 of: a number of devices"),
         ('stages = ["0%"]', "stages: '0%' is not a number of devices or a percentage"),
         ("stages = [1.5]", "stages[0] must be a whole number or a text, not a number"),
+        ("shadow_agreement = 0", 'shadow_agreement must be a share such as "99%", above 0'),
+        ('shadow_agreement = "0%"', 'shadow_agreement must be a share such as "99%", above 0'),
         ("max_in_flight = 0", "max_in_flight must be a whole number, 1 to 10000000, not 0"),
         ("max_in_flight = true", "max_in_flight must be a whole number, not true or false"),
         ("max_failure_percent = inf", "max_failure_percent must be a number, 0 to 100, not inf"),
