@@ -46,7 +46,7 @@ class ShadowFigures:
 
     profile: str
     devices: int
-    """How many have told anything."""
+    """How many have compared requests."""
 
     requests: int = 0
     """How many it got."""

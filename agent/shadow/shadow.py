@@ -130,6 +130,9 @@ class Shadow:
 
         self._failed_rest_s = REST_S
         self._is_damaged = False
+        self._told_fault = False
+        """Whether this worker's first failure has been told; the counter has all."""
+
         self._is_over = False
 
     def saw(self, call: InferenceCall, reply: Reply) -> None:
@@ -239,6 +242,7 @@ class Shadow:
             is_wanted = not self._is_over
             if is_wanted:
                 self._worker, self._variant = worker, variant.name
+                self._told_fault = False
         if not is_wanted:
             worker.stop(grace_s=0)
             return
@@ -314,7 +318,9 @@ class Shadow:
         self._recorder.add(REQUESTS, 1.0, about)
         if compared.fault:
             self._recorder.add(FAILURES, 1.0, about)
-            self._tell(f"the shadow {self.release} could not answer: {compared.fault}")
+            if not self._told_fault:
+                self._told_fault = True
+                self._tell(f"the shadow {self.release} could not answer: {compared.fault}")
             return
         if compared.agrees:
             self._recorder.add(AGREEMENTS, 1.0, about)

@@ -9,7 +9,7 @@ Rules:
 from __future__ import annotations
 
 import logging
-from collections import defaultdict
+from collections import Counter, defaultdict
 from typing import Any, Final
 
 from controller.domain.device_groups import check_steady
@@ -167,22 +167,21 @@ class Shadows:
             return list(telemetry_query.run(self._telemetry, narrowed(asked)).rows)
 
         found: dict[str, dict[str, Any]] = defaultdict(lambda: defaultdict(dict))
-        told: dict[str, set[str]] = defaultdict(set)
+        devices: Counter[str] = Counter()
         for metric, name in COUNTED.items():
             for profile, total in rows(metric, "total"):
                 found[profile][name] = round(total)
         for profile, reason, total in rows(SKIPPED, "total", by=("reason",)):
             found[profile]["skipped"][reason] = round(total)
-        for metric in (SKIPPED, *COUNTED):
-            for profile, device, _ in rows(metric, "total", by=("device",)):
-                told[profile].add(device)
+        for profile, _device, _total in rows("shadow_requests_total", "total", by=("device",)):
+            devices[profile] += 1
         for metric, fields in MEASURED.items():
             for profile, *values in rows(metric, *fields):
                 found[profile].update(zip(fields.values(), values, strict=True))
         return ShadowReport(
             shadow=shadow,
             profiles=[
-                ShadowFigures(profile=profile, devices=len(told[profile]), **fields)
+                ShadowFigures(profile=profile, devices=devices[profile], **fields)
                 for profile, fields in sorted(found.items())
             ],
         )
