@@ -147,6 +147,12 @@ class MeasureError(AgentError):
     code = "agent.measure"
 
 
+class ShadowError(AgentError):
+    """A release cannot run as a shadow now."""
+
+    code = "agent.shadow"
+
+
 class SupersededError(AgentError):
     """A newer desired state ended an install."""
 

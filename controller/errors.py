@@ -194,6 +194,12 @@ class UnknownCaptureError(UnknownError):
     code = "controller.unknown.capture"
 
 
+class UnknownShadowError(UnknownError):
+    """No release runs as the shadow of that model."""
+
+    code = "controller.unknown.shadow"
+
+
 class UnknownTokenError(UnknownError):
     """There is no enrolment token of that name."""
 

@@ -69,6 +69,10 @@ class RolloutRequest(RolloutControl):
     """With gates: what part of each kind of device keeps the old release to the end, to compare the
     others with. 0 for none: then devices are compared with themselves before."""
 
+    shadow_agreement_percent: Annotated[float, Bounds(gt=0, le=100)] | None = None
+    """Refused unless the release, as the shadow of its model, answered so many requests as the one
+    that serves, at the mean over devices. None to ask for no shadow."""
+
     unfit: UnfitRule | None = None
     """What becomes of devices that cannot take the release: `refuse` the rollout, `exclude` them
     from it, or `allow` them, also if all are; each device then decides. None for `refuse`."""

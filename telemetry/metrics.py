@@ -178,6 +178,34 @@ METRICS: Final[dict[str, Metric]] = {
     "process.memory.usage": Metric(
         "gauge", "By", _OF_PROCESS, "resident memory of each process", by_minute=True
     ),
+    "shadow_agreements_total": Metric(
+        "sum", "{request}", _OF_VARIANT,
+        "those of `shadow_requests_total` that the shadow answered as the release that serves",
+    ),
+    "shadow_differences": Metric(
+        "histogram", "{difference}", _OF_VARIANT,
+        "greatest difference of any number in the answers of a shadow and of the release that "
+        "serves",
+    ),
+    "shadow_failures_total": Metric(
+        "sum", "{request}", _OF_VARIANT,
+        "those of `shadow_requests_total` that the shadow could not answer",
+    ),
+    "shadow_latency_ms": Metric(
+        "histogram", "ms", _OF_VARIANT, "time in the runtime of a shadow, for a request"
+    ),
+    "shadow_live_latency_ms": Metric(
+        "histogram", "ms", _OF_VARIANT,
+        "time in the runtime of the release that serves, for the same requests",
+    ),
+    "shadow_requests_total": Metric(
+        "sum", "{request}", _OF_VARIANT,
+        "requests that a shadow got after the release that serves had answered them",
+    ),
+    "shadow_skipped_total": Metric(
+        "sum", "{request}", (*_OF_VARIANT, "reason"),
+        "requests that were chosen for a shadow and not compared, by the reason",
+    ),
     "slow_retrievals_total": Metric(
         "sum", "{window}", ("source",), "windows in which a source brought less than it has to"
     ),

@@ -37,6 +37,7 @@ KINDS: Final = (
     "restore",
     "scrub",
     "series",
+    "shadow",
     "slow",
     "source",
     "start",

@@ -31,6 +31,7 @@ from wire.messages import (
 )
 from wire.policy import PolicySpec
 from wire.profile import NAME_PATTERN
+from wire.shadow import ShadowRule
 from wire.windows import window_faults
 
 ONE_RELEASE: Final = 1
@@ -72,6 +73,9 @@ class ModelState(msgspec.Struct, frozen=True, kw_only=True):
     def hours(self) -> tuple[str, ...]:
         """The windows; empty if there are none."""
         return () if isinstance(self.windows, msgspec.UnsetType) else self.windows
+
+    shadow: ShadowRule | msgspec.UnsetType = msgspec.UNSET
+    """Which release runs beside the one that serves, and is compared with it; unset for none."""
 
 
 class DesiredModels(Message, frozen=True, kw_only=True):
@@ -132,6 +136,9 @@ class DesiredModels(Message, frozen=True, kw_only=True):
             if not isinstance(model.capture, msgspec.UnsetType):
                 lines += [f"model {model.name[:64]}: {each}" for each in model.capture.faults()]
             lines += [f"model {model.name[:64]}: {each}" for each in window_faults(model.hours)]
+            if not isinstance(model.shadow, msgspec.UnsetType):
+                faults = model.shadow.faults(model.name)
+                lines += [f"model {model.name[:64]}: {each}" for each in faults]
         return tuple(lines)
 
 

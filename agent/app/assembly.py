@@ -32,6 +32,7 @@ from agent.app.refusals import Refusals
 from agent.app.runtimes import usable_profile
 from agent.app.sensing import Sensing
 from agent.app.serving import make_deferral
+from agent.app.shadowing import Shadowing, ShadowParts
 from agent.app.sharing import Sharing, make_sharing
 from agent.app.spooling import make_pump
 from agent.app.watchdog import Watchdog, check_start_timeout
@@ -214,6 +215,7 @@ def assemble(config: AgentConfig, clock: Clock) -> Parts:
         adaptations=adaptations,
         served=served,
         override=override,
+        make_room=lambda: shadowing.make_room(),  # noqa: PLW0108 - it is made below
         link=link,
         interrupts=device.interrupts,
         log=log,
@@ -221,6 +223,23 @@ def assemble(config: AgentConfig, clock: Clock) -> Parts:
         clock=clock,
     )
     models = Models(maker.make, maker.forget)
+    shadowing = Shadowing(
+        ShadowParts(
+            config=config,
+            profile=profile,
+            trust=trust,
+            store=store,
+            slots=slots,
+            fetcher=fetching.fetcher,
+            adaptations=adaptations,
+            router=models.router,
+            installs=lambda: bool(models.pending),
+            interrupts=device.interrupts,
+            log=log,
+            recorder=recorder,
+            clock=clock,
+        )
+    )
     pump = make_pump(
         config,
         link,
@@ -252,6 +271,7 @@ def assemble(config: AgentConfig, clock: Clock) -> Parts:
         log=log,
         clock=clock,
         capture=capturing.follow,
+        shadow=shadowing.follow,
     )
     sharing = make_sharing(
         config,
@@ -315,6 +335,7 @@ def assemble(config: AgentConfig, clock: Clock) -> Parts:
         endpoint=lambda: endpoint.address,
         deferred=lambda: deferral.queue.waiting,
         own_policy=config.policy is not None,
+        shadows=lambda: shadowing.status,
         metadata=device.metadata,
     )
     sysfs, procfs = config.sysfs_root, config.procfs_root

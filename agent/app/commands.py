@@ -82,6 +82,7 @@ class Commands:
         budgets: Knows what packages cost; None if nothing is bounded.
         endpoint: Returns the address for applications.
         deferred: Returns how many deferrable requests wait.
+        shadows: Returns by model what runs beside the release that serves.
         own_policy: Whether the policy is the device's own, of its `agent.toml`.
         metadata: Knows what is trusted; None where a trust file takes its place.
     """
@@ -101,6 +102,7 @@ class Commands:
         budgets: Budgets | None,
         endpoint: Callable[[], str],
         deferred: Callable[[], int],
+        shadows: Callable[[], dict[str, str]] = dict,
         own_policy: bool = False,
         metadata: MetadataTrust | None = None,
     ) -> None:
@@ -116,6 +118,7 @@ class Commands:
         self._budgets = budgets
         self._endpoint = endpoint
         self._deferred = deferred
+        self._shadows = shadows
         self._own_policy = own_policy
         self._metadata = metadata
         self._commands: dict[str, Callable[[dict[str, Any]], Any]] = {
@@ -190,6 +193,7 @@ class Commands:
             "levers": to_builtins(decision.levers) if decision else None,
             "pinned": adaptation.pinned,
             "captured": router.capture is not None,
+            "shadow": self._shadows().get(model.name),
             "policy": to_builtins(adaptation.policy),
             "own_policy": self._own_policy,
             "phase": record.state.value,

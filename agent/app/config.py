@@ -41,6 +41,7 @@ from agent.peers.settings import PeerSettings
 from agent.serve.deferred.settings import DeferredSettings
 from agent.serve.feedback.settings import FeedbackSettings
 from agent.serve.settings import CONNECTIONS, Mode, ServingSettings, WorkerLimits
+from agent.shadow.settings import ShadowSettings
 from wire.codec import from_toml
 from wire.errors import FleetError, TopicError
 from wire.files import open_file
@@ -167,6 +168,7 @@ class AgentConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     scrub: ScrubSettings = ScrubSettings()
     measure: MeasureSettings = MeasureSettings()
     capture: CaptureSettings = CaptureSettings()
+    shadow: ShadowSettings = ShadowSettings()
     policy: PolicySpec | None = None
     """How this device chooses among its variants, in place of the controller's policy; None to use
     the controller's policy."""
@@ -347,7 +349,7 @@ def _check(config: AgentConfig, name: str) -> None:
     if fault := origins_fault(endpoint.allow_origins, needs_token=endpoint.token_file is not None):
         faults.append((True, f"endpoint.allow_origins {fault}"))
     parts = (config.install, config.hooks, config.delivery, config.peers, config.deferred)
-    others = (config.feedback, config.measure, config.scrub, config.capture)
+    others = (config.feedback, config.measure, config.scrub, config.capture, config.shadow)
     for part in (*parts, *others):
         faults += [(True, text) for text in part.faults()]
     knows_clients = bool(endpoint.token_file or endpoint.client_ca_file)

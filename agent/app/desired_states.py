@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Mapping
-from typing import Final, TypeVar
+from typing import Final, Protocol, TypeVar
 
 import msgspec
 
@@ -34,6 +34,7 @@ from wire.codec import sha256_hex
 from wire.desired import DesiredModels, ModelState
 from wire.errors import FleetError, SignatureError
 from wire.policy import PolicySpec, changes
+from wire.shadow import ShadowRule
 from wire.trust.root import Role, Trust
 
 T = TypeVar("T")
@@ -41,6 +42,14 @@ T = TypeVar("T")
 DOUBT_S: Final = 20.0
 """How long a desired state that nobody known here has signed is not refused: metadata that knows
 him may be on its way."""
+
+
+class TakeShadows(Protocol):
+    """Takes which release runs beside the one that serves."""
+
+    def __call__(self, rules: Mapping[str, ShadowRule], *, has_sources: bool) -> None:
+        """Run the shadows of these models, and end all others; returns at once."""
+        ...
 
 
 class DesiredStates:
@@ -58,6 +67,8 @@ class DesiredStates:
         log: Takes a line when one cannot be saved.
         clock: For how long metadata may be on its way.
         capture: Takes which requests are to be captured, by model.
+        shadow: Takes which release runs beside the one that serves, by model, and whether the
+            controller has other sources than messages.
     """
 
     def __init__(  # noqa: PLR0913 - one parameter for each part that it connects
@@ -74,6 +85,7 @@ class DesiredStates:
         log: Log,
         clock: Clock,
         capture: Callable[[Mapping[str, CaptureRule]], None] = lambda _rules: None,
+        shadow: TakeShadows | None = None,
     ) -> None:
         self._config = config
         self._trust = trust
@@ -86,6 +98,7 @@ class DesiredStates:
         self._log = log
         self._clock = clock
         self._capture = capture
+        self._shadow = shadow
         self._doubted = ("", 0.0)
         """The last desired state that nobody known here had signed, and since when."""
 
@@ -156,6 +169,7 @@ class DesiredStates:
         for state in desired.models:
             self._adopt(state, desired.revision, self._told)
         self._pass_on(desired, is_again=is_again)
+        self._follow_shadows(desired)  # last: an install may need the package of one that ends
 
     def restore(self) -> dict[str, tuple[str | None, str | None]]:
         """Serve the packages that served before a restart, and go on with what was desired.
@@ -190,6 +204,8 @@ class DesiredStates:
             self._trust.want(*(model.name for model in self._models))
         if desired is not None and desired.revision == record.revision:
             self._pass_on(desired)
+        if desired is not None:
+            self._follow_shadows(desired)
         return {model.name: model.adaptation.active() for model in self._models}
 
     def read_again(self) -> None:
@@ -232,6 +248,18 @@ class DesiredStates:
                 envelope,
                 expires_at_s=_told(desired.expires_at_s),
                 timestamp=_told(desired.timestamp),
+            )
+
+    def _follow_shadows(self, desired: DesiredModels) -> None:
+        """Pass on which release runs beside the one that serves."""
+        if self._shadow is not None:
+            self._shadow(
+                {
+                    model.name: model.shadow
+                    for model in desired.models
+                    if not isinstance(model.shadow, msgspec.UnsetType)
+                },
+                has_sources=desired.has_sources is True,
             )
 
     def _is_doubted(self, envelope: bytes) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -53,6 +54,9 @@ class ModelMaker(msgspec.Struct, frozen=True, kw_only=True):
     adaptations: Adaptations
     served: ServedModels
     override: Override | None
+    make_room: Callable[[], int]
+    """Ends what an install need not wait for; returns the memory that it held, in bytes."""
+
     link: Link
     interrupts: Interrupts
     log: Log
@@ -94,6 +98,7 @@ class ModelMaker(msgspec.Struct, frozen=True, kw_only=True):
             ),
             interrupts=interrupts,
             neighbours=lambda: self.adaptations.held_bytes(but=name),
+            make_room=self.make_room,
         )
         trusting = self._trusting(installer, store, interrupts)
         hooked = put_hooks(

@@ -22,6 +22,7 @@ from agent.install.thread import Installs
 from agent.install.workflow import Machine
 from agent.select.adaptation import Adaptation
 from agent.serve.model_server import ModelServer
+from agent.serve.router import Router
 from wire.desired import ModelState
 from wire.errors import FleetError
 from wire.messages import ServedModel
@@ -89,6 +90,11 @@ class Models:
     def get(self, name: str) -> Model | None:
         """Return a model; None if the device has none of that name."""
         return self._models.get(name)
+
+    def router(self, name: str) -> Router | None:
+        """Return what answers requests for a model; None if the device has none of that name."""
+        found = self._models.get(name)
+        return found.model_server.router if found is not None else None
 
     def named(self, name: object) -> Model:
         """Return the model that a person names, or the only one.

@@ -46,6 +46,8 @@ def _model(status: dict[str, Any]) -> list[tuple[str, Any]]:
         ("desired", desired if revision is None else f"revision {revision}, {desired}"),
         ("install", _phase(status)),
     ]
+    if status.get("shadow"):  # none of an agent of an earlier version
+        fields.append(("shadow", str(status["shadow"])))
     if status.get("captured"):  # none of an agent of an earlier version
         fields.append(("captured", "some requests, sealed for the operator of the fleet"))
     if status["waits_for"]:

@@ -75,9 +75,11 @@ class Installer:
         early: Serves what is here while the rest comes.
         interrupts: Tells when an install must end.
         neighbours: Returns the memory that the other models of the device hold, in bytes.
+        make_room: Ends what an install need not wait for; returns the memory that it held, in
+            bytes.
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - one parameter for each part that it connects
         self,
         settings: InstallSettings,
         *,
@@ -88,6 +90,7 @@ class Installer:
         early: EarlyService,
         interrupts: Interrupts,
         neighbours: Callable[[], Mapping[str, int]] = dict,
+        make_room: Callable[[], int] = lambda: 0,
     ) -> None:
         self._settings = settings
         self._store = store
@@ -99,6 +102,7 @@ class Installer:
         self._early = early
         self._interrupts = interrupts
         self._neighbours = neighbours
+        self._make_room = make_room
         self._abandon = False
         self._effects: dict[State, Callable[[ReleaseRef, Progress], None]] = {
             State.PREFLIGHT: self._preflight,
@@ -209,7 +213,11 @@ class Installer:
         self._adaptation.pinned = None
         self._slot.clear()
         self._slots.collect(
-            {*self._store.kept_elsewhere, self._slots.preloaded()},
+            {
+                *self._store.kept_elsewhere,
+                self._slots.preloaded(),
+                *self._slots.shadows().values(),
+            },
             keep_parts=not self._store.is_alone,
         )
         self._store.forget()  # last: until then a restart finds that there is something to remove
@@ -226,6 +234,7 @@ class Installer:
         variants = self._fitting(package)
         # The version before the present one gives way to the next one.
         freed_bytes = self._adaptation.keep_only({package.digest, self._slot.current()})
+        freed_bytes += self._make_room()
         check_memory(
             package.release,
             variants,
@@ -390,7 +399,12 @@ class Installer:
         # A package that cannot be removed now is removed after the next install; it is no failure.
         with contextlib.suppress(StorageError):
             self._slots.collect(
-                {*keep, *self._store.kept_elsewhere, self._slots.preloaded()},
+                {
+                    *keep,
+                    *self._store.kept_elsewhere,
+                    self._slots.preloaded(),
+                    *self._slots.shadows().values(),
+                },
                 keep_parts=not self._store.is_alone,
             )
         record = self._store.state

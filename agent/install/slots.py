@@ -4,6 +4,7 @@
 packages/<digest>/     whole packages, verified when they were put here
 incoming/<digest>/     packages that are being fetched
 parts/<sha256>         files that are partly here
+shadows/<model>        a link to packages/<digest>: the shadow of the model (`agent.shadow`)
 serving/<model>        a link to packages/<digest>: what serves the model after a restart
 preloaded              a link to incoming/<digest>: the package that was handed over last
 ```
@@ -33,6 +34,7 @@ from wire.package.index import is_digest
 from wire.profile import NAME_PATTERN
 
 SERVING: Final = "serving"
+SHADOWS: Final = "shadows"
 PRELOADED: Final = "preloaded"
 ONE_SLOT: Final = "current"
 """The link of agents that had one model."""
@@ -53,6 +55,7 @@ class Slots:
         self._packages = root / "packages"
         self._incoming = root / "incoming"
         self._serving = root / SERVING
+        self._shadows = root / SHADOWS
         self.parts = root / "parts"
         for directory in (self._packages, self._incoming, self._serving, self.parts):
             with storage_faults(f"cannot make the directory {directory.name}"):
@@ -82,9 +85,22 @@ class Slots:
         Raises:
             ValueError: It is no name of a model, which is a bug.
         """
-        if NAME_PATTERN.fullmatch(model) is None:
-            raise ValueError(f"not a name of a model: {model!r}")
-        return Slot(self, self._serving / model)
+        return Slot(self, self._serving / _named(model))
+
+    def shadow_of(self, model: str) -> Slot:
+        """Return the slot of the shadow of a model. `collect` does not keep what it names.
+
+        Raises:
+            ValueError: It is no name of a model, which is a bug.
+        """
+        return Slot(self, self._shadows / _named(model))
+
+    def shadows(self) -> dict[str, str | None]:
+        """Return the package of each shadow by its model; None for one that is not whole here."""
+        if not self._shadows.is_dir():
+            return {}
+        names = sorted(p.name for p in self._shadows.iterdir() if NAME_PATTERN.fullmatch(p.name))
+        return {name: self.shadow_of(name).current() for name in names}
 
     def serving(self) -> dict[str, str]:
         """Return the digest of the package that serves each model after a restart, by its name."""
@@ -278,8 +294,9 @@ class Slot:
             StorageError: The storage failed.
         """
         with storage_faults("cannot clear the current package"):
-            self._link.unlink(missing_ok=True)
-            sync_directory(self._link.parent)
+            if self._link.parent.is_dir():
+                self._link.unlink(missing_ok=True)
+                sync_directory(self._link.parent)
 
 
 def replace_link(link: Path, to: str, fault: str) -> None:
@@ -295,6 +312,7 @@ def replace_link(link: Path, to: str, fault: str) -> None:
     """
     temporary = link.with_name(f".{link.name}.new")
     with storage_faults(fault):
+        make_directory(link.parent)
         for path in (temporary, link):
             if path.is_dir() and not path.is_symlink():
                 shutil.rmtree(path)
@@ -305,6 +323,17 @@ def replace_link(link: Path, to: str, fault: str) -> None:
         finally:  # it is there only if the link could not be replaced
             temporary.unlink(missing_ok=True)
         sync_directory(link.parent)
+
+
+def _named(model: str) -> str:
+    """Return the name of a model after a check: no other text may become a path.
+
+    Raises:
+        ValueError: It is no name of a model, which is a bug.
+    """
+    if NAME_PATTERN.fullmatch(model) is None:
+        raise ValueError(f"not a name of a model: {model!r}")
+    return model
 
 
 def checked(digest: str) -> str:

@@ -12,15 +12,13 @@ Rules:
 
 from __future__ import annotations
 
-import contextlib
-import os
 import sys
 from pathlib import Path
-from typing import Final
 
 from agent.lifeline import hang_on
 from agent.measure.job import EXIT_STORAGE, MAX_BYTES, Job, Outcome, Side
 from agent.serve.worker.process import plain_inputs
+from agent.standing_back import stand_back
 from runtime_adapters.batches import one_sample, ranks_of
 from runtime_adapters.energy import EnergyCounters
 from runtime_adapters.golden import check_golden, load_golden
@@ -33,19 +31,6 @@ from wire.codec import from_json, to_json
 from wire.errors import FleetError
 from wire.files import PRIVATE, write_atomic
 from wire.package.manifest import Performance
-
-NICE: Final = 19
-OOM_SCORE: Final = "1000"
-
-
-def stand_back() -> None:
-    """Let everything else on the device go first."""
-    with contextlib.suppress(OSError):
-        os.nice(NICE)
-    with contextlib.suppress(OSError):
-        os.sched_setscheduler(0, os.SCHED_IDLE, os.sched_param(0))
-    with contextlib.suppress(OSError):
-        Path("/proc/self/oom_score_adj").write_text(OOM_SCORE)
 
 
 def carried_out(job: Job) -> Performance:

@@ -191,7 +191,9 @@ class Measurer:
         try:
             self._place.begin(asked.id)
             before_c = self._adaptations.health.temperature_c
-            package, variants = self._packages.bring(asked, check)
+            package, variants = self._packages.bring(
+                asked.release, check, has_sources=asked.has_sources
+            )
             done: list[MeasuredVariant] = []
             ended = ""
             reference = reference_of(variants)

@@ -1,4 +1,6 @@
-"""Brings a package that is to be measured, by the roads and with the checks of an install.
+"""Brings a package that no install brings, by the roads and with the checks of one.
+
+It is to be measured, or to run as a shadow.
 
 Rules:
 - It fetches while no install does: one that comes ends it.
@@ -9,7 +11,8 @@ Rules:
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Final
+from pathlib import Path
+from typing import Final, Protocol
 
 from agent.errors import MeasureError, StorageFullError
 from agent.install.bringing import Bringer
@@ -20,11 +23,10 @@ from agent.install.fetch.sources import Errand
 from agent.install.preflight import FREE_MARGIN_BYTES, fitting
 from agent.install.slots import Slots
 from agent.interrupts import Interrupts
-from agent.measure.place import Place
 from agent.package_files import is_intact
 from agent.packages import Package
 from agent.trust.keeper import MetadataTrust
-from wire.measuring import Measure
+from wire.messages import ReleaseRef
 from wire.package.manifest import Variant
 from wire.profile import DeviceProfile
 from wire.trust.root import Trust
@@ -34,8 +36,25 @@ LIST_LOOK_S: Final = 1.0
 """How often, and in which steps, a device looks whether the list with a package has come."""
 
 
+class Place(Protocol):
+    """Where packages come."""
+
+    @property
+    def parts(self) -> Path:
+        """Where files are that are partly here."""
+        ...
+
+    def directory(self, digest: str) -> Path:
+        """Return the directory of a package."""
+        ...
+
+
+def _nothing(_package: Package) -> None:
+    """Keep a package where it is."""
+
+
 class Packages:
-    """Brings packages to the place of measurements.
+    """Brings packages to a place.
 
     Args:
         profile: This device, with the runtimes that are installed here.
@@ -67,13 +86,20 @@ class Packages:
         self._interrupts = interrupts
 
     def bring(
-        self, asked: Measure, check: Callable[[], None]
+        self,
+        release: ReleaseRef,
+        check: Callable[[], None],
+        *,
+        has_sources: bool,
+        keep: Callable[[Package], None] = _nothing,
     ) -> tuple[Package, tuple[Variant, ...]]:
         """Bring a package, and verify every file that this device would run.
 
         Args:
-            asked: Which package.
+            release: Which package.
             check: Called often; raises to end it.
+            has_sources: Whether the controller has other sources than messages.
+            keep: Called with the verified package, before any install goes on.
 
         Returns:
             The package, and its variants for this device.
@@ -93,14 +119,15 @@ class Packages:
 
         def work() -> None:
             look()
-            found.append(self._fetched(asked, look))
+            found.append(self._fetched(release, look, has_sources=has_sources))
+            keep(found[0][0])
 
         look()  # what begins to wait would interrupt an install
-        self._wait_for_its_list(asked, look)
+        self._wait_for_its_list(release, look)
         self._interrupts.interject(work, look)
         return found[0]
 
-    def _wait_for_its_list(self, asked: Measure, look: Callable[[], None]) -> None:
+    def _wait_for_its_list(self, release: ReleaseRef, look: Callable[[], None]) -> None:
         """Wait until trusted metadata lists the package; a list comes when it is needed.
 
         Raises:
@@ -109,7 +136,7 @@ class Packages:
         """
         if not isinstance(self._trust, MetadataTrust):
             return
-        release, why = asked.release, None
+        why = None
         for _ in range(LIST_LOOKS):
             why = self._trust.later(release.name, release.version, release.digest)
             if why is None:
@@ -119,12 +146,12 @@ class Packages:
         raise MeasureError(why or "the package is not listed")
 
     def _fetched(
-        self, asked: Measure, check: Callable[[], None]
+        self, release: ReleaseRef, check: Callable[[], None], *, has_sources: bool
     ) -> tuple[Package, tuple[Variant, ...]]:
-        directory = self._place.directory(asked.release.digest)
+        directory = self._place.directory(release.digest)
         errand = Errand(
             check=check,
-            asks=asked.has_sources,
+            asks=has_sources,
             holdings=LocalPackages(
                 [self._slots.directory(digest) for digest in self._slots.whole()],
                 self._trust,
@@ -133,8 +160,8 @@ class Packages:
         )
         bringer = Bringer(self._fetcher, self._trust, self._place.parts)
         try:
-            self._check_room(asked.release.envelope_size_bytes)
-            package = bringer.describe(asked.release, directory, errand)
+            self._check_room(release.envelope_size_bytes)
+            package = bringer.describe(release, directory, errand)
             variants = fitting(package, self._profile)
             lacking = [e for e in package.files(variants) if not is_intact(directory, e)]
             self._check_room(sum(entry.size_bytes for entry in lacking))

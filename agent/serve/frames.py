@@ -71,6 +71,9 @@ class Signed(msgspec.Struct, frozen=True, kw_only=True):
 class Load(msgspec.Struct, frozen=True, kw_only=True, tag="load"):
     """Load a variant. This is the first message to a worker."""
 
+    stands_back: bool = False
+    """Whether all else on the device has the processor, the disk and the memory first."""
+
     package_directory: str
     files: tuple[Signed, ...] = ()
     """All that the variant needs; each is compared before it is loaded. Empty to compare none."""
@@ -211,6 +214,34 @@ class Replies(msgspec.Struct, frozen=True, kw_only=True, tag="replies"):
     replies: tuple[Reply, ...]
 
 
+class Compare(msgspec.Struct, frozen=True, kw_only=True, tag="compare"):
+    """Run a request that another release has answered, and tell how the answers differ."""
+
+    request: Asked
+    answer: memoryview
+    """The body of the answer of the other release."""
+
+    answer_header_length: int | None
+    """Length of the JSON at its start; None when all of it is JSON."""
+
+
+class Compared(msgspec.Struct, frozen=True, kw_only=True, tag="compared"):
+    """How two releases answered the same request. The answer itself stays in the worker."""
+
+    agrees: bool = False
+    difference: float | None = None
+    """The greatest difference of any number in the two answers; None if there is none to tell."""
+
+    compute_ms: float = 0.0
+    """Time in the runtime."""
+
+    unlike: str = ""
+    """Why the answers cannot be compared, which is no fault of this release; else empty."""
+
+    fault: str = ""
+    """Why this release has no answer; else empty."""
+
+
 class Probe(msgspec.Struct, frozen=True, kw_only=True, tag="probe"):
     """Run the golden samples."""
 
@@ -237,8 +268,8 @@ class ProbeResult(msgspec.Struct, frozen=True, kw_only=True, tag="probed"):
     """Latency of one sample that runs alone; None if it was not measured."""
 
 
-Request: TypeAlias = Load | Infer | Probe
-Answer: TypeAlias = Ready | Failed | Replies | ProbeResult
+Request: TypeAlias = Load | Infer | Compare | Probe
+Answer: TypeAlias = Ready | Failed | Replies | Compared | ProbeResult
 REQUESTS: Final[msgspec.msgpack.Decoder[Request]] = msgspec.msgpack.Decoder(Request)
 ANSWERS: Final[msgspec.msgpack.Decoder[Answer]] = msgspec.msgpack.Decoder(Answer)
 

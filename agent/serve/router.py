@@ -17,7 +17,7 @@ import math
 from collections import Counter
 from collections.abc import Callable
 from functools import partial
-from typing import Final
+from typing import Final, TypeAlias
 
 import msgspec
 
@@ -52,6 +52,8 @@ MAX_TRIES: Final = CRASHES_TO_BENCH + 2 + MAX_WORKERS
 
 OK: Final = 200
 INTERNAL_ERROR: Final = 500
+Shadow: TypeAlias = Callable[[InferenceCall, Reply], None]
+
 TOO_LATE: Final = "too many requests come: this one would have been answered too late"
 
 
@@ -77,6 +79,9 @@ class Router:
 
         self.capture: Capture | None = None
         """Which requests the operator wants; a change takes effect with the next run."""
+
+        self.shadow: Shadow | None = None
+        """Takes requests that have been answered, with their answers, and must return at once."""
 
         self.routes = Routes(pool, clock, settings)
         """Knows the workers."""
@@ -193,6 +198,8 @@ class Router:
         )
         for listener in self._listeners:
             listener(answered)
+        if self.shadow is not None and outcome is Outcome.OK and named is None:
+            self.shadow(call, reply)
         return reply
 
     def _named(self, call: InferenceCall) -> Prepared | None:

@@ -79,6 +79,9 @@ class WorkerLimits(msgspec.Struct, frozen=True, kw_only=True):
     waiting: int = 64
     """Requests that may wait for it."""
 
+    stands_back: bool = False
+    """Whether all else on the device has the processor, the disk and the memory first."""
+
 
 class Workers(msgspec.Struct, frozen=True):
     """How many workers a variant gets, and how many threads each of them."""

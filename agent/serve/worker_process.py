@@ -37,6 +37,8 @@ from agent.serve.frames import (
     Answer,
     Asked,
     Channel,
+    Compare,
+    Compared,
     Failed,
     Infer,
     Load,
@@ -186,6 +188,7 @@ class WorkerProcess:
         """
         golden = variant.info.golden
         request = Load(
+            stands_back=self._limits.stands_back,
             package_directory=str(package),
             files=tuple(
                 Signed(path=file.path, size_bytes=file.size_bytes, sha256=file.sha256)
@@ -352,6 +355,22 @@ class WorkerProcess:
             WorkerTimeoutError: It did not answer in time and was ended.
         """
         return self._ask(Probe(measure=measure), ProbeResult, timeout_s)
+
+    def compare(self, request: Compare, *, timeout_s: float) -> Compared:
+        """Run a request that another release has answered.
+
+        Args:
+            request: It, and that answer.
+            timeout_s: How long it may take.
+
+        Returns:
+            How the answers differ.
+
+        Raises:
+            WorkerCrashedError: The process ended.
+            WorkerTimeoutError: It did not answer in time and was ended.
+        """
+        return self._ask(request, Compared, timeout_s)
 
     def hang_up(self) -> None:
         """Let the process end by itself, without waiting for it; `stop` must follow."""

@@ -32,6 +32,7 @@ from controller.api.model_routes import model_routes
 from controller.api.pages import DevicePage, ReleasePage, RolloutPage, TokenPage
 from controller.api.saved_query_routes import saved_query_routes
 from controller.api.services import AskedBy, Services, router
+from controller.api.shadow_routes import shadow_routes
 from controller.api.telemetry_routes import MAX_EVENTS, shown_event, telemetry_routes
 from controller.domain.states import ReleaseState, RolloutState, TokenState
 from controller.errors import UnknownBlobError
@@ -103,6 +104,7 @@ def fleet_routes() -> list[BaseRoute]:
         metadata_routes,
         model_routes,
         capture_routes,
+        shadow_routes,
     )
     return [route for router in routers for route in router.routes]
 

@@ -34,6 +34,7 @@ from controller.services.report_requests import ReportRequests
 from controller.services.rollout_plans import RolloutPlans
 from controller.services.rollouts import Rollouts
 from controller.services.saved_queries import SavedQueries
+from controller.services.shadows import Shadows
 from controller.services.shown_alerts import ShownAlerts
 from controller.services.webhooks import Webhooks
 from telemetry.server.store import TelemetryStore
@@ -69,6 +70,7 @@ class FleetServices:
     rollouts: Rollouts
     rollout_plans: RolloutPlans
     saved_queries: SavedQueries
+    shadows: Shadows
     blobs: BlobStore
     telemetry: TelemetryStore
     webhooks: Webhooks

@@ -83,6 +83,7 @@ from controller.services.rollout_engine import RolloutEngine
 from controller.services.rollout_plans import RolloutPlans
 from controller.services.rollouts import Rollouts
 from controller.services.saved_queries import SavedQueries
+from controller.services.shadows import Shadows
 from controller.services.shut_out import ShutOut
 from controller.services.transfers import Transfers
 from controller.services.upkeep import Upkeep
@@ -226,6 +227,7 @@ class Controller:
                 ),
                 groups=Groups(database, clock),
                 saved_queries=SavedQueries(database, telemetry, devices, clock),
+                shadows=Shadows(database, devices, telemetry, clock),
                 blobs=blobs,
                 telemetry=telemetry,
                 webhooks=self.alerting.webhooks,

@@ -44,6 +44,7 @@ COMMANDS: Final = {
     "measure": ("controller.cli.measure", "Measure releases on lent devices."),
     "telemetry": ("controller.cli.telemetry", "Show what the devices measured."),
     "capture": ("controller.cli.captures", "Take samples from devices, to train again."),
+    "shadow": ("controller.cli.shadows", "Run a release beside the one that serves."),
     "alert": ("controller.cli.alerts", "Watch the telemetry, and tell when it is wrong."),
 }
 """In the order of the help: the module of each command, and what it does."""

@@ -156,6 +156,14 @@ def rollout_create(  # noqa: PLR0913, PLR0917 - one parameter for each option
     window: WindowOption = None,
     supersede: SupersedeOption = False,
     priority: PriorityOption = 0,
+    shadow_agreement: Annotated[
+        str | None,
+        typer.Option(
+            help="Nothing begins unless the release, as a shadow, answered so many requests as the "
+            "one that serves.",
+            metavar="PERCENT",
+        ),
+    ] = None,
     approval: Annotated[
         bool,
         typer.Option(
@@ -241,6 +249,7 @@ def rollout_create(  # noqa: PLR0913, PLR0917 - one parameter for each option
         "window": window,
         "supersede": supersede,
         "priority": priority,
+        "shadow_agreement": shadow_agreement,
         "approval": approval,
         "exclude_unfit": exclude_unfit,
         "allow_unfit": allow_unfit,

@@ -138,6 +138,17 @@ class RolloutFile(ControlKeys, frozen=True, kw_only=True, forbid_unknown_fields=
             "to compare the others with. 0 for none."
         ),
     ] = "10%"
+    shadow_agreement: (
+        Annotated[
+            Annotated[str, msgspec.Meta(extra_json_schema=dict(_PERCENT))]
+            | Annotated[float, msgspec.Meta(gt=0, le=100)],
+            msgspec.Meta(
+                description="Nothing begins unless the release, as a shadow, answered so many "
+                "requests as the one that serves."
+            ),
+        ]
+        | msgspec.UnsetType
+    ) = msgspec.UNSET
     unfit: Annotated[
         UnfitRule,
         msgspec.Meta(
@@ -164,6 +175,7 @@ LIMITS: Final[Mapping[str, str]] = MappingProxyType(
         "deadline": "a time above 0, up to 366d",
         "offline_limit": "a time, up to 366d",
         "control": 'a share such as "10%", 0 to 50',
+        "shadow_agreement": 'a share such as "99%", above 0',
         "unfit": '"refuse", "exclude" or "allow"',
         **rollout_control.LIMITS,
     }
@@ -220,6 +232,7 @@ def read_rollout_file(data: bytes, name: str) -> RolloutFile:
     for key, is_wrong in (
         ("control", request.control_percent > MAX_CONTROL_PERCENT),
         ("windows", bool(window_faults(spec.windows))),
+        ("shadow_agreement", request.shadow_agreement_percent == 0),
         ("soak", request.soak_s > MAX_WAIT_S),
         ("deadline", not 0 < request.device_deadline_s <= MAX_WAIT_S),
         ("offline_limit", request.offline_limit_s > MAX_WAIT_S),
@@ -259,6 +272,7 @@ def request_of(spec: RolloutFile, *, called: Callable[[str], str] = option_of) -
         for number, words in enumerate(spec.stages)
     ]
     percent = spec.max_failure_percent
+    agreement = spec.shadow_agreement
     control = spec.control if isinstance(spec.control, str) else f"{spec.control:g}"
     return RolloutRequest(
         release=spec.release if isinstance(spec.release, str) else "",
@@ -277,6 +291,9 @@ def request_of(spec: RolloutFile, *, called: Callable[[str], str] = option_of) -
         gates=spec.gates,
         control_percent=parse_percent(control, option=called("control")),
         **control_of(spec),
+        shadow_agreement_percent=None
+        if isinstance(agreement, msgspec.UnsetType)
+        else parse_percent(str(agreement), option=called("shadow_agreement")),
         unfit=None if spec.unfit == "refuse" else spec.unfit,
     )
 

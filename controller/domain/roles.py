@@ -31,7 +31,7 @@ class Role(StrEnum):
     """See everything that is no secret."""
 
     OPERATOR = "operator"
-    """Work with devices, releases, rollouts, policies, alerts, measurements and captures."""
+    """Work with devices, releases, rollouts, policies, alerts, measurements, captures, shadows."""
 
     APPROVER = "approver"
     """See what a viewer sees, and approve the next stage of a rollout."""
@@ -138,6 +138,10 @@ RIGHTS: Final[Mapping[str, frozenset[Role]]] = {
     "POST /v1/metadata": _WORK,  # signatures decide, not who sends them
     "GET /v1/models": _SEE,
     "DELETE /v1/models/{model}": _WORK,
+    "GET /v1/shadows": _SEE,
+    "GET /v1/shadows/{model}": _SEE,
+    "PUT /v1/shadows/{model}": _WORK,
+    "DELETE /v1/shadows/{model}": _WORK,
     "GET /v1/captures": _SEE,
     "PUT /v1/captures/{model}": _WORK,
     "DELETE /v1/captures/{model}": _WORK,

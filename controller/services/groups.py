@@ -2,9 +2,10 @@
 
 Rules:
 - What a group means is looked up whenever a selector that names it is used. A change reaches the
-  rollouts in progress, policies, captures, alerts, saved queries and groups that name it.
+  rollouts in progress, policies, captures, shadows, alerts, saved queries and groups that name it.
 - A group that one of these names is not removed.
-- A group that a policy or a capture names asks for nothing that changes while a device works.
+- A group that a policy, a capture or a shadow names asks for nothing that changes while a device
+  works.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from controller.store.database import Database, Transaction
 from controller.store.group_tables import DeviceGroupRow
 from wire.clock import Clock
 
-CHOSEN_ONCE = ("policies", "captures")
+CHOSEN_ONCE = ("policies", "captures", "shadows")
 """What is chosen for a device when it connects, and not each time."""
 
 MAX_NAMED = 5
@@ -152,7 +153,7 @@ def used_by_text(used_by: dict[str, list[str]]) -> str:
 
 
 def _chosen_by(transaction: Transaction, names: set[str]) -> list[str]:
-    """Return the policies and captures that name one of some groups."""
+    """Return the policies, captures and shadows that name one of some groups."""
     found: list[str] = []
     for name in sorted(names):
         used_by = groups.users(transaction, name)

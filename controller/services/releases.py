@@ -29,6 +29,7 @@ from controller.store import (
     releases,
     rollout_steps,
     rollouts,
+    shadows,
     way_back,
 )
 from controller.store.database import Database, Transaction
@@ -166,6 +167,7 @@ class Releases:
                         reason=reason,
                         now_s=now_s,
                     )
+                shadows.remove_release(transaction, row.name, row.digest)
                 told += desired.renew_with(transaction, row.digest, now_s=now_s)
             release = _with_devices(transaction, row)
         self._director.publish(sorted(set(told)))

@@ -48,6 +48,7 @@ from controller.services import (
 )
 from controller.services.preflight import Preflight
 from controller.services.rollout_checks import IsListed
+from controller.services.shadow_checks import check_agreement
 from controller.stage_schemas import PlannedStage
 from controller.store import device_facts, install_times, releases, starting_orders
 from controller.store.database import Database
@@ -164,6 +165,7 @@ class RolloutPlans:
                 partial(stage_checks.check_chosen, request, read.order, names),
                 partial(rollout_checks.check_growing, specs, len(members)),
                 partial(stage_checks.check_gates, request, specs, read.order, names),
+                partial(check_agreement, self._database, self._telemetry, request),
             ),
             devices=len(members),
             busy=_busy(busy, limit),

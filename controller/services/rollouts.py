@@ -40,6 +40,7 @@ from controller.services import (
 from controller.services.director import Director
 from controller.services.preflight import Preflight
 from controller.services.rollout_checks import IsListed
+from controller.services.shadow_checks import check_agreement
 from controller.services.transfers import Transfers
 from controller.store import (
     deployments,
@@ -115,6 +116,7 @@ class Rollouts:
         rollout_checks.check_windows(request)
         stage_gates = stage_checks.own_gates(self._telemetry, request)
         asked = rollout_checks.gate_texts(self._telemetry, request)
+        check_agreement(self._database, self._telemetry, request)
         now_s = self._clock.now_s()
         # Most of the work is done before others have to wait. What has changed since counts.
         with self._database.reading() as transaction:

@@ -14,6 +14,7 @@ from controller.store.model_tables import DesiredModelRow
 from controller.store.notice_tables import RolloutNoticeRow
 from controller.store.rate_tables import StartRateRow
 from controller.store.saved_query_tables import SavedQueryRow
+from controller.store.shadow_tables import ShadowRow
 from telemetry.server.tables import metadata as telemetry_metadata
 
 _EACH: Final = (
@@ -24,6 +25,7 @@ _EACH: Final = (
     CaptureRow,
     GateRow,
     DeviceGroupRow,
+    ShadowRow,
     AuditLogRow,
     RolloutNoticeRow,
     StartRateRow,

@@ -288,6 +288,7 @@ def _model(row: DesiredModelRow, release: ReleaseRow | None) -> ModelState:
         policy=policy_choices.issued(row),
         capture=policy_choices.issued_capture(row),
         windows=tuple(row.windows) if row.windows else msgspec.UNSET,
+        shadow=policy_choices.issued_shadow(row),
     )
 
 

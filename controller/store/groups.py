@@ -17,6 +17,7 @@ from controller.store.alert_tables import AlertRuleRow
 from controller.store.capture_tables import CaptureRow
 from controller.store.group_tables import DeviceGroupRow
 from controller.store.saved_query_tables import SavedQueryRow
+from controller.store.shadow_tables import ShadowRow
 from controller.store.tables import PolicyRow, RolloutRow
 
 _IN_PROGRESS = (*ACTIVE_ROLLOUTS, RolloutState.HALTED)  # which may be resumed
@@ -117,6 +118,7 @@ def users(session: Session, name: str) -> dict[str, list[str]]:
             select(RolloutRow.id, RolloutRow.selector).where(in_progress)
         ).all(),
         "policies": session.execute(select(PolicyRow.name, PolicyRow.selector)).all(),
+        "shadows": session.execute(select(ShadowRow.model, ShadowRow.selector)).all(),
         "captures": session.execute(select(CaptureRow.model, CaptureRow.selector)).all(),
         "alerts": [
             (rule.name, rule.spec.get("selector", ""))

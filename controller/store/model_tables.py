@@ -68,6 +68,10 @@ class DesiredModelRow(Base):
     """Which requests it is to capture, as `wire.capture.CaptureRule`; None for none. It is chosen
     with the policy."""
 
+    shadow: Mapped[dict[str, Any] | None] = mapped_column(JSON(none_as_null=True))
+    """What runs beside it, as `wire.shadow.ShadowRule`; None for nothing. It is chosen with the
+    policy."""
+
     policy_generation: Mapped[int] = mapped_column(BigInteger, server_default="0")
     """Generation of the policies from which it was chosen; 0 to have it chosen again."""
 

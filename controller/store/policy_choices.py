@@ -1,4 +1,7 @@
-"""Which policy each model of a device gets, what it captures, and where to choose that again."""
+"""Which policy each model of a device gets, what it captures, and what runs beside it.
+
+And where to choose that again.
+"""
 
 from __future__ import annotations
 
@@ -15,15 +18,18 @@ from controller.domain.capture_choice import FleetCapture, choose_capture
 from controller.domain.device_groups import meaning
 from controller.domain.policy_choice import FleetPolicy, choose_policy
 from controller.domain.selectors import Selector, parse_selector
+from controller.domain.shadow_choice import FleetShadow, choose_shadow
 from controller.errors import SelectorError
 from controller.store.capture_tables import CaptureRow
 from controller.store.device_values import steady_values
 from controller.store.groups import texts_for
 from controller.store.model_tables import DesiredModelRow
+from controller.store.shadow_tables import ShadowRow
 from controller.store.tables import PolicyRow, PolicySetRow
 from wire.capture import CaptureRule
 from wire.codec import convert, to_builtins
 from wire.policy import PolicySpec
+from wire.shadow import ShadowRule
 
 STALE = 0
 """A generation of the policies that is never the current one."""
@@ -44,22 +50,24 @@ this was. It stays until the next one is issued, as a revision never changes."""
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PolicySet:
-    """All policies and captures at one time."""
+    """All policies, captures and shadows at one time."""
 
     generation: int
     policies: tuple[FleetPolicy, ...]
     captures: tuple[FleetCapture, ...]
+    shadows: tuple[FleetShadow, ...]
 
 
 def current_policies(session: Session) -> PolicySet:
-    """Return the policies and captures that apply now."""
+    """Return the policies, captures and shadows that apply now."""
     # Read the generation first: if another controller changes a policy between the two queries,
     # the choice made here counts as older than it is, and is made once more.
     generation = session.get_one(PolicySetRow, ONE_POLICY_SET, populate_existing=True).generation
     policies = list(session.scalars(select(PolicyRow)))
     captures = list(session.scalars(select(CaptureRow)))
+    shadows = list(session.scalars(select(ShadowRow)))
     texts = [*(row.selector for row in policies), *(row.selector for row in captures)]
-    selectors = _selectors(session, texts)
+    selectors = _selectors(session, [*texts, *(row.selector for row in shadows)])
     return PolicySet(
         generation=generation,
         policies=tuple(
@@ -82,6 +90,11 @@ def current_policies(session: Session) -> PolicySet:
             for row in captures
             if row.selector in selectors
         ),
+        shadows=tuple(
+            FleetShadow(selector=selectors[row.selector], rule=convert(row.rule, ShadowRule))
+            for row in shadows
+            if row.selector in selectors
+        ),
     )
 
 
@@ -93,7 +106,7 @@ def _selectors(session: Session, texts: Sequence[str]) -> dict[str, Selector]:
         try:
             found[text] = meaning(parse_selector(text), groups)
         except SelectorError as exc:  # the others must go on
-            _log.warning("a policy or a capture is for no device: %s", exc)
+            _log.warning("a policy, a capture or a shadow is for no device: %s", exc)
     return found
 
 
@@ -102,37 +115,45 @@ def issued_capture(row: DesiredModelRow) -> CaptureRule | msgspec.UnsetType:
     return msgspec.UNSET if row.capture is None else convert(row.capture, CaptureRule)
 
 
+def issued_shadow(row: DesiredModelRow) -> ShadowRule | msgspec.UnsetType:
+    """Return what runs beside a model; unset for nothing."""
+    return msgspec.UNSET if row.shadow is None else convert(row.shadow, ShadowRule)
+
+
 def issued(row: DesiredModelRow) -> PolicySpec:
     """Return the policy that is sent for a model."""
     return convert(row.policy or _FIRST_DEFAULT, PolicySpec)
 
 
 def choose(session: Session, rows: Sequence[DesiredModelRow]) -> list[DesiredModelRow]:
-    """Choose the policies and captures of models whose desired states are locked.
+    """Choose the policies, captures and shadows of models whose desired states are locked.
 
     Args:
         session: The transaction.
         rows: The models, of at most as many devices as one statement may name.
 
     Returns:
-        Those of which either changed.
+        Those of which one changed.
     """
     if not rows:
         return []
     known = current_policies(session)
     devices = sorted({row.device for row in rows})
-    is_needed = known.policies or known.captures
+    is_needed = known.policies or known.captures or known.shadows
     values = steady_values(session, devices) if is_needed else {}
     changed: list[DesiredModelRow] = []
     for row in rows:
         device = values.get(row.device, _NOTHING)
         chosen = choose_policy(known.policies, device, row.model)
         rule = choose_capture(known.captures, device, row.model)
+        beside = choose_shadow(known.shadows, device, row.model)
         spec = _DEFAULT if chosen is None else to_builtins(chosen.spec)
         capture = None if rule is None else to_builtins(rule)
-        if (spec, capture) != (row.policy or _FIRST_DEFAULT, row.capture):
+        shadow = None if beside is None else to_builtins(beside)
+        before = (row.policy or _FIRST_DEFAULT, row.capture, row.shadow)
+        if (spec, capture, shadow) != before:
             changed.append(row)
-        row.policy, row.capture = spec, capture
+        row.policy, row.capture, row.shadow = spec, capture, shadow
         row.policy_name = None if chosen is None else chosen.name
         row.policy_generation = known.generation
     return changed

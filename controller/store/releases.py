@@ -17,6 +17,7 @@ from controller.store.database import changed_rows, in_batches
 from controller.store.measurement_tables import MeasurementRow
 from controller.store.model_tables import DesiredModelRow
 from controller.store.paging import Column, paged
+from controller.store.shadow_tables import ShadowRow
 from controller.store.tables import (
     DeltaRow,
     DeviceRow,
@@ -203,7 +204,7 @@ def blob_size_for(session: Session, *, device: str, sha256: str) -> int | None:
 
     Returns:
         Its size in bytes; None unless it belongs to a published release that this device has
-        to run, or to one that it was asked to measure, or is a delta to a file of one.
+        to run, also as a shadow, or that it was asked to measure, or is a delta to a file of one.
     """
     return readable_blobs(session, device=device, sha256s=(sha256,)).get(sha256)
 
@@ -246,9 +247,14 @@ def readable_blobs(session: Session, *, device: str, sha256s: Collection[str]) -
 
 
 def _releases_for(device: str) -> CompoundSelect[tuple[str | None]]:
-    """Return the digests of what a device has to run, and of what it was asked to measure."""
+    """Return the digests of what a device has to run, also as a shadow, and to measure."""
     runs = select(DesiredModelRow.release).where(DesiredModelRow.device == device)
     measures = select(MeasurementRow.release).where(
         MeasurementRow.device == device, MeasurementRow.state == MeasurementState.ASKED
     )
-    return union_all(runs, measures)
+    shadows = (
+        select(ShadowRow.release)
+        .join(DesiredModelRow, DesiredModelRow.model == ShadowRow.model)
+        .where(DesiredModelRow.device == device, DesiredModelRow.shadow.is_not(None))
+    )
+    return union_all(runs, measures, shadows)

@@ -33,6 +33,7 @@ from wire.messages import (
 from wire.metadata import MetadataFiles
 from wire.policy import Objective, PolicySpec, Sharing
 from wire.profile import DeviceProfile
+from wire.shadow import ShadowRule
 
 KEY = base64.b64encode(bytes(range(32))).decode()
 HERE = Path(__file__).parent / "wire_v2"
@@ -174,6 +175,17 @@ def test_what_a_capture_adds_to_a_desired_state_is_unchanged() -> None:
     assert desired_to_json(captured, form=NAMED_MODELS) == recorded
     assert desired_from_json(recorded) == captured
     assert not captured.faults()
+
+
+def test_what_a_shadow_adds_to_a_desired_state_is_unchanged() -> None:
+    next_one = msgspec.structs.replace(ref("digits", "b"), version="1.1.0")
+    digits, *others = DESIRED.models
+    models = (msgspec.structs.replace(digits, shadow=ShadowRule(release=next_one)), *others)
+    shadowed = msgspec.structs.replace(DESIRED, models=models)
+    recorded = (HERE / "desired-shadow.json").read_bytes()
+    assert desired_to_json(shadowed, form=NAMED_MODELS) == recorded
+    assert desired_from_json(recorded) == shadowed
+    assert not shadowed.faults()
 
 
 def test_files_of_metadata_are_unchanged() -> None:

@@ -35,6 +35,8 @@ from agent.serve.frames import (
     Answer,
     Asked,
     Channel,
+    Compare,
+    Compared,
     Failed,
     Infer,
     Load,
@@ -46,11 +48,13 @@ from agent.serve.frames import (
 )
 from agent.serve.worker.batching import Done, Joiner
 from agent.serve.worker.capturing import FAULT, Capturer
+from agent.serve.worker.comparing import Comparer
 from agent.serve.worker.inference_protocol import InferenceProtocol, InferenceRequest
 from agent.serve.worker.naming import Namer
 from agent.serve.worker.observing import Observer
 from agent.serve.worker.processing import Processing
 from agent.serve.worker.signed_files import SignedFiles
+from agent.standing_back import stand_back
 from runtime_adapters.errors import InputError
 from runtime_adapters.golden import check_golden, load_golden
 from runtime_adapters.latency import measure_latency_ms
@@ -83,6 +87,8 @@ class VariantWorker:
     def __init__(self, load: Load, clock: Clock) -> None:
         self._load = load
         self._clock = clock
+        if load.stands_back:
+            stand_back()  # before there are threads
         release = f"{load.model.name}:{load.model.version}"
         signed = SignedFiles(Path(load.package_directory), load.files, release)
         directory = Path(load.variant_directory)
@@ -110,6 +116,7 @@ class VariantWorker:
         )
         self._observer = Observer(load.info, clock)
         self._capturer = Capturer(load, clock)
+        self._comparer = Comparer(load.info, description.kernels)
         self._joiner = Joiner(self._session, description.inputs, description.outputs, clock)
         _warm_up(self._session, description.inputs)
         signed.check_untouched()  # after the first run: a runtime may read some of a file late
@@ -124,6 +131,8 @@ class VariantWorker:
         """Do what the supervisor asks; yield each answer as soon as it is ready."""
         if isinstance(request, Infer):
             yield from self._infer(request)
+        elif isinstance(request, Compare):
+            yield self._compare(request)
         elif isinstance(request, Load):
             yield Failed(code="agent.worker", message="a worker loads only one variant")
         else:
@@ -144,6 +153,21 @@ class VariantWorker:
                 if not isinstance(done.result, Exception):
                     self._observer.look(understood[done.place].inputs, done.result)
                     self._capturer.look(asked.capture, understood[done.place].inputs, done.result)
+
+    def _compare(self, asked: Compare) -> Compared:
+        request = self._understand(asked.request)
+        if isinstance(request, Exception):
+            return Compared(fault=str(request)[:MAX_ERROR_CHARACTERS] or type(request).__name__)
+        live = self._comparer.read(request.outputs, asked.answer, asked.answer_header_length)
+        if isinstance(live, str):
+            return Compared(unlike=live)
+        (run,) = self._joiner.run([(0, request.inputs)], most_rows=1, stream=False)
+        (done,) = run
+        if isinstance(done.result, Exception):
+            reason = str(done.result)[:MAX_ERROR_CHARACTERS] or type(done.result).__name__
+            return Compared(fault=reason, compute_ms=done.compute_s * 1000)
+        agrees, difference = self._comparer.compare(done.result, live)
+        return Compared(agrees=agrees, difference=difference, compute_ms=done.compute_s * 1000)
 
     def _understand(self, request: Asked) -> InferenceRequest | Exception:
         try:

@@ -18,6 +18,7 @@ from wire.desired import (
 from wire.errors import WireFormatError
 from wire.messages import DesiredState, ReleaseRef
 from wire.policy import PolicySpec
+from wire.shadow import ShadowRule
 
 
 def release(name: str = "digits") -> ReleaseRef:
@@ -101,3 +102,19 @@ def test_unknown_fields_are_passed_over() -> None:
     plain["models"][0]["colour"] = "blue"
     plain["weather"] = "fine"
     assert desired_from_json(to_json(plain)) == wanted(model())
+
+
+def test_a_shadow_is_a_release_of_the_same_model_and_sees_a_share() -> None:
+    model = ModelState(name="digits", revision=1, release=None)
+
+    def faults(name: str, share: float) -> tuple[str, ...]:
+        release = ReleaseRef(
+            name=name, version="2", digest="d", envelope_sha256="e", envelope_size_bytes=1
+        )
+        shadowed = msgspec.structs.replace(model, shadow=ShadowRule(release=release, share=share))
+        state = DesiredModels(device="d", revision=1, issued_at_s=1.0, models=(shadowed,))
+        return state.faults()
+
+    assert faults("digits", 1.0) == ()
+    assert faults("speech", 1.0) == ("model digits: shadow.release is of another model: speech:2",)
+    assert faults("digits", 0.0) == ("model digits: shadow.share is not above 0 and at most 1",)

@@ -36,6 +36,7 @@ min_finished = 20
 approval = true
 gates = ["p95(inference_latency_ms) <= +10%"]
 control = "20%"
+shadow_agreement = "99.5%"
 unfit = "exclude"
 max_refused = 4
 max_timed_out = 5
@@ -71,6 +72,7 @@ def test_every_key_reaches_the_request() -> None:
         approval=True,
         gates=["p95(inference_latency_ms) <= +10%"],
         control_percent=20.0,
+        shadow_agreement_percent=99.5,
         unfit="exclude",
         max_refused=4,
         max_timed_out=5,
@@ -103,6 +105,8 @@ def test_an_empty_file_is_a_rollout_with_the_defaults_of_the_api() -> None:
         ("[[stages]]\nsoak = '1h'", "stages[0] needs a size or a selector"),
         ("rate = 0", "rate must be a number above 0, up to 1000000, not 0"),
         ("rate_factor = 2", "rate_factor says nothing without rate"),
+        ("shadow_agreement = 0", 'shadow_agreement must be a share such as "99%", above 0'),
+        ('shadow_agreement = "0%"', 'shadow_agreement must be a share such as "99%", above 0'),
         ("max_in_flight = 0", "max_in_flight must be a whole number, 1 to 10000000, not 0"),
         ("max_in_flight = true", "max_in_flight must be a whole number, not true or false"),
         ("max_failure_percent = inf", "max_failure_percent must be a number, 0 to 100, not inf"),

@@ -1,0 +1,99 @@
+"""Which releases run as shadows, as the operator set it.
+
+Rules:
+- Each change raises the generation of the policies: with it the desired states are found in which
+  the choice has to be made again (`controller.store.policy_choices`).
+"""
+
+from __future__ import annotations
+
+from sqlalchemy import case, delete, func, select
+from sqlalchemy.orm import Session
+
+from controller.domain.names import which_there_are
+from controller.domain.shadow_choice import MAX_SHADOWS
+from controller.domain.states import DeviceState
+from controller.errors import ConflictError, UnknownShadowError
+from controller.store import policies
+from controller.store.model_tables import DesiredModelRow, DesiredStateRow
+from controller.store.policies import Reach
+from controller.store.shadow_tables import ShadowRow
+from controller.store.tables import DeviceRow
+
+
+def all_rows(session: Session) -> list[ShadowRow]:
+    """Return the shadows by model."""
+    return list(session.scalars(select(ShadowRow).order_by(ShadowRow.model)))
+
+
+def get(session: Session, model: str) -> ShadowRow:
+    """Return the shadow of a model.
+
+    Raises:
+        UnknownShadowError: There is none.
+    """
+    row = session.get(ShadowRow, model)
+    if row is None:
+        known = [each.model for each in all_rows(session)]
+        raise UnknownShadowError(
+            f"no release runs as the shadow of a model {model[:64]!r}",
+            remedy=which_there_are(
+                model, known, what="models", none="start with `fleet shadow start`"
+            ),
+        )
+    return row
+
+
+def since_s(session: Session, model: str, digest: str) -> float | None:
+    """Return since when a release is the shadow of its model; None if it is not."""
+    row = session.get(ShadowRow, model)
+    return row.started_at_s if row is not None and row.release == digest else None
+
+
+def put(session: Session, row: ShadowRow) -> None:
+    """Save a shadow in place of the one of that model.
+
+    Args:
+        session: The transaction.
+        row: The shadow, which belongs to no session yet.
+
+    Raises:
+        ConflictError: There are too many.
+    """
+    policies.raise_generation(session)
+    count = session.scalar(select(func.count()).select_from(ShadowRow)) or 0
+    if count >= MAX_SHADOWS and session.get(ShadowRow, row.model) is None:
+        raise ConflictError(
+            f"there are shadows of {MAX_SHADOWS} models, which is the greatest number",
+            remedy="stop one: fleet shadow stop MODEL",
+        )
+    session.merge(row)
+
+
+def remove(session: Session, model: str) -> None:
+    """Remove the shadow of a model."""
+    policies.raise_generation(session)
+    session.execute(delete(ShadowRow).where(ShadowRow.model == model))
+
+
+def remove_release(session: Session, model: str, digest: str) -> None:
+    """Remove the shadow of a model, if it is this release: it has just been revoked."""
+    if since_s(session, model, digest) is not None:
+        remove(session, model)
+
+
+def reach(session: Session) -> dict[str, Reach]:
+    """Return how many devices are to run the shadow of each model, and how many accepted it."""
+    accepted = case((DeviceRow.reported_revision >= DesiredStateRow.revision, 1), else_=0)
+    rows = session.execute(
+        select(DesiredModelRow.model, func.count(), func.sum(accepted))
+        .join(DesiredStateRow, DesiredStateRow.device == DesiredModelRow.device)
+        .join(DeviceRow, DeviceRow.id == DesiredModelRow.device)
+        .where(
+            DeviceRow.state == DeviceState.ENROLLED,
+            DesiredModelRow.shadow.is_not(None),
+            DesiredModelRow.removed.is_(False),
+        )
+        .group_by(DesiredModelRow.model)
+    )
+    return {model: Reach(devices=count, accepted=int(has)) for model, count, has in rows}
