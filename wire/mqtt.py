@@ -37,6 +37,7 @@ from wire.broker_address import (
 )
 from wire.errors import TransportError
 from wire.messages import MAX_MESSAGE_BYTES
+from wire.mqtt_loop import MqttLoop
 from wire.transport import Connection, ConnectionHandler, MessageHandler, Received
 
 KEEPALIVE_S = 30
@@ -99,6 +100,7 @@ class MqttTransport:
         will: Published by the broker when the connection breaks.
         session_expiry_s: How long the broker keeps the session after a disconnect.
         unacknowledged_bytes: How much may wait for the broker's acknowledgement.
+        loop: The thread that it shares with others; None for a thread of its own.
 
     Raises:
         TransportError: A certificate file cannot be read.
@@ -114,8 +116,10 @@ class MqttTransport:
         will: LastWill | None = None,
         session_expiry_s: int = 0,
         unacknowledged_bytes: int = UNACKNOWLEDGED_BYTES,
+        loop: MqttLoop | None = None,
     ) -> None:
         self._address = address
+        self._loop = loop
         self._session_expiry_s = session_expiry_s
         self._unacknowledged_bytes = unacknowledged_bytes
         self._filters: list[str] = []
@@ -193,7 +197,10 @@ class MqttTransport:
             clean_start=self._session_expiry_s == 0,
             properties=properties,
         )
-        client.loop_start()
+        if self._loop is None:
+            client.loop_start()
+        else:
+            self._loop.add(client, lambda: connect_failed(client, None))
 
     def _published(
         self, _client: paho.Client, _data: object, mid: int, code: ReasonCode, _props: object
@@ -286,6 +293,9 @@ class MqttTransport:
     def close(self) -> None:
         """Disconnect and stop; see `Transport.close`."""
         self._client.disconnect()
+        if self._loop is not None:
+            self._loop.remove(self._client)
+            return
         self._client.loop_stop()
         if (left := self._client.socket()) is not None:  # of a connection that was being made
             left.close()

@@ -41,6 +41,7 @@ COMMANDS: Final = {
     "release": ("controller.cli.releases", "Publish packages."),
     "model": ("controller.cli.models", "Show models, and take one away from devices."),
     "rollout": ("controller.cli.rollouts", "Bring releases to devices, in stages."),
+    "simulate": ("controller.cli.simulate", "Play virtual devices over the real broker."),
     "measure": ("controller.cli.measure", "Measure releases on lent devices."),
     "telemetry": ("controller.cli.telemetry", "Show what the devices measured."),
     "capture": ("controller.cli.captures", "Take samples from devices, to train again."),

@@ -1,0 +1,1 @@
+"""Plays many devices over the real broker: `fleet simulate`."""
