@@ -8,10 +8,12 @@ Rules:
   slow devices is not slower for that.
 - What a device measured before the rollout explains most of how it differs from others of its
   stratum. That part is taken out, as far as it explains anything in these data (CUPED).
-- A stratum that has fewer than two devices on either side is left out: to compare its devices with
-  those of other strata would compare the strata.
+- A stratum that has fewer than `LEAST_OF_STRATUM` devices on either side is left out: to compare
+  its devices with those of other strata would compare the strata.
 - Neither side counts as less uneven than both are together. A few devices that happen to measure
   the same, such as no failure, do not show that all such devices do.
+- Strata may be unlike: those of a few servers differ more than all cameras. So there are two
+  errors, one as if all strata were alike, one in which each has its own, and the greater counts.
 - Without a control group, each device is compared with itself before; then what else has changed
   since counts as the release's doing.
 - Fewer than `LEAST_DEVICES` devices on a side tell nothing.
@@ -28,7 +30,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -37,6 +39,8 @@ from controller.domain.gates.states import LEAST_DEVICES, LEAST_OF_STRATUM
 from telemetry.server.student import student_t
 
 Floats = npt.NDArray[np.float64]
+
+_STRICT: Final = 0.0005
 
 
 class Observed(NamedTuple):
@@ -224,12 +228,46 @@ def _weighted(
         float((shares**2 / np.array(sizes)).sum()) * max(spread, pooled)
         for spread, sizes in zip(spreads, (mine, theirs), strict=True)
     ]
-    variance = sum(parts)
-    freedom = sum(freedoms)
-    if variance > 0.0:
-        # As parts of the whole: the square of a small variance is no number any more.
-        freedom = 1.0 / sum(
-            (part / variance) ** 2 / each for part, each in zip(parts, freedoms, strict=True)
-        )
     difference = float(shares @ np.array(differences))
-    return Contrast(difference, math.sqrt(variance), freedom, sum(mine), sum(theirs))
+    alike = Contrast(difference, *_error(parts, freedoms), sum(mine), sum(theirs))
+    left = sum(freedoms) / (sum(mine) + sum(theirs) - 2.0 * len(cells))
+    error, degrees = _error(*_of_each_stratum(values, cells, others, shares))
+    unlike = alike._replace(error=error, degrees=degrees * left)
+    if unlike.error >= alike.error and unlike.degrees <= alike.degrees:
+        return unlike
+    return max(alike, unlike, key=_reach)
+
+
+def _of_each_stratum(
+    values: Floats,
+    cells: Sequence[npt.NDArray[np.bool_]],
+    others: Sequence[npt.NDArray[np.bool_]],
+    shares: Floats,
+) -> tuple[list[float], list[float]]:
+    """Return the parts of the variance if each stratum has its own, and their freedoms."""
+    parts, freedoms = [], []
+    for share, *sides in zip(shares.tolist(), cells, others, strict=True):
+        squares = [float(((values[c] - values[c].mean()) ** 2).sum()) for c in sides]
+        sizes = [int(c.sum()) for c in sides]
+        both = sum(squares) / (sum(sizes) - 2)
+        for square, size in zip(squares, sizes, strict=True):
+            parts.append(share**2 / size * max(square / (size - 1), both))
+            freedoms.append(size - 1.0)
+    return parts, freedoms
+
+
+def _error(parts: Sequence[float], freedoms: Sequence[float]) -> tuple[float, float]:
+    """Return the error of a sum, and its degrees of freedom, from the parts of its variance."""
+    variance = sum(parts)
+    if variance <= 0.0:
+        return 0.0, sum(freedoms)
+    # As parts of the whole: the square of a small variance is no number any more.
+    shares = [part / variance for part in parts]
+    return math.sqrt(variance), 1.0 / sum(
+        share**2 / each for share, each in zip(shares, freedoms, strict=True)
+    )
+
+
+def _reach(found: Contrast) -> float:
+    """Return how wide an interval is at a level as strict as those of looks."""
+    return student_t(1.0 - _STRICT, found.degrees) * found.error

@@ -1,9 +1,9 @@
 """Which devices of a rollout keep the old release, to compare the others with. Pure.
 
 Rules:
-- A part of each profile is held out, rounded up: at least two of its devices, as one has nobody
-  beside it, and at most half. Profiles of fewer than four devices have none; no gate can compare
-  them. In all it is at least `LEAST_DEVICES`.
+- A part of each profile is held out, rounded up: at least `LEAST_OF_STRATUM` of its devices and
+  at most half. Profiles of fewer than twice as many have none; no gate can compare them.
+  In all it is at least `LEAST_DEVICES`.
 - Who it is follows from the order of starting, which is a shuffle by hash: the last ones of each
   profile. So everybody who knows the rollout's identifier can check it.
 """

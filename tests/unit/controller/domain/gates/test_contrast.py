@@ -120,3 +120,20 @@ def test_devices_that_all_measure_the_same_do_not_differ() -> None:
     same = [Observed(1.0, 1.0, "a")] * 6
     found = contrast(same, same)
     assert found.interval(0.01) == (0.0, 0.0)
+
+
+def test_a_small_profile_that_is_much_more_uneven_does_not_break_the_interval() -> None:
+    """Cameras, and three servers on each side that differ thirty times as much."""
+    chance = np.random.Generator(np.random.PCG64(11))
+    missed = 0
+    for _ in range(300):
+        new, old = (
+            [
+                *(Observed(float(v), NAN, "camera") for v in chance.normal(0.0, 1.0, cameras)),
+                *(Observed(float(v), NAN, "server") for v in chance.normal(0.0, 30.0, 3)),
+            ]
+            for cameras in (180, 20)
+        )
+        low, high = contrast(new, old).interval(0.01)
+        missed += not low <= 0.0 <= high
+    assert missed <= 300 * 0.01 + 3 * math.sqrt(300 * 0.01 * 0.99)
