@@ -31,6 +31,7 @@ from controller.api.model_routes import model_routes
 from controller.api.saved_query_routes import saved_query_routes
 from controller.api.services import AskedBy, Services, router
 from controller.api.telemetry_routes import MAX_EVENTS, shown_event, telemetry_routes
+from controller.api.waiting_routes import waiting_routes
 from controller.errors import UnknownBlobError
 from controller.policy_schemas import Policy, PolicyRequest
 from controller.rollout_schemas import (
@@ -86,6 +87,7 @@ def fleet_routes() -> list[BaseRoute]:
         access_routes,
         audit_routes,
         _tokens,
+        waiting_routes,
         _devices,
         _blobs,
         _releases,

@@ -34,6 +34,7 @@ from controller.services.rollout_plans import RolloutPlans
 from controller.services.rollouts import Rollouts
 from controller.services.saved_queries import SavedQueries
 from controller.services.shown_alerts import ShownAlerts
+from controller.services.waiting_devices import WaitingDevices
 from controller.services.webhooks import Webhooks
 from telemetry.server.store import TelemetryStore
 from wire.clock import Clock
@@ -69,6 +70,7 @@ class FleetServices:
     saved_queries: SavedQueries
     blobs: BlobStore
     telemetry: TelemetryStore
+    waiting: WaitingDevices
     webhooks: Webhooks
     health: Callable[[], Health]
     clock: Clock

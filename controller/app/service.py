@@ -85,6 +85,7 @@ from controller.services.saved_queries import SavedQueries
 from controller.services.shut_out import ShutOut
 from controller.services.transfers import Transfers
 from controller.services.upkeep import Upkeep
+from controller.services.waiting_devices import WaitingDevices
 from controller.store.database import Database
 from wire import topics
 from wire.clock import Clock, SystemClock
@@ -226,6 +227,7 @@ class Controller:
                 saved_queries=SavedQueries(database, telemetry, devices, clock),
                 blobs=blobs,
                 telemetry=telemetry,
+                waiting=WaitingDevices(database),
                 webhooks=self.alerting.webhooks,
                 health=self.health,
                 clock=clock,

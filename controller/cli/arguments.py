@@ -32,6 +32,9 @@ WHOLE_PERCENT = 100.0
 MAX_DIGITS: Final = 10
 
 DeviceArgument = Annotated[str, typer.Argument(metavar="DEVICE", help="Identifier of the device.")]
+DevicesArgument = Annotated[
+    list[str], typer.Argument(metavar="DEVICE...", help="Identifiers of devices.")
+]
 JsonOption = Annotated[bool, typer.Option("--json", help="Print as JSON.")]
 HomeArgument = Annotated[
     Path, typer.Argument(metavar="DIR", help="Data directory of the controller.")

@@ -6,7 +6,12 @@ from typing import Annotated
 
 import typer
 
-from controller.cli.arguments import DeviceArgument, JsonOption, changed_labels
+from controller.cli.arguments import (
+    DeviceArgument,
+    DevicesArgument,
+    JsonOption,
+    changed_labels,
+)
 from controller.cli.client import ApiClient, connect, segment, tell_cut_off
 from controller.cli.commands import Commands, add_command, add_group
 from controller.cli.device_models import (
@@ -19,6 +24,7 @@ from controller.cli.device_models import (
 )
 from controller.cli.output import write_json
 from controller.cli.transfers import share_text
+from controller.cli.waiting import device_accept, device_refuse, device_waiting
 from controller.cli.why import why
 from controller.domain.states import DeviceState
 from controller.schemas import Device, DeviceUpdate
@@ -31,10 +37,6 @@ PAGE_DEVICES = 10_000
 """Devices that one request asks for."""
 
 TRUSTS = {None: "not told yet", True: "trust.json: its keys never change", False: "root.json"}
-
-DevicesArgument = Annotated[
-    list[str], typer.Argument(metavar="DEVICE...", help="Identifiers of devices.")
-]
 
 
 def register(app: typer.Typer) -> None:
@@ -49,6 +51,9 @@ def register(app: typer.Typer) -> None:
         "restore": device_restore,
         "decommission": device_decommission,
         "readmit": device_readmit,
+        "waiting": device_waiting,
+        "accept": device_accept,
+        "refuse": device_refuse,
     }
     add_group(app, "device", "Show and manage the devices of the fleet.", commands)
     add_command(app, "why", why)
