@@ -241,6 +241,11 @@ class Device:
     lent: bool = False
     """Whether it may be asked to measure packages, if its own settings allow it."""
 
+    held_out_until_s: float | None = None
+    """Until when it is held out of rollouts because its installs failed; null if it is not."""
+
+    held_out_reason: str = ""
+
     labels: dict[str, str]
     """What the operator calls it."""
 

@@ -72,6 +72,7 @@ from controller.services.measurements import Measurements
 from controller.services.metadata import FleetMetadata, Lives
 from controller.services.models import Models
 from controller.services.other_controllers import OtherControllers
+from controller.services.penalties import Penalties
 from controller.services.policies import Policies
 from controller.services.preflight import Preflight
 from controller.services.reception import Reception
@@ -139,8 +140,7 @@ class Controller:
         on_replaced: Callable[[], None] = lambda: None,
     ) -> None:
         clock = clock or SystemClock()
-        self._on_replaced = on_replaced
-        self._config = config
+        self._on_replaced, self._config = on_replaced, config
         self._connected, self._lacks = False, _lack(Connection(up=False))
         self._stopping = threading.Event()
         token = read_api_token(config)
@@ -168,6 +168,7 @@ class Controller:
             database, director, reception, preflight, GateLooks(database, telemetry, clock), clock
         )
         self._policies = Policies(database, director, clock)
+        self._penalties = Penalties(database, config.penalty, clock)
         certificates = certificates_of(config, database, self._transport, key, clock)
         self._enrolment = Enrolment(
             database, access, certificates, self._transport, key, clock, metadata=metadata
@@ -401,6 +402,7 @@ class Controller:
         """Do what time asks for: rollouts, policies, reminders, tokens, upkeep, deltas."""
         for work in (
             *(() if self._metadata is None else (self._metadata.renew,)),
+            self._penalties.look,
             self._engine.tick,
             self._policies.apply,
             self._director.remind,

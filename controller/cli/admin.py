@@ -278,7 +278,7 @@ def token_create(
         fleet token create --uses 100
         fleet token create --expires 7d --label site=berlin
         fleet token create --uses 50 --accept by-hand
-        fleet token create --uses 2 --accept "profile=pi5 and serial in (10000000a1,10000000a2)"
+        fleet token create --uses 2 --accept "profile=pi5 and serial in (a1,a2)"
     """
     lifetime_s = int(parse_duration(expires, option="--expires"))
     labels = parse_labels(label or [])

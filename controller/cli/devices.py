@@ -36,6 +36,9 @@ from wire.console.text import age_text, local_time, plain_text
 PAGE_DEVICES = 10_000
 """Devices that one request asks for."""
 
+MAX_TOLD = 10
+"""Devices that are held out of rollouts and told one by one."""
+
 TRUSTS = {None: "not told yet", True: "trust.json: its keys never change", False: "root.json"}
 
 
@@ -100,7 +103,7 @@ def device_list(
         ("DEVICE", "STATE", "ONLINE", "PROFILE", "RELEASE", "VARIANT", "PHASE", "SEEN", "LABELS"),
         [
             (
-                d.id, d.state, d.online, d.profile, m.release, variant_text(m),
+                d.id, _state_text(d), d.online, d.profile, m.release, variant_text(m),
                 share_text(m.phase, m.transfer),
                 age_text(d.last_seen_at_s, now_s), d.labels,
             )
@@ -109,6 +112,7 @@ def device_list(
         ],
         minor=("PHASE", "LABELS", "PROFILE"),
     )  # fmt: skip
+    _tell_held_out(devices)
 
 
 def _tell_why_none(api: ApiClient, selector: str) -> None:
@@ -212,7 +216,10 @@ def _lend(context: typer.Context, devices: list[str], *, lent: bool) -> None:
 
 
 def device_restore(context: typer.Context, device: DeviceArgument) -> None:
-    """Let a quarantined device in again.
+    """Let a quarantined device in again, or one that is held out of rollouts.
+
+    A device is held out for a time when its installs failed again and again, if penalty.failures of
+    controller.toml says how often.
 
     Examples:
         fleet device restore cam-berlin
@@ -284,6 +291,35 @@ def _say_state(device: Device) -> None:
     write(f"{plain_text(device.id)} {device.state}")
 
 
+def _state_text(device: Device) -> str:
+    return "held out" if _is_held_out(device) else device.state
+
+
+def _is_held_out(device: Device) -> bool:
+    return device.state is DeviceState.ENROLLED and device.held_out_until_s is not None
+
+
+def _held_out_fields(device: Device) -> list[tuple[str, object]]:
+    if not _is_held_out(device):
+        return []
+    return [
+        ("held out until", local_time(device.held_out_until_s)),
+        ("held out because", device.held_out_reason),
+    ]
+
+
+def _tell_held_out(devices: list[Device]) -> None:
+    """Say until when and why devices are held out of rollouts."""
+    found = [device for device in devices if _is_held_out(device)]
+    for device in found[:MAX_TOLD]:
+        remark(
+            f"{plain_text(device.id)} is held out of rollouts until "
+            f"{local_time(device.held_out_until_s)}: {plain_text(device.held_out_reason)}"
+        )
+    if len(found) > MAX_TOLD:
+        remark(f"{len(found) - MAX_TOLD} more are held out; --json has them")
+
+
 def _peers_text(device: Device) -> str:
     fault = f" (nobody is told: {device.peer_fault})" if device.peer_fault else ""
     return f"{device.peer_url}{fault}"
@@ -304,7 +340,8 @@ def _show(device: Device, *, as_json: bool) -> None:
     write_fields(
         [
             ("device", device.id),
-            ("state", device.state),
+            ("state", _state_text(device)),
+            *_held_out_fields(device),
             ("online", device.online),
             ("profile", device.profile),
             ("runtimes", _runtimes_text(device)),
