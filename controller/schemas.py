@@ -15,6 +15,7 @@ from collections.abc import Callable
 from dataclasses import asdict, dataclass, field
 from typing import Annotated, Any, ClassVar, Literal
 
+from controller.domain.release_drift import Cause
 from controller.domain.states import AUTO, DeviceState, ReleaseState, TokenState, WaitingState
 
 MAX_TEXT_CHARS = 4096
@@ -143,6 +144,29 @@ class TokenSummary:
     created_at_s: float
     expires_at_s: float
     used_at_s: float | None
+
+
+@dataclass(kw_only=True)
+class DriftedModel:
+    """A device and a model of which it runs another release than it should."""
+
+    device: str
+    model: str
+    online: bool
+    last_seen_at_s: float | None
+    release: str | None
+    """`name:version` that it says is active, or a digest that nobody published; null for none."""
+
+    desired_release: str
+    rollout: str | None
+    """The rollout that gave it the release."""
+
+    cause: Cause
+    since_s: float
+    """Since when that is so, or since its desired state was made if nothing tells more."""
+
+    detail: str
+    """What the device said of it; empty for nothing."""
 
 
 @dataclass(kw_only=True)

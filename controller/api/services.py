@@ -28,6 +28,7 @@ from controller.services.metadata import FleetMetadata
 from controller.services.models import Models
 from controller.services.policies import Policies
 from controller.services.preflight import Preflight
+from controller.services.release_drift import ReleaseDrift
 from controller.services.releases import Releases
 from controller.services.report_requests import ReportRequests
 from controller.services.rollout_plans import RolloutPlans
@@ -63,6 +64,7 @@ class FleetServices:
     models: Models
     policies: Policies
     preflight: Preflight
+    release_drift: ReleaseDrift
     releases: Releases
     report_requests: ReportRequests
     rollouts: Rollouts

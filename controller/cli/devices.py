@@ -23,6 +23,7 @@ from controller.cli.device_models import (
     write_models,
 )
 from controller.cli.output import write_json
+from controller.cli.release_drift import device_drift
 from controller.cli.transfers import share_text
 from controller.cli.waiting import device_accept, device_refuse, device_waiting
 from controller.cli.why import why
@@ -54,6 +55,7 @@ def register(app: typer.Typer) -> None:
         "restore": device_restore,
         "decommission": device_decommission,
         "readmit": device_readmit,
+        "drift": device_drift,
         "waiting": device_waiting,
         "accept": device_accept,
         "refuse": device_refuse,

@@ -67,6 +67,7 @@ RIGHTS: Final[Mapping[str, frozenset[Role]]] = {
     "GET /v1/tokens": _SEE,
     "POST /v1/tokens": _WORK,
     "DELETE /v1/tokens/{token}": _WORK,
+    "GET /v1/release-drift": _SEE,
     "GET /v1/waiting": _SEE,
     "POST /v1/waiting/{device}/accept": _WORK,
     "POST /v1/waiting/{device}/refuse": _WORK,
