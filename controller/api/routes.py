@@ -28,6 +28,7 @@ from controller.api.made_answers import MadeAnswer
 from controller.api.measure_routes import measurement_routes
 from controller.api.metadata_routes import metadata_routes
 from controller.api.model_routes import model_routes
+from controller.api.registration_routes import registration_routes
 from controller.api.release_drift_routes import release_drift_routes
 from controller.api.saved_query_routes import saved_query_routes
 from controller.api.services import AskedBy, Services, router
@@ -89,6 +90,7 @@ def fleet_routes() -> list[BaseRoute]:
         audit_routes,
         _tokens,
         waiting_routes,
+        registration_routes,
         release_drift_routes,
         _devices,
         _blobs,

@@ -28,6 +28,7 @@ from controller.services.metadata import FleetMetadata
 from controller.services.models import Models
 from controller.services.policies import Policies
 from controller.services.preflight import Preflight
+from controller.services.registrations import Registrations
 from controller.services.release_drift import ReleaseDrift
 from controller.services.releases import Releases
 from controller.services.report_requests import ReportRequests
@@ -64,6 +65,7 @@ class FleetServices:
     models: Models
     policies: Policies
     preflight: Preflight
+    registrations: Registrations
     release_drift: ReleaseDrift
     releases: Releases
     report_requests: ReportRequests

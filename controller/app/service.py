@@ -76,6 +76,7 @@ from controller.services.penalties import Penalties
 from controller.services.policies import Policies
 from controller.services.preflight import Preflight
 from controller.services.reception import Reception
+from controller.services.registrations import Registrations
 from controller.services.release_drift import ReleaseDrift
 from controller.services.releases import Releases
 from controller.services.report_requests import ReportRequests
@@ -216,6 +217,7 @@ class Controller:
                 models=Models(database, director, clock),
                 policies=self._policies,
                 preflight=preflight,
+                registrations=Registrations(database, clock),
                 release_drift=ReleaseDrift(database, clock),
                 releases=Releases(database, blobs, trust, director, clock),
                 report_requests=ReportRequests(database, telemetry, self._transport, clock),

@@ -23,6 +23,11 @@ from controller.cli.device_models import (
     write_models,
 )
 from controller.cli.output import write_json
+from controller.cli.registering import (
+    device_register,
+    device_registered,
+    device_unregister,
+)
 from controller.cli.release_drift import device_drift
 from controller.cli.transfers import share_text
 from controller.cli.waiting import device_accept, device_refuse, device_waiting
@@ -56,6 +61,9 @@ def register(app: typer.Typer) -> None:
         "decommission": device_decommission,
         "readmit": device_readmit,
         "drift": device_drift,
+        "register": device_register,
+        "registered": device_registered,
+        "unregister": device_unregister,
         "waiting": device_waiting,
         "accept": device_accept,
         "refuse": device_refuse,

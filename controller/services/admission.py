@@ -12,6 +12,8 @@ Rules:
 - The operator decides about a key. From then on the device needs no token, which may have expired
   meanwhile, and signs a challenge like one that was in before.
 - What it said when it asked first counts, because that is what the operator sees.
+- A registered device is let in by itself when it says its serial number, and another one that asks
+  for its identifier waits, whatever its token accepts.
 """
 
 from __future__ import annotations
@@ -32,7 +34,7 @@ from controller.errors import EnrolmentError
 from controller.services.challenges import Challenges
 from controller.services.device_certificates import DeviceCertificates
 from controller.services.enrol_requests import NEW_TOKEN, UNKNOWN_TOKEN
-from controller.store import devices, hellos, policy_choices, tokens, waiting
+from controller.store import devices, hellos, policy_choices, registrations, tokens, waiting
 from controller.store.database import Database, Transaction
 from controller.store.device_values import steady_attributes
 from controller.store.tables import MAX_CODE_CHARS, DeviceRow, EnrolmentTokenRow
@@ -171,7 +173,7 @@ class Admission:
         token: EnrolmentTokenRow,
         request: EnrolRequest,
     ) -> Step | Waits:
-        """Let a new device in if its token accepts it, else let it wait.
+        """Let a new device in if its token accepts it or it is registered, else let it wait.
 
         Raises:
             EnrolmentError: Too many wait.
@@ -179,9 +181,14 @@ class Admission:
         """
         labels = {**request.labels, **token.labels}
         entry = _entry(request, checked_labels(labels, kept=labels), token, self._clock.now_s())
-        if acceptance.accepts(
-            token.accepts, labels=labels, serial=entry.serial, attributes=_attributes(request)
-        ):
+        if registrations.is_for_another(transaction, entry.id, entry.serial):
+            _log.warning("device %s is registered with another serial number", entry.id)
+            is_accepted = False
+        else:
+            is_accepted = acceptance.accepts(
+                token.accepts, labels=labels, serial=entry.serial, attributes=_attributes(request)
+            )
+        if is_accepted or registrations.fitting(transaction, entry.id, entry.serial) is not None:
             return self._let_in(transaction, row, entry, request)
         count = waiting.count(transaction)
         if count >= MAX_WAITING:
@@ -207,7 +214,8 @@ class Admission:
         queued.last_asked_at_s = self._clock.now_s()
         if queued.state == WaitingState.REFUSED:
             return Step.REFUSE
-        if queued.state == WaitingState.WAITING:
+        is_registered = registrations.fitting(transaction, queued.id, queued.serial) is not None
+        if queued.state == WaitingState.WAITING and not is_registered:
             return Waits(acceptance.ask_again_s(waiting.count(transaction)))
         if not is_shown:
             return Step.CHALLENGE
@@ -222,7 +230,13 @@ class Admission:
         entry: WaitingDeviceRow,
         request: EnrolRequest,
     ) -> Step:
-        devices.enrol(transaction, row, request, entry.labels, now_s=self._clock.now_s())
+        now_s, labels = self._clock.now_s(), dict(entry.labels)
+        registered = registrations.fitting(transaction, entry.id, entry.serial)
+        if registered is not None:
+            registered.claimed_by, registered.claimed_at_s = entry.id, now_s
+            labels |= registered.labels
+        labels = checked_labels(labels, kept=labels)
+        devices.enrol(transaction, row, request, labels, now_s=now_s)
         policy_choices.mark_stale(transaction, entry.id)
         return Step.LET_IN
 

@@ -12,6 +12,7 @@ from controller.store.group_tables import DeviceGroupRow
 from controller.store.measurement_tables import MeasurementRow
 from controller.store.model_tables import DesiredModelRow
 from controller.store.penalty_tables import DevicePenaltyRow
+from controller.store.registration_tables import RegistrationRow
 from controller.store.saved_query_tables import SavedQueryRow
 from controller.store.waiting_tables import WaitingDeviceRow
 from telemetry.server.tables import metadata as telemetry_metadata
@@ -27,6 +28,7 @@ _EACH: Final = (
     AuditLogRow,
     WaitingDeviceRow,
     DevicePenaltyRow,
+    RegistrationRow,
 )  # one of each module, which declares them all
 CONTROL_METADATA: Final = _EACH[0].metadata
 ALL_TABLES: Final = (*CONTROL_METADATA.sorted_tables, *telemetry_metadata.sorted_tables)

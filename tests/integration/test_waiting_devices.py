@@ -147,5 +147,15 @@ def test_a_real_agent_waits_says_so_and_goes_on_by_itself() -> None:
             assert "it waits to be let in" in said
             stack.ok("device", "accept", "cam-1")
             agent.until_online()
+            assert stack.ok("device", "drift", "--json").json == []
+            listed = stack.home.parent / "devices.csv"
+            listed.write_text("id,serial,site\ncam-2,a2,berlin\ncam-3\n")
+            wrong = stack.fleet("device", "register", str(listed))
+            assert wrong.code == 2
+            assert "devices.csv: line 3: it has 1 cells" in wrong.err
+            listed.write_text("\ufeffid,serial,site\r\ncam-2,a2,berlin\r\n")
+            stack.ok("device", "register", str(listed))
+            assert "cam-2" in stack.ok("device", "registered").out
+            stack.ok("device", "unregister", "a2")
         finally:
             agent.end(signal.SIGKILL)

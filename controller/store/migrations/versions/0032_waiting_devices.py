@@ -1,4 +1,4 @@
-"""Keep devices that wait to be let in, and which devices a token lets in by itself.
+"""Keep devices that wait, those that are registered, and whom a token lets in by itself.
 
 Revision ID: 0032
 Revises: 0028
@@ -16,7 +16,7 @@ depends_on = None
 
 
 def upgrade() -> None:
-    """Add the table and the column."""
+    """Add the tables and the column."""
     op.create_table(
         "waiting_device",
         sa.Column("id", sa.String(63), nullable=False),
@@ -35,6 +35,17 @@ def upgrade() -> None:
         ),
         sa.PrimaryKeyConstraint("id", name=op.f("pk_waiting_device")),
     )
+    op.create_table(
+        "registration",
+        sa.Column("serial", sa.String(64), nullable=False),
+        sa.Column("device", sa.String(63), nullable=True),
+        sa.Column("labels", sa.JSON(), nullable=False),
+        sa.Column("registered_at_s", sa.Double(), nullable=False),
+        sa.Column("claimed_by", sa.String(63), nullable=True),
+        sa.Column("claimed_at_s", sa.Double(), nullable=True),
+        sa.PrimaryKeyConstraint("serial", name=op.f("pk_registration")),
+        sa.UniqueConstraint("device", name=op.f("uq_registration_device")),
+    )
     op.add_column(
         "enrolment_token",
         sa.Column("accepts", sa.String(1024), server_default="auto", nullable=False),
@@ -44,4 +55,5 @@ def upgrade() -> None:
 def downgrade() -> None:
     """Remove them: tokens let in every device then."""
     op.drop_column("enrolment_token", "accepts")
+    op.drop_table("registration")
     op.drop_table("waiting_device")
