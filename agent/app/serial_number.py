@@ -17,7 +17,7 @@ from wire.files import open_file
 
 MAX_BYTES: Final = 256
 SERIAL: Final = re.compile(r"[A-Za-z0-9._:/-]{1,64}")
-_NONE: Final = frozenset({"none", "n/a", "na", "unknown", "default", "0", "00000000", "123456789"})
+_NONE: Final = frozenset({"none", "n/a", "na", "unknown", "default", "123456789"})
 
 
 def serial_number(config: AgentConfig) -> str | None:
@@ -45,5 +45,5 @@ def _read(path: Path) -> str | None:
     except OSError:
         return None
     text = content.decode("ascii", "replace").strip("\x00 \t\r\n")
-    is_serial = SERIAL.fullmatch(text) is not None and text.lower() not in _NONE
-    return text if is_serial else None
+    is_none = text.strip("0") == "" or text.lower() in _NONE
+    return None if is_none or SERIAL.fullmatch(text) is None else text

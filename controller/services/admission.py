@@ -63,6 +63,9 @@ BLOCKED = (
 FULL = f"{MAX_WAITING} devices wait already; `fleet device waiting` shows them"
 WAITS = "it waits to be let in: `fleet device accept {device}`"
 REFUSED = "an operator refused it; `fleet device accept` lets it in all the same"
+NOTED_EVERY_S = 60.0
+"""How exact `last_asked_at_s` is: not each question of a device must cause a write."""
+
 _log = logging.getLogger(__name__)
 
 
@@ -211,7 +214,9 @@ class Admission:
         Raises:
             EnrolmentError: Another device can still show its identifier.
         """
-        queued.last_asked_at_s = self._clock.now_s()
+        now_s = self._clock.now_s()
+        if now_s - queued.last_asked_at_s >= NOTED_EVERY_S:
+            queued.last_asked_at_s = now_s
         if queued.state == WaitingState.REFUSED:
             return Step.REFUSE
         is_registered = registrations.fitting(transaction, queued.id, queued.serial) is not None

@@ -20,7 +20,7 @@ from controller.registration_schemas import (
     RegistrationRequest,
     ShownRegistration,
 )
-from controller.store import registrations
+from controller.store import acting, registrations
 from controller.store.database import Database, Transaction
 from controller.store.registration_tables import RegistrationRow
 from wire.clock import Clock
@@ -67,6 +67,7 @@ class Registrations:
             except FleetError as exc:
                 raise InvalidRequestError(f"{_place(each)}{exc.message}", remedy=REMEDY) from exc
         with self._database.transaction() as transaction:
+            acting.about(f"{len(request.devices)} devices")
             for each in request.devices:
                 self._put(transaction, each)
             transaction.flush()
@@ -105,6 +106,7 @@ class Registrations:
             UnknownDeviceError: Nothing is registered for it.
         """
         with self._database.transaction() as transaction:
+            acting.about(serial)
             row = registrations.find(transaction, serial)
             if row is None:
                 raise UnknownDeviceError(
