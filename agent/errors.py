@@ -184,6 +184,22 @@ class EnrolmentRefusedError(AgentError):
     code = "agent.enrolment.refused"
 
 
+class EnrolmentWaitsError(AgentError):
+    """The device waits until an operator lets it in.
+
+    Args:
+        message: What the controller says.
+        ask_again_s: After how long it wants to be asked again.
+    """
+
+    code = "agent.enrolment.waits"
+    retryable = True
+
+    def __init__(self, message: str, *, ask_again_s: float) -> None:
+        super().__init__(message)
+        self.ask_again_s = ask_again_s
+
+
 class ControlError(AgentError):
     """A local request to the agent could not be answered."""
 

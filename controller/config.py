@@ -29,6 +29,8 @@ from controller.export_settings import faults as export_faults
 from controller.named_files import THE_SETTINGS, read_small
 from controller.peer_settings import PeersConfig
 from controller.peer_settings import faults as peer_faults
+from controller.penalty_settings import PenaltyConfig
+from controller.penalty_settings import faults as penalty_faults
 from controller.telemetry_settings import TelemetryConfig
 from controller.telemetry_settings import faults as telemetry_faults
 from wire.codec import from_toml
@@ -160,6 +162,7 @@ class ControllerConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown
     deltas: DeltasConfig = DeltasConfig()
     downloads: DownloadsConfig = DownloadsConfig()
     peers: PeersConfig = PeersConfig()
+    penalty: PenaltyConfig = PenaltyConfig()
     alerts: AlertsConfig = AlertsConfig()
     prometheus: PrometheusConfig = PrometheusConfig()
     otlp: OtlpConfig | None = None
@@ -286,6 +289,7 @@ def _check(config: ControllerConfig, path: Path) -> None:
     ]
     faults += [(True, fault) for fault in download_faults(config.downloads)]
     faults += [(True, fault) for fault in peer_faults(config.peers)]
+    faults += [(True, fault) for fault in penalty_faults(config.penalty)]
     faults += [(True, fault) for fault in telemetry_faults(config.telemetry)]
     faults += [(True, fault) for fault in alert_faults(config.alerts)]
     faults += [(True, fault) for fault in capture_faults(config.capture)]

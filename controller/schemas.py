@@ -15,7 +15,8 @@ from collections.abc import Callable
 from dataclasses import asdict, dataclass, field
 from typing import Annotated, Any, ClassVar, Literal
 
-from controller.domain.states import DeviceState, ReleaseState, TokenState
+from controller.domain.release_drift import Cause
+from controller.domain.states import AUTO, DeviceState, ReleaseState, TokenState, WaitingState
 
 MAX_TEXT_CHARS = 4096
 """More than any text of a request needs. With this bound pydantic looks into every text. So it also
@@ -113,6 +114,9 @@ class TokenRequest(Request):
     uses: Annotated[int, Bounds(ge=1, le=1_000_000)] = 1
     expires_in_s: Annotated[int, Bounds(ge=1, le=366 * 86_400)] = 86_400
     labels: dict[str, str] = field(default_factory=dict)
+    accept: str = AUTO
+    """Which devices enrol by themselves: `auto` for all, `by-hand` for none, else a selector over
+    what they say of themselves. The others wait until an operator lets them in."""
 
 
 @dataclass(kw_only=True)
@@ -134,9 +138,60 @@ class TokenSummary:
     state: TokenState
     uses_left: int
     labels: dict[str, str]
+    accepts: str
+    """`auto`, `by-hand` or a selector, as the token was made."""
+
     created_at_s: float
     expires_at_s: float
     used_at_s: float | None
+
+
+@dataclass(kw_only=True)
+class DriftedModel:
+    """A device and a model of which it runs another release than it should."""
+
+    device: str
+    model: str
+    online: bool
+    last_seen_at_s: float | None
+    release: str | None
+    """`name:version` that it says is active, or a digest that nobody published; null for none."""
+
+    desired_release: str
+    rollout: str | None
+    """The rollout that gave it the release."""
+
+    cause: Cause
+    since_s: float
+    """Since when that is so, or since its desired state was made if nothing tells more."""
+
+    detail: str
+    """What the device said of it; empty for nothing."""
+
+
+@dataclass(kw_only=True)
+class WaitingDevice:
+    """A device that asked to enrol and is not let in yet: what it said when it asked first."""
+
+    id: str
+    """The identifier that it asks for."""
+
+    state: WaitingState
+    public_key: str
+    serial: str
+    """The serial number that it says it has; empty for none."""
+
+    profile_name: str
+    architecture: str
+    agent_version: str
+    labels: dict[str, str]
+    """Those that it gets: its own and its token's."""
+
+    token: str
+    """The token with which it asked, as `fleet token list` names it."""
+
+    asked_at_s: float
+    last_asked_at_s: float
 
 
 @dataclass(kw_only=True)
@@ -209,6 +264,11 @@ class Device:
 
     lent: bool = False
     """Whether it may be asked to measure packages, if its own settings allow it."""
+
+    held_out_until_s: float | None = None
+    """Until when it is held out of rollouts because its installs failed; null if it is not."""
+
+    held_out_reason: str = ""
 
     labels: dict[str, str]
     """What the operator calls it."""

@@ -94,6 +94,10 @@ class EnrolRequest(Message, frozen=True, kw_only=True):
     csr_signature: str | msgspec.UnsetType = msgspec.UNSET
     """Base64 over `wire.enrolment.csr_proof` by the device's own key."""
 
+    serial: str | msgspec.UnsetType = msgspec.UNSET
+    """The serial number that the device reads of its own hardware. It proves nothing by itself.
+    Unset by a device that finds none."""
+
 
 class DeviceCertificate(msgspec.Struct, frozen=True, kw_only=True):
     """A certificate with which a device connects to the broker, and where."""
@@ -147,6 +151,10 @@ class EnrolAnswer(Message, frozen=True, kw_only=True):
     certificate: DeviceCertificate | msgspec.UnsetType = msgspec.UNSET
     """What the device connects with; unset by a controller that made an account with the
     password."""
+
+    ask_again_s: float | msgspec.UnsetType = msgspec.UNSET
+    """With a refusal: the device waits until an operator lets it in, and asks again after so long.
+    Older agents take it as a refusal, and ask again at their own pace."""
 
 
 class ControllerStart(Message, frozen=True, kw_only=True):

@@ -25,6 +25,7 @@ from __future__ import annotations
 
 import math
 from pathlib import Path
+from typing import Annotated
 
 import msgspec
 
@@ -151,6 +152,9 @@ class AgentConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
 
     token_file: Path | None = None
     """The enrolment token; not needed any more after the device is enrolled."""
+
+    serial: Annotated[str, msgspec.Meta(pattern=r"^[A-Za-z0-9._:/-]{1,64}$")] | None = None
+    """Serial number that the device tells when it enrols; None for what its hardware says."""
 
     broker: BrokerConfig = BrokerConfig()
     endpoint: EndpointConfig = EndpointConfig()

@@ -5,6 +5,7 @@ from __future__ import annotations
 from agent.app.broker import connect_with
 from agent.app.config import AgentConfig
 from agent.app.named_files import load_token
+from agent.app.serial_number import serial_number
 from agent.interrupts import Interrupts
 from agent.link.connection import Link
 from agent.link.connector import Connector
@@ -44,7 +45,11 @@ def connector(
     """
     connect = connect_with(config)
     applicant = Applicant(
-        device=config.device, profile=profile, labels=config.labels, agent_version=VERSION
+        device=config.device,
+        profile=profile,
+        labels=config.labels,
+        agent_version=VERSION,
+        serial=serial_number(config),
     )
 
     def identity() -> Identity | Account:

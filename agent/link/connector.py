@@ -6,7 +6,8 @@ Rules:
 - It does the same when it cannot connect with its certificate for a while: the certificate may have
   ended, and the broker may listen elsewhere by now. A new one is used at once.
 - A device that cannot read its own files, enrol or connect tries again after 2 s, later after up to
-  a minute, or five minutes if it was enrolled and is refused now; and it serves meanwhile.
+  a minute, or five minutes if it was enrolled and is refused now; and it serves meanwhile. One that
+  waits to be let in asks again when the controller wants it, in ten minutes at most.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ import random
 from collections.abc import Callable
 from typing import Final, TypeVar
 
-from agent.errors import EnrolmentRefusedError, StoppedError
+from agent.errors import EnrolmentRefusedError, EnrolmentWaitsError, StoppedError
 from agent.interrupts import Interrupts
 from agent.link.connection import Link
 from agent.link.enrolment import Connect, Enrolment
@@ -28,6 +29,8 @@ RETRY_MIN_S: Final = 2.0
 RETRY_MAX_S: Final = 60.0
 REFUSED_MAX_S: Final = 300.0
 LOOK_EVERY_S: Final = 1.0
+WAITS_MIN_S: Final = 5.0
+WAITS_MAX_S: Final = 600.0
 LOST_S: Final = 60.0
 """After so long without a connection a device with a certificate asks whether it needs another."""
 
@@ -107,6 +110,7 @@ class Connector:
         Raises:
             EnrolmentRefusedError: The controller refuses the device. If there is a token that
                 cannot be read, that is said, too.
+            EnrolmentWaitsError: An operator has to let the device in.
             FleetError: The controller gave no answer.
             StoppedError: The agent is being stopped.
         """
@@ -144,6 +148,7 @@ class Connector:
                 raise
             except FleetError as exc:
                 self._outage.met("enrolment", f"{otherwise}: {exc}", exc.code)
+                pauses.after(exc)
             else:
                 self._outage.over("enrolment")
                 return done
@@ -210,12 +215,13 @@ class Connector:
             except StoppedError:
                 raise
             except FleetError as exc:
-                has_answer = isinstance(exc, EnrolmentRefusedError)
+                has_answer = isinstance(exc, (EnrolmentRefusedError, EnrolmentWaitsError))
                 if not is_refused and not has_answer:
                     self._outage.over("enrolment")
                     return False
                 self._outage.met("enrolment", f"not enrolled again: {exc}", exc.code)
                 pauses.most_s = REFUSED_MAX_S if has_answer else RETRY_MAX_S
+                pauses.after(exc)
             else:
                 return True
 
@@ -231,6 +237,11 @@ class _Pauses:
     def reset(self) -> None:
         """Begin with the first pause again."""
         self._next_s = self._first_s
+
+    def after(self, fault: FleetError) -> None:
+        """Wait for as long as the controller says, if the device has to be let in."""
+        if isinstance(fault, EnrolmentWaitsError):
+            self._next_s = min(max(fault.ask_again_s, WAITS_MIN_S), WAITS_MAX_S)
 
     def rest(self) -> None:
         """Wait before the next attempt; raises StoppedError if the agent is being stopped."""

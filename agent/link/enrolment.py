@@ -22,7 +22,12 @@ from typing import Final, Self
 
 import msgspec
 
-from agent.errors import CertificateError, EnrolmentError, EnrolmentRefusedError
+from agent.errors import (
+    CertificateError,
+    EnrolmentError,
+    EnrolmentRefusedError,
+    EnrolmentWaitsError,
+)
 from agent.interrupts import Interrupts
 from agent.link.identity import Identity, ShownCertificate
 from agent.link.outage import SILENCE_S, Outage
@@ -79,6 +84,8 @@ class Applicant(msgspec.Struct, frozen=True, kw_only=True):
     profile: DeviceProfile
     labels: dict[str, str]
     agent_version: str
+    serial: str | None = None
+    """The serial number of its hardware, if one is known."""
 
 
 class Enrolment:
@@ -129,6 +136,7 @@ class Enrolment:
             EnrolmentError: The controller did not answer, or nobody can trust the answer; try again
                 later.
             EnrolmentRefusedError: The controller refuses, or the broker refuses the accounts.
+            EnrolmentWaitsError: An operator has to let the device in; ask again later.
             StoppedError: The agent is being stopped.
             StorageError: The acceptance could not be saved.
         """
@@ -169,6 +177,7 @@ class Enrolment:
         Raises:
             EnrolmentError: No answer that can be trusted has come.
             EnrolmentRefusedError: The controller refuses.
+            EnrolmentWaitsError: An operator has to let the device in.
         """
         device = self._applicant.device
         # Nobody else must be able to end this connection by its client identifier.
@@ -212,6 +221,7 @@ class Enrolment:
 
         Raises:
             EnrolmentRefusedError: The controller refuses.
+            EnrolmentWaitsError: An operator has to let the device in.
         """
         try:
             answer = _answer(received.payload, self._trust)
@@ -224,6 +234,8 @@ class Enrolment:
         if not answer.accepted:
             if isinstance(answer.challenge, str) and asking.take_challenge(answer.challenge):
                 return None
+            if isinstance(answer.ask_again_s, float):
+                raise EnrolmentWaitsError(answer.reason, ask_again_s=answer.ask_again_s)
             why = f"; {self._no_csr}" if self._no_csr else ""
             raise EnrolmentRefusedError(
                 f"the controller refused the enrolment: {answer.reason}{why}"
@@ -338,6 +350,7 @@ def _request(
         client_id=account.client_id,
         doubt=doubt or msgspec.UNSET,
         challenge=challenge or msgspec.UNSET,
+        serial=applicant.serial or msgspec.UNSET,
     )
 
 

@@ -30,10 +30,13 @@ from controller.api.member_routes import member_routes
 from controller.api.metadata_routes import metadata_routes
 from controller.api.model_routes import model_routes
 from controller.api.pages import DevicePage, ReleasePage, RolloutPage, TokenPage
+from controller.api.registration_routes import registration_routes
+from controller.api.release_drift_routes import release_drift_routes
 from controller.api.saved_query_routes import saved_query_routes
 from controller.api.services import AskedBy, Services, router
 from controller.api.shadow_routes import shadow_routes
 from controller.api.telemetry_routes import MAX_EVENTS, shown_event, telemetry_routes
+from controller.api.waiting_routes import waiting_routes
 from controller.domain.states import ReleaseState, RolloutState, TokenState
 from controller.errors import UnknownBlobError
 from controller.policy_schemas import Policy, PolicyRequest
@@ -88,6 +91,9 @@ def fleet_routes() -> list[BaseRoute]:
         access_routes,
         audit_routes,
         _tokens,
+        waiting_routes,
+        registration_routes,
+        release_drift_routes,
         _devices,
         _blobs,
         _releases,

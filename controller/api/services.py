@@ -29,6 +29,8 @@ from controller.services.metadata import FleetMetadata
 from controller.services.models import Models
 from controller.services.policies import Policies
 from controller.services.preflight import Preflight
+from controller.services.registrations import Registrations
+from controller.services.release_drift import ReleaseDrift
 from controller.services.releases import Releases
 from controller.services.report_requests import ReportRequests
 from controller.services.rollout_plans import RolloutPlans
@@ -36,6 +38,7 @@ from controller.services.rollouts import Rollouts
 from controller.services.saved_queries import SavedQueries
 from controller.services.shadows import Shadows
 from controller.services.shown_alerts import ShownAlerts
+from controller.services.waiting_devices import WaitingDevices
 from controller.services.webhooks import Webhooks
 from telemetry.server.store import TelemetryStore
 from wire.clock import Clock
@@ -65,6 +68,8 @@ class FleetServices:
     models: Models
     policies: Policies
     preflight: Preflight
+    registrations: Registrations
+    release_drift: ReleaseDrift
     releases: Releases
     report_requests: ReportRequests
     rollouts: Rollouts
@@ -73,6 +78,7 @@ class FleetServices:
     shadows: Shadows
     blobs: BlobStore
     telemetry: TelemetryStore
+    waiting: WaitingDevices
     webhooks: Webhooks
     health: Callable[[], Health]
     clock: Clock

@@ -73,9 +73,12 @@ from controller.services.membership import Membership
 from controller.services.metadata import FleetMetadata, Lives
 from controller.services.models import Models
 from controller.services.other_controllers import OtherControllers
+from controller.services.penalties import Penalties
 from controller.services.policies import Policies
 from controller.services.preflight import Preflight
 from controller.services.reception import Reception
+from controller.services.registrations import Registrations
+from controller.services.release_drift import ReleaseDrift
 from controller.services.releases import Releases
 from controller.services.report_requests import ReportRequests
 from controller.services.rollout_checks import lists_of
@@ -87,6 +90,7 @@ from controller.services.shadows import Shadows
 from controller.services.shut_out import ShutOut
 from controller.services.transfers import Transfers
 from controller.services.upkeep import Upkeep
+from controller.services.waiting_devices import WaitingDevices
 from controller.store.database import Database
 from wire import topics
 from wire.clock import Clock, SystemClock
@@ -140,8 +144,7 @@ class Controller:
         on_replaced: Callable[[], None] = lambda: None,
     ) -> None:
         clock = clock or SystemClock()
-        self._on_replaced = on_replaced
-        self._config = config
+        self._on_replaced, self._config = on_replaced, config
         self._connected, self._lacks = False, _lack(Connection(up=False))
         self._stopping = threading.Event()
         token = read_api_token(config)
@@ -171,6 +174,7 @@ class Controller:
             clock,
         )
         self._policies = Policies(database, director, clock)
+        self._penalties = Penalties(database, config.penalty, clock)
         certificates = certificates_of(config, database, self._transport, key, clock)
         self._enrolment = Enrolment(
             database, access, certificates, self._transport, key, clock, metadata=metadata
@@ -218,6 +222,8 @@ class Controller:
                 models=Models(database, director, clock),
                 policies=self._policies,
                 preflight=preflight,
+                registrations=Registrations(database, clock),
+                release_drift=ReleaseDrift(database, clock),
                 releases=Releases(database, blobs, trust, director, clock),
                 report_requests=ReportRequests(database, telemetry, self._transport, clock),
                 rollouts=Rollouts(
@@ -232,6 +238,7 @@ class Controller:
                 shadows=Shadows(database, devices, telemetry, clock),
                 blobs=blobs,
                 telemetry=telemetry,
+                waiting=WaitingDevices(database),
                 webhooks=self.alerting.webhooks,
                 health=self.health,
                 clock=clock,
@@ -405,6 +412,7 @@ class Controller:
         """Do what time asks for: rollouts, policies, reminders, tokens, upkeep, deltas."""
         for work in (
             *(() if self._metadata is None else (self._metadata.renew,)),
+            self._penalties.look,
             self._engine.tick,
             self._policies.apply,
             self._director.remind,

@@ -14,6 +14,7 @@ from controller.cli.connecting import connect
 from controller.cli.output import write_json
 from controller.cli.paging import CountOption, CursorOption, ReverseOption, take
 from controller.domain.rollout_policy import counted
+from controller.domain.states import AUTO
 from controller.schemas import TokenRequest
 from wire.clock import SystemClock
 from wire.console.output import remark, write, write_fields, write_table
@@ -259,18 +260,31 @@ def token_create(
         list[str] | None,
         typer.Option(help="Label of every device that enrols with the token.", metavar="KEY=VALUE"),
     ] = None,
+    accept: Annotated[
+        str,
+        typer.Option(
+            help="Which devices it lets in by itself: auto for all, by-hand for none, or a "
+            "selector. The others wait for `fleet device accept`.",
+            metavar="RULE",
+        ),
+    ] = AUTO,
     as_json: JsonOption = False,
 ) -> None:
     """Make a token that devices enrol with. It is shown this once.
 
+    A rule sees what a device says of itself: its labels, its profile, and its serial number as
+    serial. None of that is proven.
+
     Examples:
         fleet token create --uses 100
         fleet token create --expires 7d --label site=berlin
+        fleet token create --uses 50 --accept by-hand
+        fleet token create --uses 2 --accept "profile=pi5 and serial in (a1,a2)"
     """
     lifetime_s = int(parse_duration(expires, option="--expires"))
     labels = parse_labels(label or [])
     with connect(context) as api:
-        body = TokenRequest(uses=uses, expires_in_s=lifetime_s, labels=labels)
+        body = TokenRequest(uses=uses, expires_in_s=lifetime_s, labels=labels, accept=accept)
         token = api.tokens.create(body)
     if as_json:
         write_json(token)
@@ -306,15 +320,15 @@ def token_list(
         return
     now_s = SystemClock().now_s()
     write_table(
-        ("TOKEN", "STATE", "USES LEFT", "MADE", "EXPIRES", "LAST USED", "LABELS"),
+        ("TOKEN", "STATE", "USES LEFT", "ACCEPTS", "MADE", "EXPIRES", "LAST USED", "LABELS"),
         [
             (
-                t.id, t.state, t.uses_left, age_text(t.created_at_s, now_s),
+                t.id, t.state, t.uses_left, t.accepts, age_text(t.created_at_s, now_s),
                 local_time(t.expires_at_s), age_text(t.used_at_s, now_s), t.labels,
             )
             for t in tokens
         ],
-        minor=("LABELS", "LAST USED"),
+        minor=("LABELS", "LAST USED", "ACCEPTS"),
     )  # fmt: skip
 
 

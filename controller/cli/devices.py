@@ -6,7 +6,6 @@ from typing import Annotated
 
 import typer
 
-from controller.cli import completion
 from controller.cli.arguments import JsonOption, changed_labels
 from controller.cli.commands import Commands, add_command, add_group
 from controller.cli.connecting import connect, tell_cut_off
@@ -18,10 +17,17 @@ from controller.cli.device_models import (
     write_attributes,
     write_models,
 )
-from controller.cli.named_arguments import DeviceArgument
+from controller.cli.named_arguments import DeviceArgument, DevicesArgument
 from controller.cli.output import write_json
 from controller.cli.paging import CountOption, CursorOption, ReverseOption, take
+from controller.cli.registering import (
+    device_register,
+    device_registered,
+    device_unregister,
+)
+from controller.cli.release_drift import device_drift
 from controller.cli.transfers import share_text
+from controller.cli.waiting import device_accept, device_refuse, device_waiting
 from controller.cli.why import why
 from controller.client.fleet import Fleet
 from controller.domain.states import DeviceState
@@ -31,14 +37,10 @@ from wire.clock import SystemClock
 from wire.console.output import remark, write, write_fields, write_table
 from wire.console.text import age_text, local_time, plain_text
 
-TRUSTS = {None: "not told yet", True: "trust.json: its keys never change", False: "root.json"}
+MAX_TOLD = 10
+"""Devices that are held out of rollouts and told one by one."""
 
-DevicesArgument = Annotated[
-    list[str],
-    typer.Argument(
-        metavar="DEVICE...", help="Identifiers of devices.", autocompletion=completion.devices
-    ),
-]
+TRUSTS = {None: "not told yet", True: "trust.json: its keys never change", False: "root.json"}
 
 
 def register(app: typer.Typer) -> None:
@@ -53,6 +55,13 @@ def register(app: typer.Typer) -> None:
         "restore": device_restore,
         "decommission": device_decommission,
         "readmit": device_readmit,
+        "drift": device_drift,
+        "register": device_register,
+        "registered": device_registered,
+        "unregister": device_unregister,
+        "waiting": device_waiting,
+        "accept": device_accept,
+        "refuse": device_refuse,
     }
     add_group(app, "device", "Show and manage the devices of the fleet.", commands)
     add_command(app, "why", why)
@@ -107,7 +116,7 @@ def device_list(
         ("DEVICE", "STATE", "ONLINE", "PROFILE", "RELEASE", "VARIANT", "PHASE", "SEEN", "LABELS"),
         [
             (
-                d.id, d.state, d.online, d.profile, m.release, variant_text(m),
+                d.id, _state_text(d), d.online, d.profile, m.release, variant_text(m),
                 share_text(m.phase, m.transfer),
                 age_text(d.last_seen_at_s, now_s), d.labels,
             )
@@ -116,6 +125,7 @@ def device_list(
         ],
         minor=("PHASE", "LABELS", "PROFILE"),
     )  # fmt: skip
+    _tell_held_out(devices)
 
 
 def _tell_why_none(api: Fleet, selector: str) -> None:
@@ -219,7 +229,10 @@ def _lend(context: typer.Context, devices: list[str], *, lent: bool) -> None:
 
 
 def device_restore(context: typer.Context, device: DeviceArgument) -> None:
-    """Let a quarantined device in again.
+    """Let a quarantined device in again, or one that is held out of rollouts.
+
+    A device is held out for a time when its installs failed again and again, if penalty.failures of
+    controller.toml says how often.
 
     Examples:
         fleet device restore cam-berlin
@@ -269,6 +282,35 @@ def _say_state(device: Device) -> None:
     write(f"{plain_text(device.id)} {device.state}")
 
 
+def _state_text(device: Device) -> str:
+    return "held out" if _is_held_out(device) else device.state
+
+
+def _is_held_out(device: Device) -> bool:
+    return device.state is DeviceState.ENROLLED and device.held_out_until_s is not None
+
+
+def _held_out_fields(device: Device) -> list[tuple[str, object]]:
+    if not _is_held_out(device):
+        return []
+    return [
+        ("held out until", local_time(device.held_out_until_s)),
+        ("held out because", device.held_out_reason),
+    ]
+
+
+def _tell_held_out(devices: list[Device]) -> None:
+    """Say until when and why devices are held out of rollouts."""
+    found = [device for device in devices if _is_held_out(device)]
+    for device in found[:MAX_TOLD]:
+        remark(
+            f"{plain_text(device.id)} is held out of rollouts until "
+            f"{local_time(device.held_out_until_s)}: {plain_text(device.held_out_reason)}"
+        )
+    if len(found) > MAX_TOLD:
+        remark(f"{len(found) - MAX_TOLD} more are held out; --json has them")
+
+
 def _peers_text(device: Device) -> str:
     fault = f" (nobody is told: {device.peer_fault})" if device.peer_fault else ""
     return f"{device.peer_url}{fault}"
@@ -289,7 +331,8 @@ def _show(device: Device, *, as_json: bool) -> None:
     write_fields(
         [
             ("device", device.id),
-            ("state", device.state),
+            ("state", _state_text(device)),
+            *_held_out_fields(device),
             ("online", device.online),
             ("profile", device.profile),
             ("runtimes", _runtimes_text(device)),

@@ -14,6 +14,12 @@ DeviceArgument = Annotated[
         metavar="DEVICE", help="Identifier of the device.", autocompletion=completion.devices
     ),
 ]
+DevicesArgument = Annotated[
+    list[str],
+    typer.Argument(
+        metavar="DEVICE...", help="Identifiers of devices.", autocompletion=completion.devices
+    ),
+]
 RolloutArgument = Annotated[
     str,
     typer.Argument(

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from enum import StrEnum
-from typing import TypeVar
+from typing import Final, TypeVar
 
 
 class DeviceState(StrEnum):
@@ -48,6 +48,23 @@ class TokenState(StrEnum):
 
     OPEN = "open"
     CLOSED = "closed"
+
+
+AUTO: Final = "auto"
+"""An enrolment token that lets in every device."""
+
+BY_HAND: Final = "by-hand"
+"""One that lets in none by itself."""
+
+
+class WaitingState(StrEnum):
+    """What the operator made of a device that waits to be let in."""
+
+    WAITING = "waiting"
+    ACCEPTED = "accepted"
+    """It is let in when it asks the next time."""
+
+    REFUSED = "refused"
 
 
 class RolloutState(StrEnum):

@@ -16,7 +16,7 @@ from controller.ports import BrokerAccess
 from controller.schemas import Device, DeviceModel, DeviceUpdate
 from controller.services import sorts
 from controller.services.transfers import Transfers, shown_transfer
-from controller.store import device_records, devices, policy_choices, rollout_steps
+from controller.store import device_records, devices, penalties, policy_choices, rollout_steps
 from controller.store.database import Database
 from controller.store.device_records import DeviceRecord, ModelRecord
 from controller.store.groups import read_selector
@@ -170,7 +170,8 @@ class Devices:
     def update(self, device: str, change: DeviceUpdate) -> Device:
         """Change the labels or the state of a device.
 
-        A device that leaves the fleet is taken out of its rollout, and the broker refuses it.
+        A device that leaves the fleet is taken out of its rollout, and the broker refuses it. One
+        that is let in again is not held out of rollouts any more, either.
 
         Args:
             device: Its identifier.
@@ -200,6 +201,8 @@ class Devices:
                 devices.readmit(row, allowed=change.may_enrol_again, key_is_gone=change.key_is_gone)
             if target is not None and (target != row.state or target != DeviceState.DECOMMISSIONED):
                 devices.move(transaction, device, target, now_s=now_s)
+                if target is DeviceState.ENROLLED:
+                    penalties.end(transaction, device, now_s=now_s)
                 if target is not DeviceState.ENROLLED:
                     rollout_steps.skip_device(
                         transaction, device, reason=f"the device was {target}", now_s=now_s
@@ -255,6 +258,8 @@ def to_schema(record: DeviceRecord, policy_set: PolicySet, *, now_s: float) -> D
         known
         | {
             "profile": row.profile_name,
+            "held_out_until_s": record.penalty.until_s if record.penalty else None,
+            "held_out_reason": record.penalty.reason if record.penalty else "",
             "labels": record.labels,
             "attributes": record.attributes(now_s=now_s),
             "models": [asdict(model) for model in models],

@@ -14,6 +14,7 @@ from typing import Final
 
 import msgspec
 
+from controller.domain.acceptance import MAX_SERIAL_CHARS, is_serial
 from controller.domain.selectors import checked_labels
 from controller.errors import EnrolmentError
 from wire.enrolment import challenged_proof, enrol_proof, is_client_id_of
@@ -53,6 +54,10 @@ def check_request(device: str, request: EnrolRequest) -> None:
         (
             not _has_own_client_id(device, request),
             "the client identifier is not that of the device",
+        ),
+        (
+            isinstance(request.serial, str) and not is_serial(request.serial),
+            f"its serial number is not 1 to {MAX_SERIAL_CHARS} of A-Z a-z 0-9 . _ : / -",
         ),
         (not _is_proven(device, request), "the proof of possession is not valid"),
     ]

@@ -2,10 +2,7 @@
 
 Rules:
 - A token is a secret that is shown once; the database keeps only its digest.
-- A device proves that it holds its private key. An identifier that is enrolled is accepted again
-  with the same key alone, without a token: so a device gets a new account if the broker lost it.
-  It must then sign a fresh challenge, because a request may have been recorded when the fleet spoke
-  clear text: whoever sends it again would set the account back to the password in it.
+- A device proves that it holds its private key. Who is let in says `controller.services.admission`.
 - Requests without a valid token are looked at so many times a second only, those of all senders
   together. A device whose request is dropped asks again; one that has a token does not notice,
   unless the token was made within the last second.
@@ -26,6 +23,7 @@ import threading
 
 import msgspec
 
+from controller.domain.acceptance import checked_rule
 from controller.domain.device_text import clean
 from controller.domain.paging import PageRequest, Part, cut
 from controller.domain.selectors import checked_labels
@@ -34,21 +32,17 @@ from controller.errors import EnrolmentError, InvalidRequestError
 from controller.ports import BrokerAccess
 from controller.schemas import Token, TokenRequest, TokenSummary
 from controller.services import sorts
+from controller.services.admission import REFUSED, WAITS, Admission, Step, Waits
 from controller.services.challenges import Challenges
 from controller.services.device_certificates import DeviceCertificates
 from controller.services.director import Publisher
 from controller.services.enrol_rate import PER_S, EnrolRate
-from controller.services.enrol_requests import (
-    NEW_TOKEN,
-    UNKNOWN_TOKEN,
-    account_client_id,
-    check_request,
-)
+from controller.services.enrol_requests import account_client_id, check_request
 from controller.services.metadata import FleetMetadata
 from controller.services.valid_tokens import ValidTokens
-from controller.store import devices, hellos, policy_choices, tokens
+from controller.store import devices, tokens
 from controller.store.database import Database
-from controller.store.tables import DeviceRow, EnrolmentTokenRow
+from controller.store.tables import EnrolmentTokenRow
 from wire import topics
 from wire.clock import Clock
 from wire.codec import convert, sha256_hex, to_json
@@ -77,22 +71,9 @@ MAX_REASON_CHARS = 300
 TRY_AGAIN_S = 30.0
 """How long to wait when the broker did not take an account."""
 
-_SHOWN = ("state", "uses_left", "labels", "created_at_s", "expires_at_s", "used_at_s")
+_SHOWN = ("state", "uses_left", "labels", "accepts", "created_at_s", "expires_at_s", "used_at_s")
 """The fields of a token that have the same name in the table and in the API."""
 
-USED_UP = f"the token is used up; {NEW_TOKEN}"
-NOT_KNOWN = (
-    "there is no token, and no enrolled device of that name has this key; write a token from "
-    "`fleet token create` into a file, and name it as token_file in agent.toml"
-)
-OTHER_KEY = (
-    "that identifier belongs to a device with another key; choose another in agent.toml, or, if "
-    "this device replaces it, `fleet device decommission` and then `fleet device readmit` it"
-)
-BLOCKED = (
-    "the device was decommissioned, and its identifier is blocked; to let a device of that name in "
-    "again: `fleet device readmit`"
-)
 CHALLENGED = "the device must sign a challenge: update its agent, or give it a new token"
 _log = logging.getLogger(__name__)
 
@@ -128,6 +109,7 @@ class Enrolment:
         self._publisher = publisher
         self._key = key
         self._challenges = Challenges(key, clock)
+        self._admission = Admission(database, certificates, self._challenges, clock)
         self._clock = clock
         self._rate = EnrolRate(clock.monotonic_s())
         self._valid_tokens = ValidTokens(database, clock)
@@ -167,10 +149,10 @@ class Enrolment:
             The token; it cannot be shown again.
 
         Raises:
-            InvalidRequestError: Labels that no selector can name.
+            InvalidRequestError: Labels that no selector can name, or a rule that cannot be used.
             FleetError: The database or the broker does not answer.
         """
-        labels = checked_labels(request.labels)
+        labels, accepts = checked_labels(request.labels), checked_rule(request.accept)
         token = secrets.token_urlsafe(TOKEN_BYTES)
         digest, username = sha256_hex(token.encode()), enrol_username(token)
         now_s = self._clock.now_s()
@@ -182,6 +164,7 @@ class Enrolment:
                 username=username,
                 uses=request.uses,
                 labels=labels,
+                accepts=accepts,
                 now_s=now_s,
                 expires_at_s=expires_at_s,
             )
@@ -234,7 +217,7 @@ class Enrolment:
             return _summary(tokens.by_username(transaction, token))
 
     def sweep(self) -> None:
-        """Remove the broker accounts of tokens that have expired or are used up.
+        """Remove the broker accounts of tokens that are over, and who has not asked for long.
 
         Raises:
             DatabaseError: The database does not answer.
@@ -242,6 +225,7 @@ class Enrolment:
         now_s = self._clock.now_s()
         with self._database.reading() as transaction:
             over = tokens.over(transaction, now_s=now_s, used_before_s=now_s - ANSWER_GRACE_S)
+        self._admission.sweep()
         for digest, username in over:
             try:
                 self._access.end_enrolment(username)
@@ -269,18 +253,24 @@ class Enrolment:
             return
         challenge: str | msgspec.UnsetType = msgspec.UNSET
         certificate: DeviceCertificate | msgspec.UnsetType = msgspec.UNSET
+        wait_s: float | msgspec.UnsetType = msgspec.UNSET
         try:
             check_request(device, request)
             csr = self._certificates.asked(request)
-            if self._admit(device, request):
-                certificate = self._let_in(device, request, csr)
-            else:
-                challenge, refusal = self._challenges.new(request), CHALLENGED
+            match self._admission.admit(device, request):
+                case Waits(ask_again_s=wait_s):
+                    refusal = WAITS.format(device=device)
+                case Step.LET_IN:
+                    certificate = self._let_in(device, request, csr)
+                    _log.info("device %s is enrolled", device)
+                case Step.CHALLENGE:
+                    challenge, refusal = self._challenges.new(request), CHALLENGED
+                    _log.info("device %s is challenged", device)
+                case Step.REFUSE:
+                    refusal = REFUSED
         except (EnrolmentError, InvalidRequestError, WireFormatError) as exc:
             refusal = clean(exc.message, MAX_REASON_CHARS)
             _log.warning("device %s is not enrolled: %s", device, refusal)
-        else:
-            _log.info("device %s is %s", device, "challenged" if refusal else "enrolled")
         self._answer(
             EnrolAnswer(
                 device=device,
@@ -289,6 +279,7 @@ class Enrolment:
                 reason=refusal,
                 challenge=challenge,
                 certificate=certificate,
+                ask_again_s=wait_s,
             )
         )
 
@@ -321,39 +312,6 @@ class Enrolment:
             metadata=(self._metadata.for_enrolment() if self._metadata else None) or msgspec.UNSET,
         )
         self._publisher.publish(topics.enrol_reply(answer.device), to_json(reply))
-
-    def _admit(self, device: str, request: EnrolRequest) -> bool:
-        """Take a device in; return False if it is enrolled and must sign a challenge first.
-
-        Raises:
-            EnrolmentError: It is refused.
-            InvalidRequestError: It asks for labels that no selector can name.
-        """
-        now_s = self._clock.now_s()
-        digest = sha256_hex(request.token.encode())
-        with self._database.transaction() as transaction:
-            row = devices.find(transaction, device, lock=True)
-            taken = None if row is None or row.may_enrol_again else row
-            token = tokens.find_valid(transaction, digest, now_s=now_s)
-            if taken is not None and taken.public_key == request.public_key:
-                _check_state(taken)
-                hellos.note_doubt(taken, request)
-                # A token, used up a moment ago perhaps, means that an answer was lost.
-                return token is not None or self._challenges.is_met(request)
-            if token is None:
-                raise EnrolmentError(UNKNOWN_TOKEN if request.token else NOT_KNOWN)
-            if taken is not None:
-                _check_state(taken)
-                raise EnrolmentError(OTHER_KEY)
-            self._certificates.check_free(row, request.public_key)
-            if not tokens.use(transaction, digest, now_s=now_s):
-                raise EnrolmentError(USED_UP)
-            labels = {**request.labels, **token.labels}
-            devices.enrol(
-                transaction, row, request, checked_labels(labels, kept=labels), now_s=now_s
-            )
-            policy_choices.mark_stale(transaction, device)
-        return True
 
     def _let_in(
         self, device: str, request: EnrolRequest, csr: str | None
@@ -390,10 +348,3 @@ class Enrolment:
 def _summary(row: EnrolmentTokenRow) -> TokenSummary:
     fields = {name: getattr(row, name) for name in _SHOWN}
     return convert(fields | {"id": row.username}, TokenSummary)
-
-
-def _check_state(row: DeviceRow) -> None:
-    if row.state == DeviceState.DECOMMISSIONED:
-        raise EnrolmentError(BLOCKED)
-    if row.state != DeviceState.ENROLLED:
-        raise EnrolmentError(f"the device is {row.state}")

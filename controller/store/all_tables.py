@@ -12,9 +12,12 @@ from controller.store.group_tables import DeviceGroupRow
 from controller.store.measurement_tables import MeasurementRow
 from controller.store.model_tables import DesiredModelRow
 from controller.store.notice_tables import RolloutNoticeRow
+from controller.store.penalty_tables import DevicePenaltyRow
 from controller.store.rate_tables import StartRateRow
+from controller.store.registration_tables import RegistrationRow
 from controller.store.saved_query_tables import SavedQueryRow
 from controller.store.shadow_tables import ShadowRow
+from controller.store.waiting_tables import WaitingDeviceRow
 from telemetry.server.tables import metadata as telemetry_metadata
 
 _EACH: Final = (
@@ -29,6 +32,9 @@ _EACH: Final = (
     AuditLogRow,
     RolloutNoticeRow,
     StartRateRow,
+    WaitingDeviceRow,
+    DevicePenaltyRow,
+    RegistrationRow,
 )  # one of each module, which declares them all
 CONTROL_METADATA: Final = _EACH[0].metadata
 ALL_TABLES: Final = (*CONTROL_METADATA.sorted_tables, *telemetry_metadata.sorted_tables)

@@ -19,6 +19,8 @@ from controller.store.database import in_batches
 from controller.store.device_values import attributes, steady_attributes
 from controller.store.model_tables import DesiredModelRow, DesiredStateRow, DeviceModelRow
 from controller.store.paging import Column, known, paged
+from controller.store.penalties import held_out_among
+from controller.store.penalty_tables import DevicePenaltyRow
 from controller.store.selector_conditions import conditions
 from controller.store.tables import DeploymentRow, DeviceRow, ReleaseRow
 
@@ -59,6 +61,9 @@ class DeviceRecord:
     revision: int
     models: tuple[ModelRecord, ...]
     """By name."""
+
+    penalty: DevicePenaltyRow | None = None
+    """Why it is held out of rollouts, if it is."""
 
     @property
     def labels(self) -> dict[str, str]:
@@ -140,10 +145,17 @@ def _records(
     )
     rows = session.execute(paged(whole, page, _COLUMNS, DeviceRow.id)).all()
     models: dict[str, tuple[ModelRecord, ...]] = {}
+    held_out: dict[str, DevicePenaltyRow] = {}
     for batch in in_batches([device.id for device, _revision in rows]):
         models |= _models(session, batch)
+        held_out |= held_out_among(session, batch)
     return [
-        DeviceRecord(row=device, revision=revision or 0, models=models.get(device.id, ()))
+        DeviceRecord(
+            row=device,
+            revision=revision or 0,
+            models=models.get(device.id, ()),
+            penalty=held_out.get(device.id),
+        )
         for device, revision in rows
     ]
 

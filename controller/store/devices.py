@@ -14,6 +14,7 @@ from controller.domain.states import ORDERED_DEPLOYMENTS, DeviceState
 from controller.errors import IllegalTransitionError, UnknownDeviceError
 from controller.store.database import changed_rows
 from controller.store.model_tables import DesiredModelRow, DeviceModelRow
+from controller.store.penalty_tables import DevicePenaltyRow
 from controller.store.selector_conditions import conditions
 from controller.store.tables import (
     MAX_CODE_CHARS,
@@ -205,6 +206,7 @@ def enrol(
         now_s: Wall time.
     """
     session.execute(delete(DeviceModelRow).where(DeviceModelRow.device == request.device))
+    session.execute(delete(DevicePenaltyRow).where(DevicePenaltyRow.device == request.device))
     if row is None:
         row = DeviceRow(id=request.device, labels=[])
         session.add(row)

@@ -20,6 +20,7 @@ from controller.domain.states import (
     DeploymentState,
     DeviceState,
 )
+from controller.store.penalty_tables import is_held_out
 from controller.store.selector_conditions import conditions
 from controller.store.tables import DeploymentRow, DeviceRow, RolloutRow
 
@@ -44,6 +45,8 @@ def newcomers(
 ) -> list[str]:
     """Return enrolled devices that match a selector and take part in no unfinished rollout.
 
+    Those that are held out of rollouts are not among them.
+
     Args:
         session: The transaction.
         rollout: Leave out the devices that take part in this one, finished or not.
@@ -58,6 +61,7 @@ def newcomers(
     """
     wanted: list[ColumnElement[bool]] = [
         DeviceRow.state == DeviceState.ENROLLED,
+        ~is_held_out(),
         *conditions(session, selector),
     ]
     if among is not None:

@@ -30,7 +30,9 @@ from sqlalchemy import (
 from sqlalchemy.orm import DeclarativeBase, Mapped, mapped_column, relationship
 
 from controller.domain.peer_urls import MAX_URL_CHARS
+from controller.domain.selector_parser import MAX_SELECTOR_CHARS
 from controller.domain.states import (
+    AUTO,
     DeltaState,
     DeploymentState,
     DeviceState,
@@ -159,6 +161,9 @@ class EnrolmentTokenRow(Base):
     state: Mapped[str] = mapped_column(String(16))
     uses_left: Mapped[int] = mapped_column(Integer)
     labels: Mapped[dict[str, Any]]
+    accepts: Mapped[str] = mapped_column(String(MAX_SELECTOR_CHARS), server_default=AUTO)
+    """Which devices it lets in by itself (`controller.domain.acceptance`)."""
+
     created_at_s: Mapped[float]
     expires_at_s: Mapped[float]
     used_at_s: Mapped[float | None]

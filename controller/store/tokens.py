@@ -25,6 +25,7 @@ def add(
     username: str,
     uses: int,
     labels: Mapping[str, str],
+    accepts: str,
     now_s: float,
     expires_at_s: float,
 ) -> None:
@@ -37,6 +38,7 @@ def add(
             state=TokenState.OPEN,
             uses_left=uses,
             labels=dict(labels),
+            accepts=accepts,
             created_at_s=now_s,
             expires_at_s=expires_at_s,
             used_at_s=None,

@@ -129,6 +129,18 @@ MESSAGES: dict[str, Message] = {
     "enrol_answer_challenge.json": EnrolAnswer(
         device="d", accepted=False, request_sha256="0" * 64, reason="r", challenge="c"
     ),
+    "enrol_answer_waits.json": EnrolAnswer(
+        device="d", accepted=False, request_sha256="0" * 64, reason="r", ask_again_s=5.0
+    ),
+    "enrol_request_serial.json": EnrolRequest(
+        device="d",
+        token="t",
+        public_key="k",
+        password="p",
+        signature="s",
+        profile=PROFILE,
+        serial="10000000a1",
+    ),
     "enrol_request_csr.json": EnrolRequest(
         device="d",
         token="t",

@@ -9,6 +9,7 @@ from sqlalchemy import text
 
 from controller.domain.rollout_policy import decide
 from controller.domain.states import (
+    AUTO,
     DeploymentEvent,
     DeploymentState,
     DeviceState,
@@ -173,6 +174,7 @@ def test_a_token_is_used_no_more_often_than_it_may(database: Database) -> None:
             username="enrol-1",
             uses=3,
             labels={},
+            accepts=AUTO,
             now_s=NOW_S,
             expires_at_s=NOW_S + 10,
         )
@@ -198,6 +200,7 @@ def test_an_expired_token_is_none(database: Database) -> None:
             username="enrol-1",
             uses=3,
             labels={},
+            accepts=AUTO,
             now_s=NOW_S,
             expires_at_s=NOW_S + 10,
         )

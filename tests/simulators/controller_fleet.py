@@ -29,6 +29,7 @@ from controller.alert_settings import AlertsConfig
 from controller.app.service import Controller
 from controller.certificate_settings import DeviceCertificatesConfig
 from controller.config import ApiConfig, BrokerConfig, ControllerConfig, TrustConfig
+from controller.penalty_settings import PenaltyConfig
 from tests.simulators.clock import FakeClock
 from tests.simulators.packages import DIRECTOR_KEY, PROFILE, TRUST, SignedPackage
 from tests.simulators.transport import MemoryHub
@@ -407,6 +408,7 @@ class Fleet:
         desired_form: That of the agents that are made from now on; it may be changed.
         certificates: How devices get certificates; None: they have passwords.
         alerts: How rules are judged, and who is told; None for the defaults.
+        penalty: When devices are held out of rollouts; None: none is.
     """
 
     def __init__(
@@ -417,6 +419,7 @@ class Fleet:
         desired_form: int = NAMED_MODELS,
         certificates: DeviceCertificatesConfig | None = None,
         alerts: AlertsConfig | None = None,
+        penalty: PenaltyConfig | None = None,
     ) -> None:
         self.desired_form = desired_form
         self.clock = FakeClock()
@@ -426,6 +429,8 @@ class Fleet:
         self.config = msgspec.structs.replace(config, device_certificates=certificates)
         if alerts is not None:
             self.config = msgspec.structs.replace(self.config, alerts=alerts)
+        if penalty is not None:
+            self.config = msgspec.structs.replace(self.config, penalty=penalty)
         self.devices: dict[str, FleetDevice] = {}
         self._api: TestClient | None = None
         self._approver = ""

@@ -216,6 +216,7 @@ def enrol_reply_to(
     accepted: bool = True,
     reason: str = "",
     challenge: str | msgspec.UnsetType = msgspec.UNSET,
+    ask_again_s: float | msgspec.UnsetType = msgspec.UNSET,
     key: SigningKey = DIRECTOR_KEY,
     metadata: tuple[MetadataFile, ...] | msgspec.UnsetType = msgspec.UNSET,
 ) -> bytes:
@@ -227,6 +228,7 @@ def enrol_reply_to(
         request_sha256=sha256_hex(request),
         reason=reason,
         challenge=challenge,
+        ask_again_s=ask_again_s,
     )
     signed = seal(to_json(answer), payload_type=ENROL_PAYLOAD_TYPE, keys=[key])
     reply = EnrolReply(

@@ -1,7 +1,7 @@
 """Keep what webhooks are still to be told about rollouts.
 
 Revision ID: 0034
-Revises: 0031
+Revises: 0033
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import sqlalchemy as sa
 from alembic import op
 
 revision = "0034"
-down_revision = "0031"
+down_revision = "0033"
 branch_labels = None
 depends_on = None
 

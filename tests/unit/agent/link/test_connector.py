@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 
+import msgspec
 import pytest
 from msgspec import structs
 
@@ -49,6 +50,9 @@ class World:
         self.makes_accounts = True
         self.answers: list[bool] = []
         """What the controller says to each request; then yes for ever."""
+
+        self.waits_s: float | msgspec.UnsetType = msgspec.UNSET
+        """After how long a device that is not accepted is to ask again, because it waits."""
 
         self.asked_s: list[float] = []
         self.transports: list[MemoryTransport] = []
@@ -98,7 +102,12 @@ class World:
         accepted = self.answers.pop(0) if self.answers else True
         if accepted and self.makes_accounts:
             self.accounts.add(self.identity.own_account.password)
-        reply = enrol_reply_to(received.payload, accepted=accepted, reason="blocked")
+        reply = enrol_reply_to(
+            received.payload,
+            accepted=accepted,
+            reason="blocked" if self.waits_s is msgspec.UNSET else "it waits",
+            ask_again_s=msgspec.UNSET if accepted else self.waits_s,
+        )
         self.controller.publish(enrol_reply("dev-1"), reply)
 
     def reasons(self) -> list[str]:
@@ -135,6 +144,25 @@ def test_a_new_device_enrols_and_connects(tmp_path: Path) -> None:
     world.run()
     assert len(world.asked_s) == 1
     assert world.identity.credentials.enrolled
+
+
+@pytest.mark.parametrize(("wanted_s", "paused_s"), [(40.0, 40.0), (0.0, 5.0), (1e9, 600.0)])
+def test_a_device_that_waits_asks_again_when_the_controller_says(
+    tmp_path: Path, wanted_s: float, paused_s: float
+) -> None:
+    world = World(tmp_path, enrolled=False)
+    world.answers, world.waits_s = [False, False], wanted_s
+
+    def moment() -> None:
+        if world.link.is_connected():
+            world.interrupts.stop()
+
+    world.clock.moment = moment
+    world.run()
+    first_s, second_s, third_s = world.asked_s
+    for pause_s in (second_s - first_s, third_s - second_s):
+        assert paused_s / 2 <= pause_s <= paused_s + 1.0
+    assert world.reasons()[0] == "not enrolled: it waits"
 
 
 def test_an_account_that_works_is_left_alone(tmp_path: Path) -> None:

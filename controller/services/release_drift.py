@@ -1,0 +1,99 @@
+"""Tells which devices run another release than they should, since when, and why.
+
+Rules:
+- What a device runs is its own word: of its last hello or report. One that reported a success, and
+  says then that another release is active, contradicts itself. It is told its desired state again
+  like one that lost it (`controller.store.lagging`), and has to report how that went.
+"""
+
+from __future__ import annotations
+
+from controller.domain.release_drift import Cause, Known, cause
+from controller.domain.states import DeploymentState
+from controller.schemas import DriftedModel
+from controller.store import release_drift
+from controller.store.database import Database
+from controller.store.groups import read_selector
+from controller.store.release_drift import Differing
+from controller.store.tables import DeploymentRow, DeviceRow, ReleaseRow
+from wire.clock import Clock
+
+
+class ReleaseDrift:
+    """Desired against reported releases.
+
+    Args:
+        database: The control state.
+        clock: Wall time.
+    """
+
+    def __init__(self, database: Database, clock: Clock) -> None:
+        self._database = database
+        self._clock = clock
+
+    def found(
+        self, selector: str, *, after: tuple[str, str] = ("", ""), limit: int
+    ) -> list[DriftedModel]:
+        """Return the devices and models that differ, by name.
+
+        Args:
+            selector: Which devices; empty for all.
+            after: Begin after this device and model.
+            limit: The greatest number.
+
+        Raises:
+            SelectorError: The selector cannot be read.
+        """
+        with self._database.reading() as transaction:
+            parsed = read_selector(transaction, selector, now_s=self._clock.now_s())
+            found = release_drift.rows(transaction, parsed, after=after, limit=limit)
+            return [_shown(each) for each in found]
+
+
+def _shown(each: Differing) -> DriftedModel:
+    device, desired, part = each.device, each.desired, each.part
+    why = cause(
+        Known(
+            online=device.online,
+            has_accepted=device.reported_revision >= each.state.revision,
+            error=device.last_error,
+            part=None if part is None else DeploymentState(part.state),
+            order_accepted=device.reported_revision >= desired.release_revision,
+        )
+    )
+    return DriftedModel(
+        device=device.id,
+        model=desired.model,
+        online=device.online,
+        last_seen_at_s=device.last_seen_at_s,
+        release=_name(each.running, each.told.release if each.told is not None else None),
+        desired_release=_name(each.wanted, desired.release) or "",
+        rollout=desired.rollout,
+        cause=why,
+        since_s=_since_s(why, device, part) or each.state.issued_at_s,
+        detail=_detail(why, device, part),
+    )
+
+
+def _since_s(why: Cause, device: DeviceRow, part: DeploymentRow | None) -> float | None:
+    """Return since when that is so; None if nothing tells more than when the order was given."""
+    if why is Cause.OFFLINE:
+        return device.last_seen_at_s
+    if part is None:
+        return None
+    return part.finished_at_s or part.started_at_s
+
+
+def _detail(why: Cause, device: DeviceRow, part: DeploymentRow | None) -> str:
+    """Return what the device or the controller said of it; empty for nothing."""
+    if why is Cause.REFUSES:
+        return device.last_error
+    if part is None:
+        return ""
+    if why is Cause.FAILED:
+        return f"{part.error_code}: {part.detail}"
+    return part.phase if why is Cause.IN_FLIGHT else ""
+
+
+def _name(release: ReleaseRow | None, digest: str | None) -> str | None:
+    return digest if release is None else f"{release.name}:{release.version}"
