@@ -26,6 +26,7 @@ from controller.store import (
     desired,
     releases,
     rollout_steps,
+    rollout_work,
     rollouts,
     way_back,
 )
@@ -148,8 +149,10 @@ class Releases:
             reason = f"release {row.name}:{row.version} was revoked"
             if releases.revoke(transaction, row):
                 for rollout in rollouts.active_for_release(transaction, row.digest):
+                    is_unmade = rollout_work.is_being_made(transaction, rollout.id)
+                    order = RolloutOrder.ABORT if is_unmade else RolloutOrder.HALT
                     told += rollout_steps.end(
-                        transaction, rollout, RolloutOrder.HALT, reason=reason, now_s=now_s
+                        transaction, rollout, order, reason=reason, now_s=now_s
                     )
                 for ended in deployments.waiting_for(transaction, row.digest):
                     told += rollout_steps.recall(

@@ -40,7 +40,7 @@ from controller.rollout_schemas import (
 from controller.services import follow_ups, preflight, rollout_checks
 from controller.services.preflight import Preflight
 from controller.services.rollout_checks import IsListed
-from controller.store import device_facts, free_devices, install_times, releases
+from controller.store import device_facts, free_devices, install_times, releases, rollout_work
 from controller.store.database import Database
 from controller.store.device_facts import DeviceFacts
 from controller.store.groups import read_selector
@@ -63,12 +63,16 @@ MAX_EARLIER: Final = 1000
 class _Read(NamedTuple):
     """What the plan needs of the control state."""
 
+    model: str
     offered: OfferedRelease
     facts: list[DeviceFacts]
     """Enrolled devices that match."""
 
     judged: dict[str, Verdict]
     busy: dict[str, str]
+    making: list[str]
+    """Rollouts of the model that take devices in."""
+
     report: PreflightReport
     earlier: EarlierInstalls | None
 
@@ -137,6 +141,7 @@ class RolloutPlans:
             release=read.report.release,
             selector=request.selector,
             refused=_reasons(
+                partial(rollout_checks.refuse_being_made, read.making, read.model),
                 partial(follow_ups.refuse_busy, read.busy),
                 partial(_check_any, request, read.facts),
                 partial(rollout_checks.check_unfit, request, unfit, len(read.facts)),
@@ -176,9 +181,11 @@ class RolloutPlans:
             names = [fact.id for fact in matching]
             took_s = install_times.took_s(transaction, release.name, limit=MAX_EARLIER)
             return _Read(
+                model=release.name,
                 offered=self._preflight.offered(release),
                 facts=facts,
                 judged=judged,
+                making=rollout_work.making(transaction, release.name),
                 busy=free_devices.busy_among(transaction, release.name, names),
                 report=preflight.report(
                     release,

@@ -11,7 +11,7 @@ from controller.domain.transfers import FETCHING, together
 from controller.rollout_schemas import Deployment, Rollout, RolloutEvent
 from controller.services import shown_gates
 from controller.services.transfers import Transfers, shown_transfer
-from controller.store import deployments, releases, rollouts, way_back
+from controller.store import deployments, releases, rollout_work, rollouts, way_back
 from controller.store.database import Transaction
 from controller.store.tables import DeploymentRow, ReleaseRow, RolloutRow
 from wire.codec import convert
@@ -51,6 +51,7 @@ def outline(transaction: Transaction, row: RolloutRow) -> Rollout:
                 for number, (target, state) in numbered
             ],
             "counts": deployments.shown_counts(transaction, row.id),
+            "preparing": rollout_work.left(transaction, row.id),
             "control": view.control,
             "acknowledged": view.acknowledged,
             "left_out": deployments.count_left_out(transaction, row.id),

@@ -12,6 +12,7 @@ from controller.store.group_tables import DeviceGroupRow
 from controller.store.measurement_tables import MeasurementRow
 from controller.store.model_tables import DesiredModelRow
 from controller.store.saved_query_tables import SavedQueryRow
+from controller.store.work_tables import RolloutWorkRow
 from telemetry.server.tables import metadata as telemetry_metadata
 
 _EACH: Final = (
@@ -23,6 +24,7 @@ _EACH: Final = (
     GateRow,
     DeviceGroupRow,
     AuditLogRow,
+    RolloutWorkRow,
 )  # one of each module, which declares them all
 CONTROL_METADATA: Final = _EACH[0].metadata
 ALL_TABLES: Final = (*CONTROL_METADATA.sorted_tables, *telemetry_metadata.sorted_tables)

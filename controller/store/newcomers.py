@@ -9,7 +9,8 @@ from sqlalchemy.orm import Session
 from controller.store import free_devices
 from controller.store.database import BATCH, in_batches
 from controller.store.groups import read_selector
-from controller.store.rollouts import leave_out, log, named, take_in
+from controller.store.new_deployments import take_in
+from controller.store.rollouts import leave_out, log, named
 from controller.store.tables import RolloutRow
 
 MAX_NEWCOMERS = 1000

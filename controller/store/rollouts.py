@@ -7,11 +7,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import islice
 
 from sqlalchemy import func, or_, select, update
 from sqlalchemy.orm import Session
 
-from controller.domain.gates.control import control_group
 from controller.domain.rollout_policy import (
     GateView,
     Limits,
@@ -20,20 +20,25 @@ from controller.domain.rollout_policy import (
     counted,
     wanted,
 )
-from controller.domain.starting_order import position
 from controller.domain.states import (
     ACTIVE_ROLLOUTS,
     ROLLOUT_TRANSITIONS,
     DeploymentState,
     RolloutOrder,
     RolloutState,
+    WorkKind,
     outcome,
     sources,
 )
 from controller.errors import IllegalTransitionError, UnknownRolloutError
-from controller.store import acting, deployment_changes, deployments, gates, new_deployments
+from controller.store import (
+    acting,
+    deployments,
+    gates,
+    new_deployments,
+    rollout_work,
+)
 from controller.store.database import changed_rows
-from controller.store.deployment_changes import Verdict
 from controller.store.tables import (
     MAX_DETAIL_CHARS,
     DeploymentRow,
@@ -41,8 +46,9 @@ from controller.store.tables import (
     RolloutRow,
     RolloutStageRow,
 )
+from controller.store.work_tables import RolloutWorkRow
 
-MAX_CANDIDATES = 1000
+MAX_CANDIDATES = 200
 """The greatest number of devices that one tick starts."""
 
 _REMEDIES: Mapping[str, str] = {
@@ -82,8 +88,8 @@ class NewRollout:
     """Device to the release that it is brought to, where that is another one."""
 
     gates: tuple[str, ...] = ()
-    control_percent: float = 0.0
-    """What part of the devices is held out to compare the others with."""
+    control: frozenset[str] = frozenset()
+    """The devices that are held out, to compare the others with."""
 
 
 def get(session: Session, rollout: str, *, lock: bool = False) -> RolloutRow:
@@ -115,11 +121,14 @@ def is_there(session: Session, rollout: str) -> bool:
 
 
 def active_ids(session: Session) -> list[str]:
-    """Return the rollouts that have not ended, the oldest first."""
+    """Return the rollouts that have not ended and have all their devices, the oldest first."""
     return list(
         session.scalars(
             select(RolloutRow.id)
-            .where(RolloutRow.state.in_(ACTIVE_ROLLOUTS))
+            .where(
+                RolloutRow.state.in_(ACTIVE_ROLLOUTS),
+                RolloutRow.id.not_in(select(RolloutWorkRow.rollout)),
+            )
             .order_by(RolloutRow.created_at_s, RolloutRow.id)
         )
     )
@@ -174,7 +183,10 @@ def stages(session: Session, rollout: str) -> tuple[StageSpec, ...]:
 
 
 def begin(session: Session, new: NewRollout, devices: Sequence[str]) -> None:
-    """Save a new rollout with its stages and its devices."""
+    """Save a new rollout with its stages, and take its devices in, as many as now can be.
+
+    What is left is saved, and the rollout begins when it is done.
+    """
     limits = new.limits
     session.add(
         RolloutRow(
@@ -209,27 +221,20 @@ def begin(session: Session, new: NewRollout, devices: Sequence[str]) -> None:
         for number, spec in enumerate(new.stages, start=1)
     )
     gates.add(session, new.id, new.gates)
-    take_in(session, new.id, new.model, devices, releases=new.releases, now_s=new.created_at_s)
-    control = _hold_out(session, new)
+    new_deployments.take_in_first(
+        *(session, new.id, new.model, devices),
+        control=new.control,
+        releases=new.releases,
+        now_s=new.created_at_s,
+    )
     what = "made"
     if new.origin is not None:
         what = f"made to {'try again' if new.is_retry else 'roll back'} {new.origin}"
     stages = "1 stage" if len(new.stages) == 1 else f"{len(new.stages)} stages"
     reason = f"{what} for {counted(len(devices))} in {stages}"
-    if control:
-        reason += f"; {control} of them keep the old release until the gates have passed"
+    if new.control:
+        reason += f"; {len(new.control)} of them keep the old release until the gates have passed"
     log(session, new.id, action="create", reason=reason, now_s=new.created_at_s)
-
-
-def _hold_out(session: Session, new: NewRollout) -> int:
-    """Choose the control group of a new rollout; return its size."""
-    if new.control_percent <= 0.0:
-        return 0
-    members = gates.without_release(session, new.id)
-    places = {member.device: position(new.id, member.device) for member in members}
-    chosen = control_group(places, dict(members), new.control_percent)
-    new_deployments.hold_out(session, new.id, sorted(chosen))
-    return len(chosen)
 
 
 def limits(row: RolloutRow) -> Limits:
@@ -356,33 +361,6 @@ def events(session: Session, rollout: str, *, limit: int) -> list[RolloutEventRo
     return list(rows)[::-1]
 
 
-def take_in(
-    session: Session,
-    rollout: str,
-    model: str,
-    devices: Sequence[str],
-    *,
-    releases: Mapping[str, str],
-    now_s: float,
-) -> None:
-    """Add devices to a rollout; those that wait for the release of an earlier one no longer do.
-
-    Args:
-        session: The transaction.
-        rollout: The rollout.
-        model: Its model.
-        devices: Devices that no other unfinished rollout of the model has.
-        releases: Device to the release that it is brought to, where that is not the rollout's.
-        now_s: Wall time.
-    """
-    verdict = Verdict(
-        error_code="controller.superseded", detail=f"rollout {rollout} took the device"
-    )
-    deployment_changes.end_waiting(session, model, devices, verdict, now_s=now_s, but=rollout)
-    places = [(name, position(rollout, name)) for name in devices]
-    new_deployments.add(session, rollout, model, places, releases)
-
-
 def leave_out(
     session: Session, rollout: str, model: str, unfit: Mapping[str, str], *, now_s: float
 ) -> None:
@@ -396,7 +374,10 @@ def leave_out(
         now_s: Wall time.
     """
     if unfit:
-        new_deployments.leave_out(session, rollout, model, unfit, now_s=now_s)
+        room = rollout_work.AT_ONCE
+        first, rest = dict(islice(unfit.items(), room)), dict(islice(unfit.items(), room, None))
+        new_deployments.leave_out(session, rollout, model, first, now_s=now_s)
+        rollout_work.save(session, rollout, WorkKind.LEAVE_OUT, rest)
         reason = named(list(unfit), "left out: cannot take the release")
         log(session, rollout, action="skip", reason=reason, now_s=now_s)
 
