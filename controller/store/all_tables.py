@@ -14,6 +14,7 @@ from controller.store.model_tables import DesiredModelRow
 from controller.store.notice_tables import RolloutNoticeRow
 from controller.store.rate_tables import StartRateRow
 from controller.store.saved_query_tables import SavedQueryRow
+from controller.store.work_tables import RolloutWorkRow
 from telemetry.server.tables import metadata as telemetry_metadata
 
 _EACH: Final = (
@@ -26,6 +27,7 @@ _EACH: Final = (
     DeviceGroupRow,
     AuditLogRow,
     RolloutNoticeRow,
+    RolloutWorkRow,
     StartRateRow,
 )  # one of each module, which declares them all
 CONTROL_METADATA: Final = _EACH[0].metadata
