@@ -384,6 +384,10 @@ class Rollout:
     """How many devices may start in a minute now, as the rate has grown; None without one."""
 
     counts: dict[DeploymentState, int]
+    preparing: int = 0
+    """Devices that are still to be taken in, of many; none starts before all of them are. They are
+    not in `counts` yet, or count as cancelled there after a halt."""
+
     control: int = 0
     """Devices that keep the old release until the gates have passed in the last stage."""
 

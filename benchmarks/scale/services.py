@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Mapping
 from pathlib import Path
 
-from benchmarks.scale.fleet import NEW, NOW_S, NoBroker, name
+from benchmarks.scale.fleet import NEW, NOW_S, SECOND, NoBroker, name
 from controller.peer_settings import PeersConfig
+from controller.rollout_schemas import RolloutRequest
 from controller.services.blobs import BlobStore
 from controller.services.devices import Devices
 from controller.services.director import Director
@@ -16,6 +18,7 @@ from controller.services.policies import Policies
 from controller.services.preflight import Preflight
 from controller.services.reception import Reception
 from controller.services.rollout_engine import RolloutEngine
+from controller.services.rollout_work import RolloutWork
 from controller.services.rollouts import Rollouts
 from controller.services.transfers import Transfers
 from controller.services.upkeep import SILENT_AFTER_S, Upkeep
@@ -67,6 +70,7 @@ class Controller:
         self._policies = Policies(database, director, clock)
         self._upkeep = Upkeep(database, telemetry, reception, clock)
         self._engine = RolloutEngine(database, director, reception, preflight, looks, clock)
+        self._work = RolloutWork(database, director, clock)
         self._sequence = 10
         self.devices = Devices(
             *(database, MemoryAccess(), transfers, PeersConfig(), clock), wrong_clocks=_no_clocks
@@ -83,6 +87,24 @@ class Controller:
         self._policies.apply()
         self._director.remind()
         self._upkeep.mark_silent()
+
+    def carry_on(self) -> None:
+        """Do all that is left of orders."""
+        self._work.go_on(within_s=math.inf)
+
+    def create(self) -> None:
+        """Make a rollout of a model that no device has."""
+        self.rollouts.create(RolloutRequest(release="faces:1"))
+
+    def halted(self) -> None:
+        """Let a tick halt a rollout, and do all that follows."""
+        self.tick()
+        self.carry_on()
+
+    def resumed(self) -> None:
+        """Resume the rollout that a tick has halted."""
+        self.halted()
+        self.rollouts.resume(SECOND)
 
     def take_report(self) -> None:
         """Record that a device installs.

@@ -282,7 +282,10 @@ def revoke(services: Services, ref: str) -> Release:
 
 @_rollouts.post("", status_code=201)
 def create(services: Services, request: RolloutRequest) -> Rollout:
-    """Bring a release to the devices that match a selector, stage by stage."""
+    """Bring a release to the devices that match a selector, stage by stage.
+
+    Of very many devices `preparing` are still to be taken in; none starts before all of them are.
+    """
     return services.rollouts.get(services.rollouts.create(request), limit=DEFAULT_LISTED)
 
 

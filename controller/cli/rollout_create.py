@@ -205,6 +205,9 @@ def rollout_create(  # noqa: PLR0913, PLR0917 - one parameter for each option
     If a device cannot take the release, as `fleet rollout check` shows, nothing begins unless you
     say what becomes of such devices.
 
+    In a large fleet the answer comes before all devices are taken in. None starts before that;
+    `fleet rollout show` says how many are left.
+
     With --dry-run nothing begins: the stages are shown with their devices, who would refuse, what
     is sent at most, and about how long it takes. The exit status is 1 if it would not begin.
 

@@ -105,7 +105,8 @@ def counts_text(rollout: Rollout) -> str:
         counts[DeploymentState.CANCELLED] -= rollout.left_out
         counts[LEFT_OUT] = rollout.left_out
     parts = [f"{count} {state}" for state, count in counts.items() if count]
-    return f"{', '.join(parts) or 'no devices'}; {total} in all"
+    text = f"{', '.join(parts) or 'no devices'}; {total} in all"
+    return f"{text}; {rollout.preparing} still to be taken in" if rollout.preparing else text
 
 
 def state_text(deployment: Deployment) -> str:

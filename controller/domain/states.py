@@ -125,6 +125,42 @@ class DeploymentEvent(StrEnum):
     """The rollout whose halt cancelled it goes on."""
 
 
+class WorkKind(StrEnum):
+    """What is left to do with devices of a rollout after an order that takes several transactions.
+
+    While anything is left nobody decides about the rollout, so that no device starts.
+    """
+
+    TAKE_OUT = "take_out"
+    """The rollout was halted or aborted: its devices go back, or do not begin."""
+
+    RECALL = "recall"
+    """The rollout was rolled back after its end: devices no longer wait for its release."""
+
+    CANCEL = "cancel"
+    """The rollout has succeeded without these devices."""
+
+    SUPERSEDE = "supersede"
+    """Another rollout takes these devices, which have not begun in this one."""
+
+    TAKE_IN = "take_in"
+    HOLD_OUT = "hold_out"
+    """Taken in as one of the control group."""
+
+    LEAVE_OUT = "leave_out"
+    """Recorded as a device that cannot take the release."""
+
+    REOPEN = "reopen"
+    """A halted rollout goes on: what the halt cancelled is pending again."""
+
+
+MAKING_WORK = (WorkKind.TAKE_IN, WorkKind.HOLD_OUT, WorkKind.LEAVE_OUT)
+ENDED_WORK = (WorkKind.TAKE_OUT, WorkKind.RECALL, WorkKind.CANCEL)
+"""With all devices of a rollout that has ended."""
+
+ENDING_WORK = (*ENDED_WORK, WorkKind.SUPERSEDE)
+"""It comes before all else: other rollouts of the model wait for those devices."""
+
 ROLLOUT_TRANSITIONS: Mapping[tuple[RolloutState, RolloutOrder], RolloutState] = {
     (RolloutState.RUNNING, RolloutOrder.PAUSE): RolloutState.PAUSED,
     (RolloutState.PAUSED, RolloutOrder.RESUME): RolloutState.RUNNING,

@@ -10,26 +10,31 @@ Rules:
   without such a release stays as it is, and the log of the rollback says so.
 - Another try takes the devices that failed and, unless asked otherwise, those that were not
   reached; it leaves out those that another rollout started since.
+- Which devices it takes is decided in a transaction that only reads, before the first is ended.
 """
 
 from __future__ import annotations
 
 import secrets
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
 
 from controller.domain.stages import selectors
-from controller.domain.states import ACTIVE_ROLLOUTS, DeploymentState, RolloutOrder
+from controller.domain.starting_order import places
+from controller.domain.states import ACTIVE_ROLLOUTS, DeploymentState, RolloutOrder, WorkKind
 from controller.errors import ConflictError
 from controller.store import (
     deployments,
     free_devices,
     releases,
     rollout_steps,
+    rollout_work,
     rollouts,
     stages,
     start_rates,
     starting_orders,
+    taking_out,
     way_back,
 )
 from controller.store.database import Transaction
@@ -42,19 +47,24 @@ def new_id() -> str:
     return f"r{secrets.token_hex(5)}"
 
 
-def roll_back(
-    transaction: Transaction, first: RolloutRow, release: ReleaseRow | None, *, now_s: float
-) -> tuple[str, list[str]]:
-    """Bring the devices that a rollout touched to another release.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FollowUp:
+    """What becomes of the devices of a rollout in the one that follows it."""
+
+    wanted: Mapping[str, str]
+    """Each device with the release that it is brought to."""
+
+    left: Sequence[str] = ()
+    """Devices that a rollback leaves alone."""
+
+
+def rollback(transaction: Transaction, first: RolloutRow, release: ReleaseRow | None) -> FollowUp:
+    """Decide which devices of a rollout are brought to another release; this only reads.
 
     Args:
         transaction: The transaction.
-        first: The rollout to undo, locked.
+        first: The rollout to undo.
         release: To which release; None for what each device had before.
-        now_s: Wall time.
-
-    Returns:
-        The identifier of the new rollout, and the devices that have a new desired state already.
 
     Raises:
         ConflictError: The release is of another model, no device can be rolled back, or one of them
@@ -66,17 +76,10 @@ def roll_back(
             "is of another one",
             remedy=f"name a release of {first.model}: `fleet release list` shows them",
         )
-    new, told = new_id(), []
-    reason = f"rolled back by rollout {new}"
-    if first.state in ACTIVE_ROLLOUTS:
-        order = RolloutOrder.ABORT
-        told += rollout_steps.end(transaction, first, order, reason=reason, now_s=now_s)
-    else:
-        told += rollout_steps.recall(transaction, first, reason=reason, now_s=now_s)
     if release is not None:
         deployed = way_back.started_devices(transaction, first.id)
         wanted = dict.fromkeys(deployed, release.digest)
-        refuse_busy(free_devices.busy_among(transaction, first.model, deployed))
+        refuse_busy(_busy(transaction, first, deployed))
         remedy = f"`fleet rollout abort {first.id}` ends a rollout that has not ended"
     else:
         deployed, wanted = _had_before(transaction, first)
@@ -86,15 +89,39 @@ def roll_back(
             f"no device has the release of rollout {first.id}: nothing to roll back", remedy=remedy
         )
     if not wanted:
-        refuse_busy(free_devices.busy_among(transaction, first.model, deployed))
+        refuse_busy(_busy(transaction, first, deployed))
         raise ConflictError(
             f"no device of rollout {first.id} has a release to which it could go back now",
             remedy=f"name one: `fleet rollout rollback {first.id} --to NAME:VERSION`",
         )
-    _follow(transaction, first, new, wanted, is_retry=False, now_s=now_s)
     left = [device for device in deployed if device not in wanted]
-    if left:
-        reason = rollouts.named(left, "left alone: busy, or without a release to go back to")
+    return FollowUp(wanted=wanted, left=left)
+
+
+def roll_back(
+    transaction: Transaction, first: RolloutRow, found: FollowUp, *, now_s: float
+) -> tuple[str, list[str]]:
+    """Bring the devices that a rollout touched to another release.
+
+    Args:
+        transaction: The transaction.
+        first: The rollout to undo, locked.
+        found: Its devices.
+        now_s: Wall time.
+
+    Returns:
+        The identifier of the new rollout, and the devices that have a new desired state already.
+    """
+    new = new_id()
+    reason = f"rolled back by rollout {new}"
+    if first.state in ACTIVE_ROLLOUTS:
+        order = RolloutOrder.ABORT
+        told = rollout_steps.end(transaction, first, order, reason=reason, now_s=now_s)
+    else:
+        told = rollout_steps.recall_all(transaction, first, reason=reason, now_s=now_s)
+    _follow(transaction, first, new, found.wanted, is_retry=False, now_s=now_s)
+    if found.left:
+        reason = rollouts.named(found.left, "left alone: busy, or without a release to go back to")
         rollouts.log(transaction, new, action="skip", reason=reason, now_s=now_s)
     return new, told
 
@@ -110,29 +137,25 @@ def revert_halted(transaction: Transaction, halted: RolloutRow, *, now_s: float)
     Returns:
         The devices that have a new desired state already.
     """
+    told: list[str] = []
     try:
-        new, told = roll_back(transaction, halted, None, now_s=now_s)
+        found = rollback(transaction, halted, None)
     except ConflictError as exc:  # nothing has been changed
-        what, told = f"nothing is reverted: {exc.message}", []
+        what = f"nothing is reverted: {exc.message}"
     else:
+        new, told = roll_back(transaction, halted, found, now_s=now_s)
         what = f"rollout {new} reverts what has the release"
     rollouts.log(transaction, halted.id, action="revert", reason=what, now_s=now_s)
     return told
 
 
-def try_again(
-    transaction: Transaction, first: RolloutRow, *, only_failed: bool, now_s: float
-) -> str:
-    """Bring the release of a rollout to the devices that do not run it.
+def another_try(transaction: Transaction, first: RolloutRow, *, only_failed: bool) -> FollowUp:
+    """Decide to which devices the release of a rollout is brought again; this only reads.
 
     Args:
         transaction: The transaction.
         first: The rollout.
         only_failed: Leave out the devices that have not failed.
-        now_s: Wall time.
-
-    Returns:
-        The identifier of the new rollout.
 
     Raises:
         IllegalTransitionError: The release was revoked.
@@ -152,8 +175,23 @@ def try_again(
             remedy=f"`fleet rollout show {first.id}` lists its devices",
         )
     refuse_busy(free_devices.busy_among(transaction, first.model, sorted(wanted)))
+    return FollowUp(wanted=wanted)
+
+
+def try_again(transaction: Transaction, first: RolloutRow, found: FollowUp, *, now_s: float) -> str:
+    """Bring the release of a rollout to devices that do not run it.
+
+    Args:
+        transaction: The transaction.
+        first: The rollout.
+        found: Its devices.
+        now_s: Wall time.
+
+    Returns:
+        The identifier of the new rollout.
+    """
     new = new_id()
-    _follow(transaction, first, new, wanted, is_retry=True, now_s=now_s)
+    _follow(transaction, first, new, found.wanted, is_retry=True, now_s=now_s)
     return new
 
 
@@ -188,10 +226,18 @@ def refuse_busy(busy: Mapping[str, str]) -> None:
         )
 
 
+def _busy(transaction: Transaction, first: RolloutRow, devices: Collection[str]) -> dict[str, str]:
+    """Return those of some devices that an unfinished rollout has, other than the one to undo."""
+    return free_devices.busy_among(transaction, first.model, devices, but=first.id)
+
+
 def _had_before(transaction: Transaction, first: RolloutRow) -> tuple[list[str], dict[str, str]]:
     """Return the devices that have the release of a rollout, and to what each can go back now."""
-    found = way_back.still_on(transaction, first.id)
-    taken = free_devices.busy_among(transaction, first.model, list(found))
+    is_ending = rollout_work.is_left(transaction, first.id, WorkKind.TAKE_OUT)
+    is_ending |= first.state in ACTIVE_ROLLOUTS
+    ending = taking_out.TAKEN_BACK[WorkKind.TAKE_OUT if is_ending else WorkKind.RECALL]
+    found = way_back.still_on(transaction, first.id, going_back=ending)
+    taken = _busy(transaction, first, list(found))
     back = {
         device: before
         for device, before in found.items()
@@ -204,7 +250,7 @@ def _follow(
     transaction: Transaction,
     first: RolloutRow,
     new: str,
-    wanted: dict[str, str],
+    wanted: Mapping[str, str],
     *,
     is_retry: bool,
     now_s: float,
@@ -213,6 +259,7 @@ def _follow(
     most = max(sorted(counts), key=lambda digest: counts[digest])
     specs = stages.of_rollout(transaction, first.id)
     last = len(selectors(specs))
+    order = starting_orders.as_before(transaction, first.id, first.spread, last)
     rollouts.begin(
         transaction,
         NewRollout(
@@ -222,7 +269,6 @@ def _follow(
             selector=first.selector,
             limits=rollouts.limits(first),
             stages=specs,
-            order=starting_orders.as_before(transaction, first.id, first.spread, last),
             spread=first.spread,
             rate=start_rates.of_rollout(transaction, first.id),
             origin=first.id,
@@ -233,5 +279,5 @@ def _follow(
             windows=tuple(first.windows or ()) if is_retry else (),
             releases={device: digest for device, digest in wanted.items() if digest != most},
         ),
-        sorted(wanted),
+        places(order, new, sorted(wanted)),
     )

@@ -20,6 +20,7 @@ from controller.domain.states import (
 )
 from controller.errors import ConflictError, IllegalTransitionError, InvalidRequestError
 from controller.rollout_control_schemas import MAX_NAMED, JoinRequest, LeaveRequest, MembersChange
+from controller.services import rollout_checks
 from controller.services.preflight import Preflight
 from controller.store import (
     deployment_changes,
@@ -67,7 +68,8 @@ class Membership:
         Raises:
             UnknownRolloutError: No such rollout.
             IllegalTransitionError: It has ended, or its release was revoked.
-            ConflictError: Its devices are those of another rollout, or another rollout takes them.
+            ConflictError: Its devices are those of another rollout, another rollout takes them, or
+                an earlier order about it is still being carried out.
             InvalidRequestError: No device is named, or both devices and a selector.
             SelectorError: The selector cannot be read.
             FleetError: The files of the release cannot be read.
@@ -118,6 +120,7 @@ class Membership:
         Raises:
             UnknownRolloutError: No such rollout.
             IllegalTransitionError: It has ended.
+            ConflictError: An earlier order about it is still being carried out.
             InvalidRequestError: No device is named, or one that is not in the rollout.
         """
         _check_named(request.devices)
@@ -160,6 +163,7 @@ def _open(transaction: Transaction, rollout: str) -> RolloutRow:
 
     Raises:
         UnknownRolloutError: No such rollout.
+        ConflictError: An earlier order about it is still being carried out.
         IllegalTransitionError: It has ended.
     """
     row = rollouts.get(transaction, rollout, lock=True)
@@ -168,6 +172,7 @@ def _open(transaction: Transaction, rollout: str) -> RolloutRow:
             f"rollout {row.id} is {row.state}: its devices stay as they are",
             remedy="make a new one with `fleet rollout create`",
         )
+    rollout_checks.check_settled(transaction, row.id)
     return row
 
 

@@ -15,7 +15,7 @@ from controller.domain.selectors import Selector
 from controller.domain.states import ReleaseState
 from controller.errors import ConflictError, ControllerError, InvalidRequestError
 from controller.model_schemas import Model, ModelRelease, RemovedModel
-from controller.services import follow_ups
+from controller.services import follow_ups, rollout_checks
 from controller.services.director import Director
 from controller.store import (
     deployment_changes,
@@ -112,6 +112,7 @@ class Models:
         now_s = self._clock.now_s()
         with self._database.transaction() as transaction:
             parsed = read_selector(transaction, selector, now_s=now_s)
+            rollout_checks.check_not_making(transaction, model)
             follow_ups.refuse_busy(free_devices.busy(transaction, model, parsed))
             found = models.having(transaction, model, parsed)
             if not found:

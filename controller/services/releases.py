@@ -16,7 +16,7 @@ from dataclasses import asdict
 from typing import Any
 
 from controller.domain.paging import PageRequest, Part, cut
-from controller.domain.states import ReleaseState, RolloutOrder
+from controller.domain.states import MAKING_WORK, ReleaseState, RolloutOrder
 from controller.errors import ConflictError, InvalidRequestError
 from controller.schemas import KeptDelta, Release, RunningDevice, VariantSummary
 from controller.services import sorts
@@ -28,6 +28,7 @@ from controller.store import (
     desired,
     releases,
     rollout_steps,
+    rollout_work,
     rollouts,
     shadows,
     way_back,
@@ -156,8 +157,10 @@ class Releases:
             reason = f"release {row.name}:{row.version} was revoked"
             if releases.revoke(transaction, row):
                 for rollout in rollouts.active_for_release(transaction, row.digest):
+                    is_unmade = rollout_work.is_left(transaction, rollout.id, *MAKING_WORK)
+                    order = RolloutOrder.ABORT if is_unmade else RolloutOrder.HALT
                     told += rollout_steps.end(
-                        transaction, rollout, RolloutOrder.HALT, reason=reason, now_s=now_s
+                        transaction, rollout, order, reason=reason, now_s=now_s
                     )
                 for ended in deployments.waiting_for(transaction, row.digest):
                     told += rollout_steps.recall(

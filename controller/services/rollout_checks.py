@@ -17,7 +17,7 @@ from controller.errors import ConflictError, InvalidRequestError, UnfitError
 from controller.rollout_schemas import RolloutRequest
 from controller.services.gates import checked_gates
 from controller.services.metadata import FleetMetadata
-from controller.store import rollouts
+from controller.store import rollout_work, rollouts
 from controller.store.database import Transaction
 from controller.store.tables import ReleaseRow
 from telemetry.server.store import TelemetryStore
@@ -49,6 +49,45 @@ def check_id(transaction: Transaction, rollout: str) -> None:
         raise ConflictError(
             f"there is a rollout {rollout} already",
             remedy=f"`fleet rollout show {rollout}` shows it; without --id a new one gets its own",
+        )
+
+
+def check_not_making(transaction: Transaction, model: str, *, but: str = "") -> None:
+    """Refuse an order while another rollout of its model takes devices in.
+
+    Raises:
+        ConflictError: There is one.
+    """
+    refuse_being_made(rollout_work.making(transaction, model, but=but), model)
+
+
+def refuse_being_made(making: Sequence[str], model: str) -> None:
+    """Refuse an order while other rollouts of its model take devices in.
+
+    Args:
+        making: Such rollouts.
+        model: The model.
+
+    Raises:
+        ConflictError: There is one.
+    """
+    for rollout in making:
+        raise ConflictError(
+            f"rollout {rollout} of model {model} is still being made",
+            remedy=f"try again in some seconds; `fleet rollout show {rollout}` says how far it is",
+        )
+
+
+def check_settled(transaction: Transaction, rollout: str) -> None:
+    """Refuse an order about devices of a rollout while an earlier one is still carried out.
+
+    Raises:
+        ConflictError: It is.
+    """
+    if rollout_work.is_left(transaction, rollout):
+        raise ConflictError(
+            f"an earlier order about rollout {rollout} is still being carried out",
+            remedy="try again in some seconds",
         )
 
 

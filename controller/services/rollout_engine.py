@@ -9,6 +9,8 @@ Rules:
 - Before a rollout is decided about, its gates are looked at if it is time to.
 - Devices that enrolled late are looked for outside of the transaction that writes, and seldom in a
   large fleet; but a rollout does not end before somebody has looked.
+- What is left to do of orders comes first, and nobody decides about a rollout before all of it is
+  done.
 - If the tick of a rollout fails, the next tick tries it again; the others go on.
 - The clock of a rollout goes on only from one tick to the next of the same controller, and only
   while that controller hears its devices. While no controller runs, the broker is away or the
@@ -30,7 +32,8 @@ from controller.services.gates import GateLooks
 from controller.services.pace import Pace
 from controller.services.preflight import Preflight
 from controller.services.reception import Reception
-from controller.store import newcomers, releases, rollout_steps, rollouts, stages
+from controller.services.rollout_work import TICK_S, RolloutWork
+from controller.store import newcomers, releases, rollout_steps, rollout_work, rollouts, stages
 from controller.store.database import Database, Transaction
 from controller.store.tables import RolloutRow
 from wire.clock import Clock
@@ -64,6 +67,7 @@ class RolloutEngine:
         self._gates = gates
         self._preflight = preflight
         self._director = director
+        self._work = RolloutWork(database, director, clock)
         self._reception = reception
         self._clock = clock
         self._ticked_at_s = clock.monotonic_s()
@@ -78,6 +82,7 @@ class RolloutEngine:
         """
         before_s, self._ticked_at_s = self._ticked_at_s, self._clock.monotonic_s()
         elapsed_s = min(self._ticked_at_s - before_s, self._reception.settled_s())
+        self._work.go_on(within_s=TICK_S)
         with self._database.reading() as transaction:
             active = rollouts.active_ids(transaction)
         self._paces = {name: self._paces.get(name) or Pace(self._clock) for name in active}
@@ -110,7 +115,7 @@ class RolloutEngine:
         found = self._newcomers(rollout)
         with self._database.transaction() as transaction:
             row = rollouts.get(transaction, rollout, lock=True)
-            if row.state not in ACTIVE_ROLLOUTS:
+            if row.state not in ACTIVE_ROLLOUTS or rollout_work.is_left(transaction, rollout):
                 return []
             rollout_steps.look(transaction, row, elapsed_s=elapsed_s)
             takes = _takes_newcomers(transaction, row)

@@ -50,7 +50,13 @@ from controller.services.preflight import Preflight
 from controller.services.rollout_checks import IsListed
 from controller.services.shadow_checks import check_agreement
 from controller.stage_schemas import PlannedStage
-from controller.store import device_facts, install_times, releases, starting_orders
+from controller.store import (
+    device_facts,
+    install_times,
+    releases,
+    rollout_work,
+    starting_orders,
+)
 from controller.store.database import Database
 from controller.store.device_facts import DeviceFacts
 from controller.store.groups import read_selector
@@ -75,12 +81,16 @@ MAX_EARLIER: Final = 1000
 class _Read(NamedTuple):
     """What the plan needs of the control state."""
 
+    model: str
     offered: OfferedRelease
     facts: list[DeviceFacts]
     """Enrolled devices that match."""
 
     judged: dict[str, Verdict]
     met: list[Met]
+    making: list[str]
+    """Rollouts of the model that take devices in."""
+
     report: PreflightReport
     earlier: EarlierInstalls | None
     order: StartingOrder
@@ -158,6 +168,7 @@ class RolloutPlans:
             release=read.report.release,
             selector=request.selector,
             refused=_reasons(
+                partial(rollout_checks.refuse_being_made, read.making, read.model),
                 partial(supersession.refuse, read.met, request),
                 partial(supersession.refuse_started, read.met, members),
                 partial(_check_any, request, read.facts),
@@ -214,10 +225,12 @@ class RolloutPlans:
             chosen = stage_checks.wanted_selectors(request)
             took_s = install_times.took_s(transaction, release.name, limit=MAX_EARLIER)
             return _Read(
+                model=release.name,
                 offered=self._preflight.offered(release),
                 facts=facts,
                 judged=judged,
                 met=supersession.meeting(transaction, release.name, selector),
+                making=rollout_work.making(transaction, release.name),
                 report=preflight.report(
                     release,
                     request.selector,

@@ -11,15 +11,13 @@ from __future__ import annotations
 
 from controller.domain.paging import PageRequest, Part, cut
 from controller.domain.rollout_policy import holding
-from controller.domain.selectors import Selector
 from controller.domain.states import (
     ACTIVE_ROLLOUTS,
     DeploymentState,
     RolloutOrder,
     RolloutState,
 )
-from controller.domain.supersession import Met
-from controller.errors import ConflictError, InvalidRequestError, OwnRolloutError
+from controller.errors import ConflictError, OwnRolloutError
 from controller.rollout_schemas import (
     DevicePart,
     RetryRequest,
@@ -35,11 +33,13 @@ from controller.services import (
     shown_rollouts,
     sorts,
     stage_checks,
-    supersession,
 )
 from controller.services.director import Director
+from controller.services.follow_ups import FollowUp
+from controller.services.new_rollouts import Decided, Making
 from controller.services.preflight import Preflight
 from controller.services.rollout_checks import IsListed
+from controller.services.rollout_work import ANSWER_S, RolloutWork
 from controller.services.shadow_checks import check_agreement
 from controller.services.transfers import Transfers
 from controller.store import (
@@ -50,16 +50,12 @@ from controller.store import (
     rollout_steps,
     rollouts,
     stages,
-    starting_orders,
 )
 from controller.store.database import Database, Transaction
-from controller.store.groups import read_selector
 from controller.store.rollouts import NewRollout
-from controller.store.tables import ReleaseRow, RolloutRow
+from controller.store.tables import RolloutRow
 from telemetry.server.store import TelemetryStore
 from wire.clock import Clock
-
-MAX_DEVICES = 1_000_000
 
 
 class Rollouts:
@@ -86,10 +82,10 @@ class Rollouts:
         *,
         is_listed: IsListed,
     ) -> None:
-        self._is_listed = is_listed
         self._database = database
         self._director = director
-        self._preflight = preflight
+        self._work = RolloutWork(database, director, clock)
+        self._making = Making(preflight, is_listed)
         self._transfers = transfers
         self._telemetry = telemetry
         self._clock = clock
@@ -118,93 +114,22 @@ class Rollouts:
         asked = rollout_checks.gate_texts(self._telemetry, request)
         check_agreement(self._database, self._telemetry, request)
         now_s = self._clock.now_s()
-        # Most of the work is done before others have to wait. What has changed since counts.
-        with self._database.reading() as transaction:
-            selector = read_selector(transaction, request.selector, now_s=now_s)
-            release, devices, _met = self._to_take_in(transaction, request, selector)
-            unfit = self._preflight.unfit(
-                transaction, release, devices, selector, is_windowed=bool(request.windows)
+
+        def decide(transaction: Transaction) -> Decided:
+            return self._making.decide(
+                transaction, request, gates=asked, stage_gates=stage_gates, now_s=now_s
             )
-        asked_before = frozenset(devices)
-        with self._database.transaction() as transaction:
-            if request.id is not None:
-                rollout_checks.check_id(transaction, request.id)
-            selector = read_selector(transaction, request.selector, now_s=now_s)
-            release, devices, met = self._to_take_in(transaction, request, selector, lock=True)
-            model = release.name
-            late = [device for device in devices if device not in asked_before]
-            unfit |= self._preflight.unfit(
-                transaction, release, late, is_windowed=bool(request.windows)
-            )
-            unfit = {device: unfit[device] for device in devices if device in unfit}
-            rollout_checks.check_unfit(request, unfit, len(devices))
-            if request.unfit == "exclude":
-                devices = [device for device in devices if device not in unfit]
-            chosen = stage_checks.wanted_selectors(request)
-            order = starting_orders.chosen(
-                transaction, chosen, request.spread, devices, now_s=now_s
-            )
-            specs = stage_checks.specs(request.stages, order, devices)
-            stage_checks.check_chosen(request, order, devices)
-            rollout_checks.check_growing(specs, len(devices))
-            stage_checks.check_gates(request, specs, order, devices)
-            new = NewRollout(
-                id=request.id or follow_ups.new_id(),
-                release=release.digest,
-                model=model,
-                selector=request.selector,
-                limits=rollout_checks.limits(request),
-                stages=specs,
-                gates=asked,
-                stage_gates=stage_gates,
-                order=order,
-                spread=request.spread,
-                rate=stage_checks.start_rate(request.rate),
-                control_percent=request.control_percent if asked or stage_gates else 0.0,
-                created_at_s=now_s,
-                on_halt=request.on_halt,
-                priority=request.priority,
-                windows=tuple(request.windows),
-            )
-            supersession.take(transaction, new.id, met, devices, now_s=now_s)
-            rollouts.begin(transaction, new, devices)
-            supersession.tell(transaction, new.id, met, now_s=now_s)
-            if request.unfit == "exclude":
-                rollouts.leave_out(transaction, new.id, model, unfit, now_s=now_s)
-            elif unfit:
-                reason = rollouts.named(list(unfit), "tried although they cannot take it")
-                rollouts.log(transaction, new.id, action="unfit", reason=reason, now_s=now_s)
+
+        def save(transaction: Transaction, found: Decided) -> NewRollout:
+            return self._making.save(transaction, request, found)
+
+        new = self._work.order(
+            lambda transaction: releases.get_published(transaction, request.release).name,
+            decide,
+            save,
+        )
+        self._work.go_on(new.model, within_s=ANSWER_S)
         return new.id
-
-    def _to_take_in(
-        self,
-        transaction: Transaction,
-        request: RolloutRequest,
-        selector: Selector,
-        *,
-        lock: bool = False,
-    ) -> tuple[ReleaseRow, list[str], list[Met]]:
-        """Return the release of a new rollout, its devices, and out of which others it takes some.
-
-        Raises:
-            UnknownReleaseError: No such release.
-            ConflictError: The release was revoked or is on no list, or a device takes part in
-                another rollout.
-            InvalidRequestError: No device matches.
-        """
-        release = releases.get_published(transaction, request.release)
-        model = release.name
-        rollout_checks.check_listed(release, self._is_listed)
-        met = supersession.meeting(transaction, model, selector, lock=lock)
-        supersession.refuse(met, request)
-        devices = free_devices.newcomers(transaction, "", model, selector, limit=MAX_DEVICES)
-        devices = sorted([*devices, *supersession.movable(met)])
-        supersession.refuse_started(met, devices)
-        if not devices:
-            raise InvalidRequestError(
-                rollout_checks.no_device(request.selector), remedy="list the devices, or enrol one"
-            )
-        return release, devices, met
 
     def gates(self, rollout: str) -> RolloutGates:
         """Return the gates of a rollout with what each look at them has shown.
@@ -235,14 +160,34 @@ class Rollouts:
                 back, or one of them takes part in another rollout of the model.
         """
         now_s = self._clock.now_s()
-        with self._database.transaction() as transaction:
-            first = rollouts.get(transaction, rollout, lock=True)
+        model = self._ended_of(rollout)
+
+        def decide(transaction: Transaction) -> FollowUp:
+            rollout_checks.check_not_making(transaction, model, but=rollout)
             release = None
             if request.release is not None:
                 release = releases.get_published(transaction, request.release)
-            new, told = follow_ups.roll_back(transaction, first, release, now_s=now_s)
+            return follow_ups.rollback(transaction, rollouts.get(transaction, rollout), release)
+
+        def save(transaction: Transaction, found: FollowUp) -> tuple[str, list[str]]:
+            first = rollouts.get(transaction, rollout, lock=True)
+            return follow_ups.roll_back(transaction, first, found, now_s=now_s)
+
+        new, told = self._work.order(lambda _: model, decide, save)
         self._director.publish(told)
+        self._work.go_on(model, within_s=ANSWER_S)
         return new
+
+    def _ended_of(self, rollout: str) -> str:
+        """Return the model of a rollout; what has ended of it has no device any more.
+
+        Raises:
+            UnknownRolloutError: No such rollout.
+        """
+        with self._database.reading() as transaction:
+            model = rollouts.get(transaction, rollout).model
+        self._work.end_of(model)
+        return model
 
     def retry(self, rollout: str, request: RetryRequest) -> str:
         """Bring the release of a rollout to the devices that do not run it.
@@ -260,11 +205,21 @@ class Rollouts:
                 another rollout.
         """
         now_s = self._clock.now_s()
-        with self._database.transaction() as transaction:
+        model = self._ended_of(rollout)
+
+        def decide(transaction: Transaction) -> FollowUp:
+            rollout_checks.check_not_making(transaction, model)
+            rollout_checks.check_settled(transaction, rollout)
+            first = rollouts.get(transaction, rollout)
+            return follow_ups.another_try(transaction, first, only_failed=request.only_failed)
+
+        def save(transaction: Transaction, found: FollowUp) -> str:
             first = rollouts.get(transaction, rollout, lock=True)
-            return follow_ups.try_again(
-                transaction, first, only_failed=request.only_failed, now_s=now_s
-            )
+            return follow_ups.try_again(transaction, first, found, now_s=now_s)
+
+        new = self._work.order(lambda _: model, decide, save)
+        self._work.go_on(model, within_s=ANSWER_S)
+        return new
 
     def get(self, rollout: str, *, limit: int) -> Rollout:
         """Return a rollout with its deployments and its log.
@@ -354,16 +309,29 @@ class Rollouts:
                 another rollout.
         """
         now_s = self._clock.now_s()
-        with self._database.transaction() as transaction:
+        model = self._ended_of(rollout)
+
+        def decide(transaction: Transaction) -> tuple[list[str], list[str]]:
+            row = rollouts.get(transaction, rollout)
+            if row.state != RolloutState.HALTED:
+                return [], []
+            rollout_checks.check_not_making(transaction, model)
+            rollout_checks.check_settled(transaction, rollout)
+            releases.get_published(transaction, row.release)
+            follow_ups.refuse_rolled_back(transaction, row.id)
+            devices, revoked = rollout_steps.to_reopen(transaction, row.id)
+            finished = deployments.in_state(transaction, row.id, DeploymentState.SUCCEEDED)
+            taken = free_devices.busy_among(transaction, row.model, [*devices, *finished])
+            follow_ups.refuse_busy(taken)
+            return devices, revoked
+
+        def save(transaction: Transaction, found: tuple[list[str], list[str]]) -> None:
             row = rollouts.get(transaction, rollout, lock=True)
-            if row.state == RolloutState.HALTED:
-                releases.get_published(transaction, row.release)
-                follow_ups.refuse_rolled_back(transaction, row.id)
-                devices, _revoked = rollout_steps.to_reopen(transaction, row.id)
-                finished = deployments.in_state(transaction, row.id, DeploymentState.SUCCEEDED)
-                taken = free_devices.busy_among(transaction, row.model, [*devices, *finished])
-                follow_ups.refuse_busy(taken)
-            rollout_steps.resume(transaction, row, now_s=now_s)
+            reopened, revoked = found
+            rollout_steps.resume(transaction, row, reopened=reopened, revoked=revoked, now_s=now_s)
+
+        self._work.order(lambda _: model, decide, save)
+        self._work.go_on(model, within_s=ANSWER_S)
 
     def abort(self, rollout: str) -> None:
         """End a rollout; devices that failed or have not finished go back.
@@ -381,7 +349,9 @@ class Rollouts:
             back = rollout_steps.end(
                 transaction, row, RolloutOrder.ABORT, reason="aborted by the operator", now_s=now_s
             )
+            model = row.model
         self._director.publish(back)
+        self._work.go_on(model, within_s=ANSWER_S)
 
     def approve(self, rollout: str, by: str) -> None:
         """Let a stage end despite gates that hold it, or let the next stage begin.

@@ -22,7 +22,15 @@ from controller.rollout_schemas import (
 )
 from controller.services import shown_gates, stage_checks
 from controller.services.transfers import Transfers, shown_transfer
-from controller.store import deployments, outcomes, releases, rollouts, start_rates, way_back
+from controller.store import (
+    deployments,
+    outcomes,
+    releases,
+    rollout_work,
+    rollouts,
+    start_rates,
+    way_back,
+)
 from controller.store.database import Transaction
 from controller.store.model_tables import DesiredModelRow
 from controller.store.tables import DeploymentRow, ReleaseRow, RolloutRow
@@ -75,6 +83,7 @@ def outline(transaction: Transaction, row: RolloutRow) -> Rollout:
             "rate": asdict(shown) if (shown := stage_checks.shown_rate(rate)) else None,
             "rate_now": rate.at(view.succeeded) if rate else None,
             "counts": deployments.shown_counts(transaction, row.id),
+            "preparing": rollout_work.left(transaction, row.id),
             "control": view.control,
             "acknowledged": view.acknowledged,
             "failures": _failures(view),

@@ -1,40 +1,41 @@
 """Takes the devices of a new rollout out of older ones that have not started them.
 
 Rules:
-- All of it is in the transaction that makes the new rollout, with the older ones locked: a
-  controller that is killed has moved all devices, or none.
+- The transaction that saves the new rollout locks the older ones and takes devices out, as many as
+  one transaction may. The rest is saved as work of the older ones: they go on when it is done, and
+  the new one takes no device in before. So no device is in two unfinished rollouts at any time,
+  also if the controller is killed.
+- A device that has started since it was decided what moves stays, as those that had before.
 - Both logs say what moved.
 """
 
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence, Sized
+from dataclasses import replace
 
 from controller.domain.deployment_codes import SUPERSEDED
 from controller.domain.selectors import Selector
-from controller.domain.states import DeploymentEvent, DeploymentState
+from controller.domain.states import DeploymentState, WorkKind
 from controller.domain.supersession import Met, may_take
 from controller.errors import ConflictError
 from controller.rollout_schemas import RolloutRequest
 from controller.services import follow_ups
-from controller.store import deployment_changes, free_devices, rollouts
+from controller.store import deployments, free_devices, rollout_work, rollouts, taking_out
 from controller.store.database import Transaction
 from controller.store.deployment_changes import Verdict
 
 
-def meeting(
-    transaction: Transaction, model: str, selector: Selector, *, lock: bool = False
-) -> list[Met]:
+def meeting(transaction: Transaction, model: str, selector: Selector) -> list[Met]:
     """Return the unfinished rollouts of a model that have devices which match a selector.
 
     Args:
         transaction: The transaction.
         model: The model.
         selector: Which devices.
-        lock: Keep other transactions from changing these rollouts.
     """
     older = [
-        rollouts.get(transaction, rollout, lock=lock)
+        rollouts.get(transaction, rollout)
         for rollout in free_devices.unfinished(transaction, model)
     ]
     found = {row.id: Met(rollout=row.id, priority=row.priority) for row in older}
@@ -90,6 +91,25 @@ def movable(found: Sequence[Met]) -> list[str]:
     return sorted(device for met in found for device in met.moves)
 
 
+def still(transaction: Transaction, found: Sequence[Met]) -> list[Met]:
+    """Return what older rollouts have now of the devices that were found in them.
+
+    Args:
+        transaction: The transaction, which locks them.
+        found: What was found before.
+    """
+    now = []
+    for met in found:
+        rollouts.get(transaction, met.rollout, lock=True)
+        pending = deployments.in_state(transaction, met.rollout, DeploymentState.PENDING)
+        moves = sorted(frozenset(pending).intersection(met.moves))
+        late = free_devices.kept_among(
+            transaction, met.rollout, sorted(frozenset(met.moves).difference(moves))
+        )
+        now.append(replace(met, moves=moves, stays=sorted([*met.stays, *late])))
+    return now
+
+
 def take(
     transaction: Transaction,
     new: str,
@@ -98,22 +118,24 @@ def take(
     *,
     now_s: float,
 ) -> None:
-    """Take devices out of older rollouts; the new one is made afterwards.
+    """Take devices out of older rollouts, and save what is left of that; the new one comes then.
 
     Args:
         transaction: The transaction.
         new: The new rollout.
-        found: The older ones, locked.
+        found: The older ones as they are now, locked.
         devices: Those that the new one takes in.
         now_s: Wall time.
     """
-    wanted = frozenset(devices)
+    room = rollout_work.AT_ONCE
     verdict = Verdict(error_code=SUPERSEDED, detail=f"rollout {new} took the device")
     for met in found:
         row = rollouts.get(transaction, met.rollout)
-        moves = [device for device in met.moves if device in wanted]
-        event = DeploymentEvent.CANCEL
-        deployment_changes.move(transaction, row.id, moves, event, now_s=now_s, verdict=verdict)
+        moves = [device for device in met.moves if device in devices]
+        first, rest = moves[:room], moves[room:]
+        room -= len(first)
+        taking_out.let_go(transaction, row, first, verdict, now_s=now_s)
+        rollout_work.save(transaction, row.id, WorkKind.SUPERSEDE, dict.fromkeys(rest), verdict)
         row.superseded_by = new
         row.awaited_by = new if met.stays else None
         reason = rollouts.named(moves, f"moved to rollout {new}")

@@ -18,6 +18,7 @@ from controller.store.registration_tables import RegistrationRow
 from controller.store.saved_query_tables import SavedQueryRow
 from controller.store.shadow_tables import ShadowRow
 from controller.store.waiting_tables import WaitingDeviceRow
+from controller.store.work_tables import RolloutWorkRow
 from telemetry.server.tables import metadata as telemetry_metadata
 
 _EACH: Final = (
@@ -31,6 +32,7 @@ _EACH: Final = (
     ShadowRow,
     AuditLogRow,
     RolloutNoticeRow,
+    RolloutWorkRow,
     StartRateRow,
     WaitingDeviceRow,
     DevicePenaltyRow,

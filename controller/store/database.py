@@ -49,8 +49,9 @@ BATCH = 500
 """The greatest number of devices that one statement names."""
 
 BUSY_TIMEOUT_MS = 60_000
-"""How long a transaction waits for another one that writes to SQLite. To end a rollout of 100,000
-devices takes seconds, more on a busy machine, and a message that was taken must not fail for it."""
+"""How long a transaction waits for another one that writes to SQLite. To revoke a release that very
+many devices run takes seconds, more on a busy machine, and a message that was taken must not fail
+for it."""
 
 _MIGRATIONS = Path(__file__).parent / "migrations"
 _READ_ONLY = "fleet_read_only"

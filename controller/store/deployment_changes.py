@@ -107,31 +107,34 @@ def move(
 def cancel(
     session: Session,
     rollout: str,
+    devices: Sequence[str],
     states: Collection[DeploymentState],
     verdict: Verdict,
     *,
     now_s: float,
 ) -> None:
-    """Cancel all deployments of a rollout that are in some states, in one statement.
+    """Cancel those deployments of a rollout's devices that are in some states.
 
     Args:
         session: The transaction.
         rollout: The rollout.
-        states: Which ones; each must allow it.
+        devices: Its devices.
+        states: Which deployments; each must allow it.
         verdict: Why.
         now_s: Wall time.
     """
-    session.execute(
-        update(DeploymentRow)
-        .where(DeploymentRow.rollout == rollout, DeploymentRow.state.in_(sorted(states)))
-        .values(
-            state=outcome(DEPLOYMENT_TRANSITIONS, DeploymentEvent.CANCEL),
-            finished_at_s=now_s,
-            error_code=verdict.error_code,
-            detail=verdict.detail,
+    for batch in in_batches(devices):
+        session.execute(
+            update(DeploymentRow)
+            .where(*deployments.of(rollout, batch), DeploymentRow.state.in_(sorted(states)))
+            .values(
+                state=outcome(DEPLOYMENT_TRANSITIONS, DeploymentEvent.CANCEL),
+                finished_at_s=now_s,
+                error_code=verdict.error_code,
+                detail=verdict.detail,
+            )
+            .execution_options(synchronize_session=False)
         )
-        .execution_options(synchronize_session=False)
-    )
 
 
 def order(
@@ -279,22 +282,23 @@ def end_waiting(
         now_s: Wall time.
         but: A rollout whose devices go on waiting.
     """
-    for rollout, waiting in deployments.waiting(session, model, but=but).items():
-        for batch in in_batches(sorted(waiting.intersection(devices))):
-            session.execute(
-                update(DeploymentRow)
-                .where(
-                    *deployments.of(rollout, batch),
-                    DeploymentRow.state == DeploymentState.WAITING,
-                )
-                .values(
-                    state=outcome(DEPLOYMENT_TRANSITIONS, DeploymentEvent.CANCEL),
-                    finished_at_s=now_s,
-                    error_code=verdict.error_code,
-                    detail=verdict.detail,
-                )
-                .execution_options(synchronize_session=False)
+    for batch in in_batches(devices):
+        session.execute(
+            update(DeploymentRow)
+            .where(
+                DeploymentRow.device.in_(batch),
+                DeploymentRow.model == model,
+                DeploymentRow.state == DeploymentState.WAITING,
+                DeploymentRow.rollout != but,
             )
+            .values(
+                state=outcome(DEPLOYMENT_TRANSITIONS, DeploymentEvent.CANCEL),
+                finished_at_s=now_s,
+                error_code=verdict.error_code,
+                detail=verdict.detail,
+            )
+            .execution_options(synchronize_session=False)
+        )
 
 
 def acknowledge_failures(session: Session, rollout: str) -> int:

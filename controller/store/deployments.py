@@ -297,25 +297,6 @@ def waiting_for(session: Session, release: str) -> list[str]:
     )
 
 
-def waiting(session: Session, model: str, *, but: str = "") -> dict[str, set[str]]:
-    """Return the devices that wait for releases of a model, by rollout, without one rollout.
-
-    Rollouts of a model are few, and each has its waiting devices in an index.
-    """
-    rows = session.execute(
-        select(DeploymentRow.rollout, DeploymentRow.device).where(
-            DeploymentRow.rollout.in_(
-                select(RolloutRow.id).where(RolloutRow.model == model, RolloutRow.id != but)
-            ),
-            DeploymentRow.state == DeploymentState.WAITING,
-        )
-    )
-    found: dict[str, set[str]] = {}
-    for rollout, device in rows:
-        found.setdefault(rollout, set()).add(device)
-    return found
-
-
 def in_state(session: Session, rollout: str, *states: DeploymentState) -> list[str]:
     """Return the devices of a rollout whose deployments are in one of some states, sorted."""
     return sorted(
@@ -323,6 +304,19 @@ def in_state(session: Session, rollout: str, *states: DeploymentState) -> list[s
             select(DeploymentRow.device).where(
                 DeploymentRow.rollout == rollout, DeploymentRow.state.in_(states)
             )
+        )
+    )
+
+
+def some_in_state(
+    session: Session, rollout: str, states: Sequence[DeploymentState], *, limit: int
+) -> list[str]:
+    """Return some devices of a rollout whose deployments are in one of some states."""
+    return list(
+        session.scalars(
+            select(DeploymentRow.device)
+            .where(DeploymentRow.rollout == rollout, DeploymentRow.state.in_(states))
+            .limit(limit)
         )
     )
 

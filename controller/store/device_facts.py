@@ -91,6 +91,17 @@ def of_devices(session: Session, devices: Sequence[str]) -> list[DeviceFacts]:
     return found
 
 
+def profile_names(session: Session, devices: Sequence[str]) -> dict[str, str]:
+    """Return the profiles of some devices."""
+    found: dict[str, str] = {}
+    for batch in in_batches(devices):
+        rows = session.execute(
+            select(DeviceRow.id, DeviceRow.profile_name).where(DeviceRow.id.in_(batch))
+        )
+        found |= dict(rows.all())
+    return found
+
+
 def _facts(session: Session, wanted: list[ColumnElement[bool]]) -> list[DeviceFacts]:
     releases: defaultdict[str, set[str]] = defaultdict(set)
     models: defaultdict[str, set[str]] = defaultdict(set)

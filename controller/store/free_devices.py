@@ -20,6 +20,7 @@ from controller.domain.states import (
     DeploymentState,
     DeviceState,
 )
+from controller.store.database import in_batches
 from controller.store.penalty_tables import is_held_out
 from controller.store.selector_conditions import conditions
 from controller.store.tables import DeploymentRow, DeviceRow, RolloutRow
@@ -125,11 +126,35 @@ def kept(
     return [(device, rollout, state) for device, rollout, state in rows]
 
 
-def busy_among(session: Session, model: str, devices: Collection[str]) -> dict[str, str]:
-    """Return those of some devices that an unfinished rollout of a model has, and which one."""
+def kept_among(session: Session, rollout: str, devices: Sequence[str]) -> list[str]:
+    """Return those of some devices that a rollout keeps, as `kept`, at most a batch at a time."""
+    return [
+        device
+        for batch in in_batches(devices)
+        for device in session.scalars(
+            select(DeploymentRow.device).where(
+                DeploymentRow.rollout == rollout,
+                DeploymentRow.device.in_(batch),
+                DeploymentRow.state.in_(_KEPT),
+            )
+        )
+    ]
+
+
+def busy_among(
+    session: Session, model: str, devices: Collection[str], *, but: str = ""
+) -> dict[str, str]:
+    """Return those of some devices that an unfinished rollout of a model has, and which one.
+
+    Args:
+        session: The transaction.
+        model: The model.
+        devices: Which devices.
+        but: A rollout that does not count.
+    """
     found: dict[str, str] = {}
     wanted = frozenset(devices)
-    for rollout in unfinished(session, model):
+    for rollout in unfinished(session, model, but=but):
         kept = session.scalars(
             select(DeploymentRow.device).where(
                 DeploymentRow.rollout == rollout, DeploymentRow.state.in_(_KEPT)
@@ -137,6 +162,26 @@ def busy_among(session: Session, model: str, devices: Collection[str]) -> dict[s
         )
         found |= dict.fromkeys(wanted.intersection(kept), rollout)
     return dict(sorted(found.items()))
+
+
+def still_free(session: Session, rollout: str, model: str, devices: Sequence[str]) -> set[str]:
+    """Return those of some devices that are enrolled and that no other unfinished rollout has.
+
+    Args:
+        session: The transaction.
+        rollout: The rollout that is to have them.
+        model: Its model.
+        devices: The devices.
+    """
+    others = unfinished(session, model, but=rollout)
+    taken = exists().where(DeploymentRow.device == DeviceRow.id, *_keeps_in(others))
+    found: set[str] = set()
+    for batch in in_batches(devices):
+        wanted = [DeviceRow.id.in_(batch), DeviceRow.state == DeviceState.ENROLLED]
+        if others:
+            wanted.append(~taken)
+        found.update(session.scalars(select(DeviceRow.id).where(*wanted)))
+    return found
 
 
 def unfinished(session: Session, model: str, *, but: str = "") -> list[str]:

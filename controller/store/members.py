@@ -12,7 +12,8 @@ from controller.domain.starting_order import TAIL, position
 from controller.domain.states import DeploymentState
 from controller.store import deployments, free_devices
 from controller.store.database import BATCH, in_batches
-from controller.store.rollouts import log, named, take_in
+from controller.store.new_deployments import take_in
+from controller.store.rollouts import log, named
 from controller.store.tables import DeploymentRow, RolloutRow
 
 

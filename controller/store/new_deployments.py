@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 
-from sqlalchemy import update
 from sqlalchemy.orm import Session
 
-from controller.domain.states import DeploymentState
+from controller.domain.deployment_codes import SUPERSEDED
+from controller.domain.states import DeploymentState, WorkKind
 from controller.errors import UnfitError
-from controller.store import deployments
-from controller.store.database import in_batches
+from controller.store import deployment_changes, rollout_work
+from controller.store.deployment_changes import Verdict
 from controller.store.tables import MAX_DETAIL_CHARS, Base, DeploymentRow
 from telemetry.server.bulk import append
 
@@ -23,36 +23,79 @@ _UNBEGUN: Mapping[str, object] = {
 }
 
 
-def add(
+def take_in_first(
     session: Session,
     rollout: str,
     model: str,
-    places: Iterable[tuple[str, int]],
+    placed: Mapping[str, int],
+    *,
+    control: Collection[str],
     releases: Mapping[str, str],
+    now_s: float,
 ) -> None:
-    """Add devices to a rollout.
+    """Take in the first devices of a new rollout, and save what is left to do.
+
+    None is taken in now while devices of ended rollouts of its model are still taken out.
 
     Args:
         session: The transaction.
         rollout: The rollout.
         model: Its model.
-        places: Each device with its place in the order of starting.
+        placed: All of its devices with their places in the order of starting.
+        control: Those that keep the old release, to compare the others with.
         releases: Device to the release that it is brought to, where that is not the rollout's.
+        now_s: Wall time.
     """
-    same = {"rollout": rollout, "model": model, "state": DeploymentState.PENDING}
-    rows = ((device, position, releases.get(device)) for device, position in places)
+    others = [device for device in placed if device not in control]
+    room = rollout_work.AT_ONCE
+    if rollout_work.rollouts(session, model, is_ending=True):
+        room = 0
+    for kind, some in ((WorkKind.TAKE_IN, others), (WorkKind.HOLD_OUT, sorted(control))):
+        first, rest = some[:room], some[room:]
+        if first:
+            take_in(
+                *(session, rollout, model),
+                {device: placed[device] for device in first},
+                releases=releases,
+                now_s=now_s,
+                is_control=kind is WorkKind.HOLD_OUT,
+            )
+        left = {device: (placed[device], releases.get(device)) for device in rest}
+        rollout_work.save(session, rollout, kind, left)
+
+
+def take_in(
+    session: Session,
+    rollout: str,
+    model: str,
+    placed: Mapping[str, int],
+    *,
+    releases: Mapping[str, str],
+    now_s: float,
+    is_control: bool = False,
+) -> None:
+    """Add devices to a rollout; those that wait for the release of an earlier one no longer do.
+
+    Args:
+        session: The transaction.
+        rollout: The rollout.
+        model: Its model.
+        placed: Devices that no other unfinished rollout of the model has, with their places in the
+            order of starting.
+        releases: Device to the release that it is brought to, where that is not the rollout's.
+        now_s: Wall time.
+        is_control: Whether they keep the old release, to compare the others with.
+    """
+    verdict = Verdict(error_code=SUPERSEDED, detail=f"rollout {rollout} took the device")
+    deployment_changes.end_waiting(session, model, list(placed), verdict, now_s=now_s, but=rollout)
+    same = {
+        "rollout": rollout,
+        "model": model,
+        "state": DeploymentState.PENDING,
+        "is_control": is_control,
+    }
+    rows = ((name, place, releases.get(name)) for name, place in placed.items())
     _insert(session, same, ("device", "position", "release"), rows)
-
-
-def hold_out(session: Session, rollout: str, devices: Sequence[str]) -> None:
-    """Let devices of a new rollout keep the old release, to compare the others with."""
-    for batch in in_batches(devices):
-        session.execute(
-            update(DeploymentRow)
-            .where(*deployments.of(rollout, batch))
-            .values(is_control=True)
-            .execution_options(synchronize_session=False)
-        )
 
 
 def leave_out(

@@ -11,10 +11,11 @@ from controller.domain.starting_order import StartingOrder, places
 from controller.store import free_devices, stages
 from controller.store.database import BATCH, in_batches
 from controller.store.groups import read_selector
-from controller.store.rollouts import leave_out, log, named, take_in
+from controller.store.new_deployments import take_in
+from controller.store.rollouts import leave_out, log, named
 from controller.store.tables import RolloutRow
 
-MAX_NEWCOMERS = 1000
+MAX_NEWCOMERS = 500
 """The greatest number of devices that join in one tick."""
 
 

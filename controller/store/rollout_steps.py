@@ -4,7 +4,8 @@ Rules:
 - A step returns the devices that have a new desired state. The caller publishes them after the
   transaction.
 - A device that goes back gets a new desired state, because a revision never goes down.
-- A decision, its effects and its reason are saved in one transaction.
+- A decision, its effects and its reason are saved in one transaction. Where they concern very many
+  devices, what is left of the effects is saved with it (`controller.store.rollout_work`).
 - A rollout that finishes without devices that are offline gives them its release all the same: they
   are told when they return, unless the release is revoked, the rollout is rolled back or another
   rollout takes them in before.
@@ -12,7 +13,7 @@ Rules:
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Sequence
 
 from sqlalchemy.orm import Session
 
@@ -20,23 +21,32 @@ from controller.domain.deployment_codes import LOST, SILENT
 from controller.domain.rollout_policy import Decision
 from controller.domain.states import (
     ORDERED_DEPLOYMENTS,
-    UNFINISHED_DEPLOYMENTS,
     DeploymentEvent,
     DeploymentState,
     RolloutOrder,
+    WorkKind,
 )
 from controller.store import deployment_changes as changes
-from controller.store import deployments, desired, gates, start_rates, way_back
-from controller.store.deployment_changes import Before, Moment, Verdict
+from controller.store import (
+    deployments,
+    desired,
+    gates,
+    rollout_work,
+    start_rates,
+    taking_out,
+    way_back,
+)
+from controller.store.deployment_changes import Moment, Verdict
 from controller.store.releases import published
 from controller.store.rollouts import log, move, named
 from controller.store.tables import MAX_DETAIL_CHARS, RolloutRow
 from wire.windows import longest_wait_s, parse_window
 
-MAX_LEFT = 500
+MAX_LEFT = 100
 """The greatest number of devices that one tick leaves the release to. A rollout that lacks more of
 them ends some ticks later; one of them that returns before that is in flight then."""
 
+_RECALLED = "controller.recalled"
 _SILENT = Verdict(error_code=SILENT, detail="sent no report before its deadline")
 _LOST = Verdict(
     error_code=LOST,
@@ -164,8 +174,8 @@ def finish(session: Session, row: RolloutRow, decision: Decision, *, now_s: floa
     """
     _close(session, row, RolloutOrder.FINISH, reason=decision.reason, now_s=now_s)
     absent = _leave(session, row, decision.leave, now_s=now_s)
-    left = (DeploymentState.PENDING,)
-    _cancel(session, row.id, left, RolloutOrder.FINISH, decision.reason, now_s=now_s)
+    verdict = _ended(RolloutOrder.FINISH, decision.reason)
+    taking_out.begin(session, row, WorkKind.CANCEL, verdict, now_s=now_s)
     return absent
 
 
@@ -198,22 +208,37 @@ def end(
         IllegalTransitionError: It has ended already.
     """
     _close(session, row, order, reason=reason, now_s=now_s)
-    back = _send_back(session, row, way_back.to_restore(session, row.id), now_s=now_s)
-    _cancel(session, row.id, UNFINISHED_DEPLOYMENTS, order, reason, now_s=now_s)
-    return back
+    verdict = _ended(order, reason)
+    return taking_out.begin(session, row, WorkKind.TAKE_OUT, verdict, now_s=now_s)
+
+
+def recall_all(session: Session, row: RolloutRow, *, reason: str, now_s: float) -> list[str]:
+    """Take the order back from all devices that wait for the release of a rollout that has ended.
+
+    Args:
+        session: The transaction.
+        row: The rollout, locked.
+        reason: Why.
+        now_s: Wall time.
+
+    Returns:
+        The devices that have a new desired state.
+    """
+    verdict = Verdict(error_code=_RECALLED, detail=reason[:MAX_DETAIL_CHARS])
+    return taking_out.begin(session, row, WorkKind.RECALL, verdict, now_s=now_s)
 
 
 def recall(
-    session: Session, row: RolloutRow, *, reason: str, now_s: float, release: str | None = None
+    session: Session, row: RolloutRow, *, release: str, reason: str, now_s: float
 ) -> list[str]:
-    """Take the order back from devices that wait for the release of a rollout that has ended.
+    """Take the order back from devices that wait for one release of a rollout that has ended.
 
     Args:
         session: The transaction.
         row: The rollout.
+        release: The release.
         reason: Why.
         now_s: Wall time.
-        release: Only from the devices that wait for this one.
 
     Returns:
         The devices that have a new desired state.
@@ -222,24 +247,32 @@ def recall(
         IllegalTransitionError: One of them has finished in the meantime.
     """
     waiting = deployments.in_state(session, row.id, DeploymentState.WAITING)
-    if release is not None:
-        wanted = deployments.targets(session, row.id, waiting)
-        waiting = [device for device in waiting if wanted[device] == release]
+    wanted = deployments.targets(session, row.id, waiting)
+    waiting = [device for device in waiting if wanted[device] == release]
     known = way_back.to_restore(session, row.id)
     mine = {device: known[device] for device in waiting if device in known}
-    back = _send_back(session, row, mine, now_s=now_s)
-    verdict = Verdict(error_code="controller.recalled", detail=reason[:MAX_DETAIL_CHARS])
+    back = taking_out.send_back(session, row, mine, now_s=now_s)
+    verdict = Verdict(error_code=_RECALLED, detail=reason[:MAX_DETAIL_CHARS])
     event = DeploymentEvent.CANCEL
     changes.move(session, row.id, waiting, event, now_s=now_s, verdict=verdict)
     return back
 
 
-def resume(session: Session, row: RolloutRow, *, now_s: float) -> None:
+def resume(
+    session: Session,
+    row: RolloutRow,
+    *,
+    reopened: Sequence[str] = (),
+    revoked: Sequence[str] = (),
+    now_s: float,
+) -> None:
     """Go on with a paused rollout, or with a halted one without regard to what failed so far.
 
     Args:
         session: The transaction.
-        row: The rollout, locked. If it was halted, no other unfinished rollout has its devices.
+        row: The rollout, locked.
+        reopened: If it was halted, the devices with which it goes on, as `to_reopen` says.
+        revoked: Those with which it does not.
         now_s: Wall time.
 
     Raises:
@@ -254,9 +287,10 @@ def resume(session: Session, row: RolloutRow, *, now_s: float) -> None:
         row.stage_complete_at_s = None
         failed = changes.acknowledge_failures(session, row.id)
         waived = gates.waive_failed(session, row.id)
-        again, revoked = to_reopen(session, row.id)
-        changes.reopen(session, row.id, again)
-        reason += f": {failed} failed are acknowledged, {len(again)} go on"
+        first, rest = reopened[: rollout_work.AT_ONCE], reopened[rollout_work.AT_ONCE :]
+        changes.reopen(session, row.id, first)
+        rollout_work.save(session, row.id, WorkKind.REOPEN, dict.fromkeys(rest))
+        reason += f": {failed} failed are acknowledged, {len(reopened)} go on"
         if waived:
             reason += f"; without {', '.join(waived)}"
         if revoked:
@@ -299,7 +333,7 @@ def skip_device(session: Session, device: str, *, reason: str, now_s: float) -> 
         if part.state in ORDERED_DEPLOYMENTS:
             back = way_back.to_restore(session, part.rollout)
             mine = {name: item for name, item in back.items() if name == device}
-            _restore(session, part.rollout, part.model, mine, now_s=now_s)
+            taking_out.restore(session, part.rollout, part.model, mine, now_s=now_s)
         event = DeploymentEvent.CANCEL
         changes.move(session, part.rollout, [device], event, now_s=now_s, verdict=verdict)
         log(session, part.rollout, action="skip", reason=f"{device}: {reason}", now_s=now_s)
@@ -332,38 +366,8 @@ def _close(
     log(session, row.id, action=order, reason=reason, now_s=now_s)
 
 
-def _cancel(
-    session: Session,
-    rollout: str,
-    states: Collection[DeploymentState],
-    order: RolloutOrder,
-    reason: str,
-    *,
-    now_s: float,
-) -> None:
-    verdict = Verdict(error_code=f"controller.{order}", detail=reason[:MAX_DETAIL_CHARS])
-    changes.cancel(session, rollout, states, verdict, now_s=now_s)
-
-
-def _send_back(
-    session: Session, row: RolloutRow, back: Mapping[str, Before], *, now_s: float
-) -> list[str]:
-    if not back:
-        return []
-    _restore(session, row.id, row.model, back, now_s=now_s)
-    names = sorted(back)
-    reason = named(names, "back to what was there before")
-    log(session, row.id, action="restore", reason=reason, now_s=now_s)
-    return names
-
-
-def _restore(
-    session: Session, rollout: str, model: str, back: Mapping[str, Before], *, now_s: float
-) -> None:
-    """Order what devices had of a model before; one that had nothing is to have nothing of it."""
-    releases = {device: before.release for device, before in back.items()}
-    without = {device for device, before in back.items() if before.is_nothing}
-    desired.issue(session, model, releases, rollout=rollout, now_s=now_s, without=without)
+def _ended(order: RolloutOrder, reason: str) -> Verdict:
+    return Verdict(error_code=f"controller.{order}", detail=reason[:MAX_DETAIL_CHARS])
 
 
 def _moment(row: RolloutRow, now_s: float) -> Moment:

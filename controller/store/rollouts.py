@@ -7,12 +7,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import islice
 
 from sqlalchemy import func, or_, select, update
 from sqlalchemy.orm import Session
 
-from controller.domain.deployment_codes import SUPERSEDED
-from controller.domain.gates.control import control_of_groups
 from controller.domain.rollout_policy import (
     GateView,
     Limits,
@@ -24,38 +23,39 @@ from controller.domain.rollout_policy import (
 )
 from controller.domain.stages import reach, resolved
 from controller.domain.start_rate import StartRate
-from controller.domain.starting_order import StartingOrder, group_of, places
+from controller.domain.starting_order import group_of
 from controller.domain.states import (
     ACTIVE_ROLLOUTS,
     ROLLOUT_TRANSITIONS,
     DeploymentState,
     RolloutOrder,
     RolloutState,
+    WorkKind,
     outcome,
     sources,
 )
 from controller.errors import IllegalTransitionError, UnknownRolloutError
 from controller.store import (
     acting,
-    deployment_changes,
     deployments,
     free_devices,
     gates,
     new_deployments,
     rollout_notices,
+    rollout_work,
     stages,
     start_rates,
 )
 from controller.store.database import changed_rows
-from controller.store.deployment_changes import Verdict
 from controller.store.tables import (
     MAX_DETAIL_CHARS,
     DeploymentRow,
     RolloutEventRow,
     RolloutRow,
 )
+from controller.store.work_tables import RolloutWorkRow
 
-MAX_CANDIDATES = 1000
+MAX_CANDIDATES = 200
 """The greatest number of devices that one tick starts."""
 
 _REMEDIES: Mapping[str, str] = {
@@ -98,13 +98,12 @@ class NewRollout:
     stage_gates: Mapping[int, tuple[str, ...]] = field(default_factory=dict)
     """By the number of the only stage in which they are asked."""
 
-    order: StartingOrder = field(default_factory=StartingOrder)
     spread: str = ""
-    """The label over which that order is spread."""
+    """The label over which the order of starting is spread."""
 
     rate: StartRate | None = None
-    control_percent: float = 0.0
-    """What part of the devices is held out to compare the others with."""
+    control: frozenset[str] = frozenset()
+    """The devices that are held out, to compare the others with."""
 
     on_halt: OnHalt = "keep"
     priority: int = 0
@@ -140,11 +139,14 @@ def is_there(session: Session, rollout: str) -> bool:
 
 
 def active_ids(session: Session) -> list[str]:
-    """Return the rollouts that have not ended, the oldest first."""
+    """Return the rollouts that have not ended and have all their devices, the oldest first."""
     return list(
         session.scalars(
             select(RolloutRow.id)
-            .where(RolloutRow.state.in_(ACTIVE_ROLLOUTS))
+            .where(
+                RolloutRow.state.in_(ACTIVE_ROLLOUTS),
+                RolloutRow.id.not_in(select(RolloutWorkRow.rollout)),
+            )
             .order_by(RolloutRow.created_at_s, RolloutRow.id)
         )
     )
@@ -182,8 +184,16 @@ def rollback_of(session: Session, rollout: str) -> str | None:
     )
 
 
-def begin(session: Session, new: NewRollout, devices: Sequence[str]) -> None:
-    """Save a new rollout with its stages and its devices."""
+def begin(session: Session, new: NewRollout, placed: Mapping[str, int]) -> None:
+    """Save a new rollout with its stages, and take its devices in, as many as now can be.
+
+    What is left is saved, and the rollout begins when it is done.
+
+    Args:
+        session: The transaction.
+        new: The rollout.
+        placed: Its devices with their places in the order of starting.
+    """
     limits = new.limits
     session.add(
         RolloutRow(
@@ -210,7 +220,7 @@ def begin(session: Session, new: NewRollout, devices: Sequence[str]) -> None:
             on_halt=new.on_halt,
             priority=new.priority,
             windows=list(new.windows) or None,
-            initial_devices=len(devices),
+            initial_devices=len(placed),
             stage=1,
             approved_stage=1,
             ran_s=0.0,
@@ -222,32 +232,23 @@ def begin(session: Session, new: NewRollout, devices: Sequence[str]) -> None:
     session.flush()
     start_rates.add(session, new.id, new.rate)
     gates.add(session, new.id, new.gates, new.stage_gates)
-    placed = places(new.order, new.id, devices)
-    take_in(session, new.id, new.model, placed, releases=new.releases, now_s=new.created_at_s)
-    held = _hold_out(session, new, placed)
-    control = len(held)
     groups = {device: group_of(place) for device, place in placed.items()}
-    specs = resolved(new.stages, groups.values(), (groups[device] for device in held))
-    stages.add(session, new.id, specs)
+    held = (groups[device] for device in new.control)
+    stages.add(session, new.id, resolved(new.stages, groups.values(), held))
+    new_deployments.take_in_first(
+        *(session, new.id, new.model, placed),
+        control=new.control,
+        releases=new.releases,
+        now_s=new.created_at_s,
+    )
     what = "made"
     if new.origin is not None:
         what = f"made to {'try again' if new.is_retry else 'roll back'} {new.origin}"
     steps = "1 stage" if len(new.stages) == 1 else f"{len(new.stages)} stages"
-    reason = f"{what} for {counted(len(devices))} in {steps}"
-    if control:
-        reason += f"; {control} of them keep the old release until the gates have passed"
+    reason = f"{what} for {counted(len(placed))} in {steps}"
+    if new.control:
+        reason += f"; {len(new.control)} of them keep the old release until the gates have passed"
     log(session, new.id, action="create", reason=reason, now_s=new.created_at_s)
-
-
-def _hold_out(session: Session, new: NewRollout, placed: Mapping[str, int]) -> frozenset[str]:
-    """Choose the control group of a new rollout."""
-    if new.control_percent <= 0.0:
-        return frozenset()
-    profiles = {one.device: one.profile for one in gates.without_release(session, new.id)}
-    known = {device: placed[device] for device in profiles}
-    chosen = control_of_groups(known, profiles, new.control_percent)
-    new_deployments.hold_out(session, new.id, sorted(chosen))
-    return chosen
 
 
 def limits(row: RolloutRow) -> Limits:
@@ -388,31 +389,6 @@ def events(session: Session, rollout: str, *, limit: int) -> list[RolloutEventRo
     return list(rows)[::-1]
 
 
-def take_in(
-    session: Session,
-    rollout: str,
-    model: str,
-    placed: Mapping[str, int],
-    *,
-    releases: Mapping[str, str],
-    now_s: float,
-) -> None:
-    """Add devices to a rollout; those that wait for the release of an earlier one no longer do.
-
-    Args:
-        session: The transaction.
-        rollout: The rollout.
-        model: Its model.
-        placed: Devices that no other unfinished rollout of the model has, with their places in the
-            order of starting.
-        releases: Device to the release that it is brought to, where that is not the rollout's.
-        now_s: Wall time.
-    """
-    verdict = Verdict(error_code=SUPERSEDED, detail=f"rollout {rollout} took the device")
-    deployment_changes.end_waiting(session, model, list(placed), verdict, now_s=now_s, but=rollout)
-    new_deployments.add(session, rollout, model, placed.items(), releases)
-
-
 def leave_out(
     session: Session, rollout: str, model: str, unfit: Mapping[str, str], *, now_s: float
 ) -> None:
@@ -426,7 +402,10 @@ def leave_out(
         now_s: Wall time.
     """
     if unfit:
-        new_deployments.leave_out(session, rollout, model, unfit, now_s=now_s)
+        room = rollout_work.AT_ONCE
+        first, rest = dict(islice(unfit.items(), room)), dict(islice(unfit.items(), room, None))
+        new_deployments.leave_out(session, rollout, model, first, now_s=now_s)
+        rollout_work.save(session, rollout, WorkKind.LEAVE_OUT, rest)
         reason = named(list(unfit), "left out: cannot take the release")
         log(session, rollout, action="skip", reason=reason, now_s=now_s)
 

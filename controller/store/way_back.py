@@ -8,7 +8,7 @@ Rules:
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from sqlalchemy import and_, func, or_, select
@@ -44,6 +44,12 @@ _WAY_BACK = and_(
     ReleaseRow.state == ReleaseState.PUBLISHED,
 )
 """The release is another one, to which the device of a deployment can go back."""
+
+_GOES_BACK = and_(
+    DesiredModelRow.release_revision == DeploymentRow.revision,
+    DeploymentRow.previous.is_distinct_from(target()),
+)
+"""What a deployment has ordered is what its device is to run, and it did not run it before."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -87,16 +93,23 @@ def started_devices(session: Session, rollout: str) -> list[str]:
     )
 
 
-def still_on(session: Session, rollout: str) -> dict[str, str | None]:
+def still_on(
+    session: Session, rollout: str, *, going_back: Sequence[DeploymentState] = ()
+) -> dict[str, str | None]:
     """Return the devices that a rollout started and that run its release or are to run it.
 
     Args:
         session: The transaction.
         rollout: The rollout.
+        going_back: Devices with deployments in these states are about to be told to go back, so
+            that they are no longer to run it.
 
     Returns:
         Enrolled device to the release that it had before the rollout and can go back to, or None.
     """
+    is_wanted = DesiredModelRow.release == target()
+    if going_back:
+        is_wanted &= ~and_(DeploymentRow.state.in_(going_back), _GOES_BACK)
     rows = session.execute(
         select(DeploymentRow.device, ReleaseRow.digest)
         .join(RolloutRow, RolloutRow.id == DeploymentRow.rollout)
@@ -108,7 +121,7 @@ def still_on(session: Session, rollout: str) -> dict[str, str | None]:
             DeploymentRow.rollout == rollout,
             DeploymentRow.started_at_s.is_not(None),
             DeviceRow.state == DeviceState.ENROLLED,
-            or_(DesiredModelRow.release == target(), DeviceModelRow.release == target()),
+            or_(is_wanted, DeviceModelRow.release == target()),
         )
         .order_by(DeploymentRow.device)
     )
@@ -219,12 +232,20 @@ def releases_before(
     return found
 
 
-def to_restore(session: Session, rollout: str) -> dict[str, Before]:
+def to_restore(
+    session: Session,
+    rollout: str,
+    states: Sequence[DeploymentState] = (*ORDERED_DEPLOYMENTS, DeploymentState.FAILED),
+    *,
+    limit: int | None = None,
+) -> dict[str, Before]:
     """Return a rollout's devices that failed or have not finished, and what each goes back to.
 
     Args:
         session: The transaction.
         rollout: The rollout.
+        states: Only those of which the deployments are in one of these.
+        limit: The greatest number; None for all.
 
     Returns:
         Device to what it had. Devices that have been given another release since are left out, and
@@ -237,15 +258,12 @@ def to_restore(session: Session, rollout: str) -> dict[str, Before]:
         )
         .join(
             DesiredModelRow,
-            _IS_WANTED & (DesiredModelRow.release_revision == DeploymentRow.revision),
+            _IS_WANTED,
         )
         .join(RolloutRow, RolloutRow.id == DeploymentRow.rollout)
         .outerjoin(ReleaseRow, ReleaseRow.digest == DeploymentRow.previous)
-        .where(
-            DeploymentRow.rollout == rollout,
-            DeploymentRow.previous.is_distinct_from(target()),
-            DeploymentRow.state.in_((*ORDERED_DEPLOYMENTS, DeploymentState.FAILED)),
-        )
+        .where(DeploymentRow.rollout == rollout, DeploymentRow.state.in_(states), _GOES_BACK)
+        .limit(limit)
     )
     return {
         device: Before(

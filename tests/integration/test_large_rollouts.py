@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -12,8 +13,16 @@ from sqlalchemy.orm import Session
 
 from controller.domain.rollout_policy import Decision, decide
 from controller.domain.states import DeploymentEvent, DeploymentState, RolloutOrder, RolloutState
+from controller.errors import ConflictError
+from controller.rollout_schemas import RolloutRequest
 from controller.services.pace import Pace
-from controller.store import deployment_changes, deployments, rollout_steps, rollouts
+from controller.store import (
+    deployment_changes,
+    deployments,
+    rollout_steps,
+    rollout_work,
+    rollouts,
+)
 from controller.store.database import Database
 from tests.simulators.controller_fleet import Fleet
 from tests.simulators.packages import two_variants
@@ -43,7 +52,7 @@ def started(session: Session, rollout: str, first: int, count: int) -> None:
 
 
 def test_a_tick_and_an_end_send_as_many_statements_whatever_the_fleet(database: Database) -> None:
-    sizes, sent = {"small": 5, "large": 1100}, {}
+    sizes, sent = {"small": 5, "large": 450}, {}
     with database.transaction() as session:
         add_release(session)
         for at, (name, size) in enumerate(sizes.items()):
@@ -124,4 +133,34 @@ def test_a_rollout_does_not_end_before_somebody_has_looked_for_newcomers(
     cam.outcome = "succeeded"
     cam.connect()
     assert fleet.run(rollout)["counts"] == {"succeeded": 2}
+    fleet.close()
+
+
+def test_of_two_that_make_rollouts_at_once_one_is_refused_and_leaves_nothing(
+    database_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(rollout_work, "AT_ONCE", 2)
+    fleet = Fleet(database_url, tmp_path)
+    fleet.publish(two_variants("1", best="one"))
+    fleet.enrol("cam-1", "cam-2", "cam-3")
+    service = fleet.controller.app.state.services.rollouts
+    made: list[str] = []
+    refused: list[ConflictError] = []
+    together = threading.Barrier(2)
+
+    def make() -> None:
+        together.wait()
+        try:
+            made.append(service.create(RolloutRequest(release="digits:1")))
+        except ConflictError as exc:
+            refused.append(exc)
+
+    threads = [threading.Thread(target=make) for _ in range(2)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert (len(made), len(refused)) == (1, 1)
+    shown = fleet.api.get("/v1/rollouts").raise_for_status().json()
+    assert [(each["id"], each["counts"]) for each in shown] == [(made[0], {"pending": 3})]
     fleet.close()

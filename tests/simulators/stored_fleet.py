@@ -14,6 +14,7 @@ from sqlalchemy.orm import Session
 from controller.app.new_home import HomeOptions, create_home
 from controller.config import load_config
 from controller.domain.rollout_policy import Limits, StageSpec
+from controller.domain.starting_order import StartingOrder, places
 from controller.domain.states import DeviceState, ReleaseState
 from controller.services.blobs import BlobStore
 from controller.store import devices, releases, rollouts
@@ -141,7 +142,7 @@ def add_rollout(
         stages=(StageSpec(percent=100.0),),
         created_at_s=NOW_S,
     )
-    rollouts.begin(session, new, members)
+    rollouts.begin(session, new, places(StartingOrder(), name, members))
     return rollouts.get(session, name)
 
 

@@ -1,0 +1,60 @@
+"""Takes devices in to a rollout, part by part, as its order has decided.
+
+Rules:
+- Devices are taken in only when those of ended rollouts of the model are out: they may be the same.
+- What has changed since the order counts: a device that is no longer enrolled or that another
+  rollout has now is not taken in, and nothing is brought that was revoked.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from sqlalchemy.orm import Session
+
+from controller.domain.states import WorkKind
+from controller.store import deployment_changes as changes
+from controller.store import free_devices, new_deployments
+from controller.store.releases import published
+from controller.store.rollouts import log, named
+from controller.store.tables import RolloutRow
+from controller.store.work_tables import RolloutWorkRow
+
+
+def step(session: Session, row: RolloutRow, part: RolloutWorkRow, *, now_s: float) -> None:
+    """Take some devices in.
+
+    Args:
+        session: The transaction.
+        row: The rollout, locked.
+        part: Which devices, and how; none of `ENDING_WORK`.
+        now_s: Wall time.
+    """
+    kind, devices = WorkKind(part.kind), dict(part.devices)
+    if kind is WorkKind.LEAVE_OUT:
+        new_deployments.leave_out(session, row.id, row.model, devices, now_s=now_s)
+    else:
+        if kind is WorkKind.REOPEN:
+            free = _still(session, row, devices)
+            changes.reopen(session, row.id, sorted(free))
+        else:
+            own = {device: digest for device, (_, digest) in devices.items()}
+            free = _still(session, row, own)
+            new_deployments.take_in(
+                *(session, row.id, row.model),
+                {device: place for device, (place, _) in devices.items() if device in free},
+                releases={device: digest for device in free if (digest := own[device])},
+                now_s=now_s,
+                is_control=kind is WorkKind.HOLD_OUT,
+            )
+        if lost := [device for device in devices if device not in free]:
+            reason = named(lost, "not taken in: gone, or in another rollout, since the order")
+            log(session, row.id, action="skip", reason=reason, now_s=now_s)
+    session.delete(part)
+
+
+def _still(session: Session, row: RolloutRow, devices: Mapping[str, str | None]) -> set[str]:
+    """Return those of some devices that a rollout may still take in."""
+    free = free_devices.still_free(session, row.id, row.model, list(devices))
+    known = published(session, {devices[device] or row.release for device in free})
+    return {device for device in free if (devices[device] or row.release) in known}
