@@ -158,6 +158,9 @@ class ControllerStart(Message, frozen=True, kw_only=True):
     at_s: float
     """Wall time of the start, seconds since 1970."""
 
+    share: str | msgspec.UnsetType = msgspec.UNSET
+    """The group of controllers with which it shares its work, if it does."""
+
 
 class ServedModel(msgspec.Struct, frozen=True, kw_only=True):
     """A model that a device has."""

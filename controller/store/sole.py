@@ -29,6 +29,8 @@ class Work(IntEnum):
 
     COUNTING_BY_DEVICE = 0x65666C_05
     OTLP = 0x65666C_06
+    LEAD = 0x65666C_07
+    """Of controllers that share the messages of devices: `controller.app.lead`."""
 
 
 class Sole:
