@@ -432,6 +432,8 @@ class Controller:
     def _stand_by(self) -> None:
         """Do what each controller does for itself, and be ready to lead."""
         self._engine.stand_by()
+        if self._metadata is not None:
+            _attempt(self._metadata.follow)
         _attempt(self._encryption.look)
 
     def keep_telemetry(self) -> None:
