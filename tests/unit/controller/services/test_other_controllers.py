@@ -55,7 +55,7 @@ def test_one_that_started_before_and_comes_back_is_told_again() -> None:
 
 
 def test_members_of_a_group_do_not_give_way_to_each_other_but_to_others() -> None:
-    first, own = announced(share="a")
+    first, _own = announced(share="a")
     assert not first.must_give_way(announced(later_s=1.0, share="a")[1])
     assert first.must_give_way(announced(later_s=1.0, share="b")[1])
     assert first.must_give_way(announced(later_s=1.0)[1])
