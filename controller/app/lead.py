@@ -12,7 +12,7 @@ import logging
 
 from controller.errors import DatabaseError
 from controller.store.database import Database
-from controller.store.sole import Sole, Work
+from controller.store.sole import Sole, Work, identity
 
 _log = logging.getLogger(__name__)
 
@@ -23,10 +23,16 @@ class Lead:
     Args:
         database: Which they share.
         share: The group of controllers; None for one that is alone, which always leads.
+
+    Raises:
+        DatabaseError: The database does not answer.
     """
 
     def __init__(self, database: Database, share: str | None) -> None:
         self._sole = None if share is None else Sole(database, Work.LEAD)
+        self.group = None if share is None else f"{share}@{identity(database)}"
+        """Who else may be there: those of the same name with the same database."""
+
         self._is_told = False
         self.is_ours = self._sole is None
         """What was found when it was last asked; any thread may read it."""

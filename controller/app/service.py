@@ -164,8 +164,8 @@ class Controller:
             database, self._transport, transfers, key, clock, metadata=metadata
         )
         self._encryption = EncryptionWatch(config.broker, clock)
-        self._others = OtherControllers(key, self._transport, clock, share=config.broker.share)
         self._lead = Lead(database, config.broker.share)
+        self._others = OtherControllers(key, self._transport, clock, share=self._lead.group)
         preflight = Preflight(database, blobs, trust, clock)
         self._engine = RolloutEngine(
             database, director, reception, preflight, GateLooks(database, telemetry, clock), clock

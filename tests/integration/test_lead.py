@@ -6,17 +6,45 @@ from pathlib import Path
 
 import msgspec
 import pytest
+from sqlalchemy import text
 
+from controller.app.lead import Lead
+from controller.errors import DatabaseError
+from controller.store import device_status
 from controller.store.database import Database
 from controller.store.sole import Sole, Work
+from tests.integration.conftest import PostgresServer
 from tests.simulators.controller_fleet import Fleet, names
 from tests.simulators.packages import two_variants
 
+pytestmark = [
+    pytest.mark.postgresql,
+    pytest.mark.parametrize("database_url", ["postgresql"], indirect=True),
+]
 ONE = two_variants("1", best="one")
 
 
-@pytest.mark.postgresql
-@pytest.mark.parametrize("database_url", ["postgresql"], indirect=True)
+def test_members_of_a_group_have_one_database(
+    database: Database, postgres_server: PostgresServer
+) -> None:
+    name = postgres_server.create_database()
+    another = Database(postgres_server.url(name))
+    assert Lead(database, "both").group == Lead(database, "both").group
+    assert Lead(database, "both").group != Lead(another, "both").group
+    another.close()
+    postgres_server.drop_database(name)
+
+
+def test_messages_of_one_device_wait_for_each_other(database: Database) -> None:
+    with database.transaction() as first:
+        device_status.take_turn(first, "cam-1")
+        with database.transaction() as second:
+            device_status.take_turn(second, "cam-2")
+        with pytest.raises(DatabaseError), database.transaction() as third:
+            third.execute(text("SET LOCAL lock_timeout = '50ms'"))
+            device_status.take_turn(third, "cam-1")
+
+
 def test_the_time_of_a_rollout_counts_where_a_controller_leads(
     database_url: str, tmp_path: Path
 ) -> None:
