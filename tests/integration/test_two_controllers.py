@@ -73,8 +73,8 @@ class Pair:
 
 
 @pytest.fixture
-def pair(postgres_server: PostgresServer, tmp_path: Path) -> Iterator[Pair]:
-    url = postgres_server.url(postgres_server.create_database())
+def pair(postgres_server: PostgresServer, postgres_template: str, tmp_path: Path) -> Iterator[Pair]:
+    url = postgres_server.url(postgres_server.create_database(postgres_template))
     port = free_port()
     one, two = (
         Stack(home=tmp_path / name / "home", api_port=free_port(), broker_port=port)
