@@ -36,6 +36,7 @@ from controller.telemetry_settings import faults as telemetry_faults
 from wire.codec import from_toml
 from wire.errors import WireFormatError
 from wire.hosts import is_loopback
+from wire.profile import NAME_PATTERN
 from wire.settings_faults import plain_fault
 
 MAX_PORT = 65535
@@ -110,6 +111,10 @@ class BrokerConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
 
     client_id: str = "controller"
     """How the broker's log names the controller's connections; each adds a secret of its own."""
+
+    share: str | None = None
+    """Name of a group of controllers that share the messages of devices; None: this one is alone.
+    They have one PostgreSQL database, one director's key, and one `blobs_dir`."""
 
 
 class DeltasConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -282,6 +287,7 @@ def _check(config: ControllerConfig, path: Path) -> None:
             config.broker.clear_text and config.broker.ca_file is not None,
             "broker.ca_file asks for TLS and broker.clear_text for none",
         ),
+        *((True, fault) for fault in _share_faults(config)),
         (
             config.broker.clear_text and not is_loopback(config.broker.host),
             f"broker.clear_text is for loopback only, not for {config.broker.host}",
@@ -298,6 +304,14 @@ def _check(config: ControllerConfig, path: Path) -> None:
     for wrong, text in faults:
         if wrong:
             raise SettingsError(f"{path}: {text}", remedy="correct that line")
+
+
+def _share_faults(config: ControllerConfig) -> Iterator[str]:
+    if config.broker.share is not None:
+        if NAME_PATTERN.fullmatch(config.broker.share) is None:
+            yield "broker.share is not 1 to 63 of a-z 0-9 . _ -"
+        if sqlite_path(config.database_url) is not None:
+            yield "broker.share needs PostgreSQL as database_url"
 
 
 def _certificate_faults(config: ControllerConfig) -> Iterator[str]:

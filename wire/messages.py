@@ -166,6 +166,9 @@ class ControllerStart(Message, frozen=True, kw_only=True):
     at_s: float
     """Wall time of the start, seconds since 1970."""
 
+    share: str | msgspec.UnsetType = msgspec.UNSET
+    """The group of controllers with which it shares its work, and their database, if it does."""
+
 
 class ServedModel(msgspec.Struct, frozen=True, kw_only=True):
     """A model that a device has."""

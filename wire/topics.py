@@ -58,8 +58,11 @@ CASTS = f"{PREFIX}/cast/+"
 _CAST = re.compile(r"[0-9a-f]{32}")
 
 DELIVERY_KINDS: tuple[UpKind, ...] = ("chunk_request", "source_request", "cast_report")
-DELIVERY_UP = tuple(f"{PREFIX}/dev/+/up/{kind}" for kind in DELIVERY_KINDS)
-"""The filters over what concerns the delivery of packages, which has a connection of its own."""
+"""What concerns the delivery of packages, which has a connection of its own."""
+
+CHUNK_REQUESTS, SOURCE_REQUESTS, CAST_REPORTS = (
+    f"{PREFIX}/dev/+/up/{kind}" for kind in DELIVERY_KINDS
+)
 
 CONTROL_UP = tuple(f"{PREFIX}/dev/+/up/{kind}" for kind in UP_KINDS if kind not in DELIVERY_KINDS)
 """The filters over all else that devices send."""
@@ -118,6 +121,16 @@ def enrol_request(device: str) -> str:
 def enrol_reply(device: str) -> str:
     """Return the topic on which the controller answers an enrolment."""
     return f"{PREFIX}/enrol/{checked_device(device)}/reply"
+
+
+def shared(topic_filter: str, group: str | None) -> str:
+    """Return the filter whose messages the broker deals out among the members of a group.
+
+    Args:
+        topic_filter: Over topics.
+        group: Its name; None to receive all messages.
+    """
+    return topic_filter if group is None else f"$share/{group}/{topic_filter}"
 
 
 def parse_up(topic: str) -> UpTopic:

@@ -3,6 +3,8 @@
 Rules:
 - Nothing that concerns a package waits in the way of a control message, neither here nor on the
   connection: reports, greetings and desired states have the other connection.
+- Of several controllers any one sends the pieces that a device asks for. What needs the memory of
+  one, which are casts, deltas and neighbours, is for the one that leads; all hear of it.
 """
 
 from __future__ import annotations
@@ -10,12 +12,12 @@ from __future__ import annotations
 import logging
 
 from controller.app.inbox import Inbox, each
+from controller.app.lead import Lead
 from controller.delivery.chunks import ChunkServer
 from controller.delivery.sources import SourceServer
 from wire import topics
 from wire.transport import Connection, Received, Transport
 
-SOURCE_REQUESTS = "/source_request"
 _log = logging.getLogger(__name__)
 
 
@@ -26,19 +28,31 @@ class Delivery:
         transport: A connection that nothing else uses.
         chunks: Answers requests for pieces.
         sources: Answers requests for sources.
+        lead: Whether this controller leads.
+        share: The group of controllers that share requests for pieces; None for one that is alone.
     """
 
-    def __init__(self, transport: Transport, chunks: ChunkServer, sources: SourceServer) -> None:
+    def __init__(
+        self,
+        transport: Transport,
+        chunks: ChunkServer,
+        sources: SourceServer,
+        lead: Lead,
+        share: str | None,
+    ) -> None:
         self._transport = transport
         self._chunks = chunks
         self._sources = sources
+        self._lead = lead
+        self._share = share
         self._inbox = Inbox(each(self._handle))
         self._was_up = False
 
     def start(self) -> None:
         """Begin to answer; returns at once."""
-        for topic_filter in topics.DELIVERY_UP:
-            self._transport.subscribe(topic_filter)
+        self._transport.subscribe(topics.shared(topics.CHUNK_REQUESTS, self._share))
+        self._transport.subscribe(topics.SOURCE_REQUESTS)
+        self._transport.subscribe(topics.CAST_REPORTS)
         self._inbox.start()
         self._chunks.start()
         self._transport.start(self._inbox.put, self._on_connection)
@@ -50,7 +64,10 @@ class Delivery:
         self._transport.close()
 
     def _handle(self, received: Received) -> None:
-        server = self._sources if received.topic.endswith(SOURCE_REQUESTS) else self._chunks
+        kind = topics.parse_up(received.topic).kind
+        if kind != "chunk_request" and not self._lead.is_ours:
+            return
+        server = self._sources if kind == "source_request" else self._chunks
         server.handle(received)
 
     def _on_connection(self, connection: Connection) -> None:

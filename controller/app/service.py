@@ -5,7 +5,8 @@ Rules:
   them is one clear error.
 - A broker that does not answer is normal: the controller logs it once, and tells the devices when
   the broker is back.
-- Of two controllers with one director's key, the one that was there first ends.
+- Of two controllers with one director's key, the one that was there first ends, unless both are of
+  the same group (`broker.share`). Of a group one leads: it alone does what time asks for.
 - Stopping takes five seconds at most; being killed instead loses nothing.
 """
 
@@ -29,6 +30,7 @@ from controller.app.delivery import Delivery
 from controller.app.downloads import DownloadListener
 from controller.app.home import RELEASE_KEY_FILE
 from controller.app.inbox import Inbox
+from controller.app.lead import Lead
 from controller.app.logs import configure_logging
 from controller.app.starting import (
     certificates_of,
@@ -166,7 +168,8 @@ class Controller:
             database, self._transport, transfers, key, clock, metadata=metadata
         )
         self._encryption = EncryptionWatch(config.broker, clock)
-        self._others = OtherControllers(key, self._transport, clock)
+        self._lead = Lead(database, config.broker.share)
+        self._others = OtherControllers(key, self._transport, clock, share=self._lead.group)
         preflight = Preflight(database, blobs, trust, clock)
         self._engine = RolloutEngine(
             *(database, director, reception, preflight),
@@ -291,7 +294,8 @@ class Controller:
             casts=chunks,
             peers=peers,
         )
-        return Delivery(transport, chunks, SourceServer(database, ways, transport, key, clock))
+        sources = SourceServer(database, ways, transport, key, clock)
+        return Delivery(transport, chunks, sources, self._lead, config.broker.share)
 
     def _exports(self, clock: Clock) -> Exports:
         """Return what hands telemetry on.
@@ -348,8 +352,10 @@ class Controller:
 
     def start(self) -> None:
         """Begin to serve; returns at once, also when the broker is away."""
-        for topic_filter in (*topics.CONTROL_UP, topics.ENROL_REQUESTS, topics.CONTROLLER_STARTS):
-            self._transport.subscribe(topic_filter)
+        for topic_filter in (*topics.CONTROL_UP, topics.ENROL_REQUESTS):
+            self._transport.subscribe(topics.shared(topic_filter, self._config.broker.share))
+        self._transport.subscribe(topics.CONTROLLER_STARTS)
+        _attempt(self._lead.look)
         self._inbox.start()
         self._transport.start(self.queue, self.on_connection)
         self.deltas.start()
@@ -375,6 +381,7 @@ class Controller:
         for ticker in self._tickers:
             if ticker.is_alive():
                 ticker.join(JOIN_S)
+        self._lead.close()
         self._transport.close()
         self._database.close()
         _log.info("the controller has stopped")
@@ -409,7 +416,14 @@ class Controller:
         self._ingest.handle_all([received])
 
     def tick(self) -> None:
-        """Do what time asks for: rollouts, policies, reminders, tokens, upkeep, deltas."""
+        """Do what time asks for: rollouts, policies, reminders, tokens, upkeep, deltas.
+
+        Of several controllers the one that leads does it.
+        """
+        _attempt(self._lead.look)
+        if not self._lead.is_ours:
+            self._stand_by()
+            return
         for work in (
             *(() if self._metadata is None else (self._metadata.renew,)),
             self._penalties.look,
@@ -425,6 +439,13 @@ class Controller:
             self.deltas.tick,
         ):
             _attempt(work)
+
+    def _stand_by(self) -> None:
+        """Do what each controller does for itself, and be ready to lead."""
+        self._engine.stand_by()
+        if self._metadata is not None:
+            _attempt(self._metadata.follow)
+        _attempt(self._encryption.look)
 
     def keep_telemetry(self) -> None:
         """Make hours and days of telemetry, and delete what is old of it and of samples."""

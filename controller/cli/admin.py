@@ -141,7 +141,8 @@ def init(  # noqa: PLR0913, PLR0917 - one parameter for each option
 def controller_run(directory: HomeArgument) -> int:
     """Run the controller in the foreground, until it is told to end.
 
-    It ends with status 3 if another controller with the same director's key connects.
+    It ends with status 3 if another controller with the same director's key connects,
+    unless both share the fleet: broker.share in docs/scale.md.
 
     Examples:
         fleet controller run ./my-fleet

@@ -8,11 +8,13 @@ metadata/online.json     what the controller signed: snapshot, timestamp
 Rules:
 - Each file is replaced as a whole, so a set that belongs together appears at once.
 - What is read is verified as if it came from outside.
+- Several controllers may have one folder: whoever writes locks it.
 """
 
 from __future__ import annotations
 
 import contextlib
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
@@ -26,7 +28,7 @@ from controller.metadata.online import Online, online_of
 from controller.metadata.sets import assembled, changed
 from wire.codec import from_json, to_json
 from wire.errors import FleetError
-from wire.files import PRIVATE, write_atomic
+from wire.files import PRIVATE, lock, write_atomic
 from wire.messages import MetadataFile
 from wire.metadata import MetadataFiles, parse_file_name
 from wire.trust.roles import ROOT, SNAPSHOT, TARGETS, TIMESTAMP
@@ -51,6 +53,33 @@ class MetadataStore:
     def exists(self) -> bool:
         """Whether the fleet has metadata."""
         return (self._directory / AUTHORED_FILE).exists()
+
+    @contextlib.contextmanager
+    def alone(self) -> Iterator[None]:
+        """Keep other controllers from writing for the length of a `with` block.
+
+        Raises:
+            StorageError: Another one writes now, or the folder cannot be opened.
+        """
+        try:
+            locked = lock(self._directory)
+        except OSError as exc:
+            raise StorageError(f"cannot open {self._directory}: {exc.strerror}") from exc
+        if locked is None:
+            raise StorageError(
+                "another controller changes the trusted metadata just now", remedy="try again"
+            )
+        with locked:
+            yield
+
+    def stamp(self) -> tuple[tuple[int, int], ...]:
+        """Return what changes whenever a file is written."""
+        found = []
+        for name in (AUTHORED_FILE, ONLINE_FILE):
+            with contextlib.suppress(OSError):
+                about = (self._directory / name).stat()
+                found.append((about.st_ino, about.st_mtime_ns))
+        return tuple(found)
 
     def authored(self) -> Authored:
         """Return what people signed, verified.

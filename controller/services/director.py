@@ -234,6 +234,7 @@ class Director:
 
     def is_newest(self, documents: Sequence[Document], sha256: str) -> bool:
         """Tell whether one of some desired states is sent as bytes of this digest."""
+        self._mark()  # with which another controller may have sent it
         with self._lock:
             marks: list[Mark | None] = [*self._marks, None]
         for document in documents:

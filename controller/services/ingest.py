@@ -176,6 +176,7 @@ class Ingest:
         hello = own_message(payload, Hello, device)
         now_s = self._clock.now_s()
         with self._database.transaction() as transaction:
+            device_status.take_turn(transaction, device)
             known = device_status.find(transaction, device)
             answer = known is not None and hellos.take_hello(
                 transaction, known, hello, peer_url=self._peer_url(hello), now_s=now_s
@@ -207,6 +208,7 @@ class Ingest:
         presence = own_message(payload, Presence, device)
         now_s = self._clock.now_s()
         with self._database.transaction() as transaction:
+            device_status.take_turn(transaction, device)
             known = device_status.find(transaction, device)
             if known is not None:
                 hellos.take_presence(known.device, presence, now_s=now_s)
@@ -215,6 +217,7 @@ class Ingest:
         report = own_message(payload, InstallReport, device)
         now_s = self._clock.now_s()
         with self._database.transaction() as transaction:
+            device_status.take_turn(transaction, device)
             known = device_status.find(transaction, device)
             model = None
             if known is not None:
@@ -229,6 +232,7 @@ class Ingest:
         refusal = own_message(payload, Refusal, device)
         now_s = self._clock.now_s()
         with self._database.transaction() as transaction:
+            device_status.take_turn(transaction, device)
             known = device_status.find(transaction, device)
             sent = desired.documents(transaction, [device])
             ours = self._director.is_newest(sent, refusal.sha256)

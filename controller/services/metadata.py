@@ -6,6 +6,8 @@ Rules:
   online it gets each new timestamp. Nothing is retained at the broker: whoever may retain one
   message there may fill its disk, and a device's greeting tells better what it needs.
 - A timestamp is renewed when a quarter of its life is left, at the latest.
+- Several controllers may have one folder of metadata: the one that leads renews the timestamp, each
+  takes what people sign, and all read what another one has written.
 - Devices that trust newer lists than the controller has show that it was restored: the log says
   which list must be signed again.
 """
@@ -95,6 +97,7 @@ class FleetMetadata:
         self._untold: set[str] = set()
         """Devices to which the newest metadata could not be sent."""
 
+        self._stamp = store.stamp()
         self._authored = store.authored()
         self._online = store.online()
 
@@ -157,7 +160,8 @@ class FleetMetadata:
             MetadataError: It cannot be believed.
             StorageError: It cannot be saved.
         """
-        with self._lock:
+        with self._lock, self._store.alone():
+            self.follow()
             before = self._authored
             if self._online is not None:
                 before = with_former(before, self._online.snapshot)
@@ -167,12 +171,25 @@ class FleetMetadata:
             check_ends(before, after, self._clock.now_s())
             if after.files() != self._authored.files():
                 self._store.keep_authored(after)
-                self._authored = after
+                self._authored, self._stamp = after, self._store.stamp()
                 # Keys of the controller that were changed come with its next start.
                 with contextlib.suppress(MetadataError):
                     self._sign()
         self.tell_all()
         return self.state()
+
+    def follow(self) -> None:
+        """Read what another controller has written.
+
+        Raises:
+            MetadataError: It cannot be believed.
+            StorageError: It cannot be read.
+        """
+        with self._lock:
+            stamp = self._store.stamp()
+            if stamp != self._stamp:
+                self._authored, self._online = self._store.authored(), self._store.online()
+                self._stamp = stamp
 
     def renew(self) -> None:
         """Sign a new timestamp if the present one will end soon, and tell the devices.
@@ -184,7 +201,8 @@ class FleetMetadata:
         """
         self._warn()
         now_s = self._clock.now_s()
-        with self._lock:
+        with self._lock, self._store.alone():
+            self.follow()
             online = self._online
             # A life that was set shorter since counts, too.
             longest_s = self._lives.timestamp_s + 1.0
@@ -328,6 +346,7 @@ class FleetMetadata:
             life_s=self._lives.timestamp_s,
         )
         self._store.keep_online(self._online)
+        self._stamp = self._store.stamp()
 
     def _send(self, device: str, files: tuple[MetadataFile, ...]) -> bool:
         """Hand files to the broker; return False if some were dropped."""

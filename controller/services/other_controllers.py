@@ -8,12 +8,15 @@ Rules:
 - A start from before this one's counts as a recording that somebody sends again, so that it stops
   nothing. Of two controllers whose clocks differ, both may therefore go on; the log says so.
 - Starts are told apart by a random identifier: a controller hears its own, too.
+- Controllers that share their work are members of one group, and none of them gives way to another.
 """
 
 from __future__ import annotations
 
 import logging
 import secrets
+
+import msgspec
 
 from controller.services.director import Publisher
 from wire import topics
@@ -35,12 +38,19 @@ class OtherControllers:
         key: The director's private key.
         publisher: Sends to the others.
         clock: Wall time.
+        share: The group with which this controller shares its work; None if it is alone.
     """
 
-    def __init__(self, key: SigningKey, publisher: Publisher, clock: Clock) -> None:
+    def __init__(
+        self, key: SigningKey, publisher: Publisher, clock: Clock, *, share: str | None = None
+    ) -> None:
         self._key = key
         self._publisher = publisher
-        self._own = ControllerStart(start_id=secrets.token_hex(START_ID_BYTES), at_s=clock.now_s())
+        self._own = ControllerStart(
+            start_id=secrets.token_hex(START_ID_BYTES),
+            at_s=clock.now_s(),
+            share=msgspec.UNSET if share is None else share,
+        )
 
     def announce(self) -> None:
         """Publish this start."""
@@ -66,6 +76,8 @@ class OtherControllers:
             )
             other = decode_message(start, ControllerStart)
         except FleetError:
+            return False
+        if isinstance(other.share, str) and other.share == self._own.share:
             return False
         if other.start_id != self._own.start_id and other.at_s < self._own.at_s:
             _log.warning(

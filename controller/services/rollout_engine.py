@@ -13,8 +13,8 @@ Rules:
   done.
 - If the tick of a rollout fails, the next tick tries it again; the others go on.
 - The clock of a rollout goes on only from one tick to the next of the same controller, and only
-  while that controller hears its devices. While no controller runs, the broker is away or the
-  database does not answer, no deadline comes nearer.
+  while that controller leads and hears its devices. While no controller runs, the broker is away
+  or the database does not answer, no deadline comes nearer.
 """
 
 from __future__ import annotations
@@ -97,6 +97,10 @@ class RolloutEngine:
                 _log.warning("rollout %s is tried again: %s", rollout, exc)
             else:
                 self._director.publish(told)
+
+    def stand_by(self) -> None:
+        """Leave a tick to the controller that leads: its time is not counted here, too."""
+        self._ticked_at_s = self._clock.monotonic_s()
 
     def _step(self, rollout: str, *, elapsed_s: float) -> list[str]:
         """Take one decision about a rollout and save it.

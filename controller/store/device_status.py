@@ -27,6 +27,9 @@ from controller.store.tables import (
 SEEN_EVERY_S = 30.0
 """How exact `last_seen_at_s` is: not every message of a device must cause a write."""
 
+TURNS = 0x65666C_08
+"""Advisory locks of PostgreSQL with two numbers: this one, and one for each device."""
+
 # Built once: building a statement takes longer than SQLite takes to answer it.
 _STATUS: Select[*tuple[Any, ...]] = (
     select(DeviceRow, DesiredStateRow, DesiredModelRow, DeploymentRow, DeviceModelRow)
@@ -91,6 +94,17 @@ class DeviceStatus:
     def wanted(self) -> dict[str, str | None]:
         """The models that the desired state names, each with the digest of its release."""
         return {item.desired.model: item.desired.release for item in self.named}
+
+
+def take_turn(session: Session, device: str) -> None:
+    """Let messages of a device wait for each other until the transaction ends.
+
+    Several controllers may take them at one time. It is no lock of a row, so that it is taken
+    before all others and nobody waits in a circle. A transaction of SQLite that writes is alone.
+    """
+    if session.get_bind().dialect.name == "postgresql":
+        turn = func.pg_advisory_xact_lock(TURNS, func.hashtext(device))
+        session.execute(select(turn))
 
 
 def find(session: Session, device: str) -> DeviceStatus | None:

@@ -29,6 +29,30 @@ class Work(IntEnum):
 
     COUNTING_BY_DEVICE = 0x65666C_05
     OTLP = 0x65666C_06
+    LEAD = 0x65666C_07
+    """Of controllers that share the messages of devices: `controller.app.lead`."""
+
+
+_WHICH = """
+SELECT system_identifier || '/' || pg_database.oid FROM pg_control_system(), pg_database
+WHERE datname = current_database()
+"""
+
+
+def identity(database: Database) -> str:
+    """Return what tells a database of PostgreSQL from all others: its server and its number there.
+
+    Raises:
+        DatabaseError: The database does not answer, or may not tell it.
+    """
+    try:
+        with database.engine.connect() as connection:
+            return str(connection.exec_driver_sql(_WHICH).scalar_one())
+    except SQLAlchemyError as exc:
+        raise DatabaseError(
+            "the database does not tell which one it is",
+            remedy="grant the controller's user EXECUTE on the function pg_control_system()",
+        ) from exc
 
 
 class Sole:

@@ -10,8 +10,12 @@ from typing import Any
 import msgspec
 import pytest
 
+from controller.errors import StorageError
 from controller.metadata.edit import undelegated
+from controller.metadata.online import OnlineSigner
 from controller.metadata.store import FOLDER, MetadataStore, authored_of
+from controller.services.metadata import FleetMetadata, Lives
+from controller.store.database import Database
 from tests.simulators.agent_process import null_package
 from tests.simulators.clock import FakeClock
 from tests.simulators.controller_fleet import Fleet, FleetDevice, make_home
@@ -181,6 +185,30 @@ def test_a_controller_that_is_killed_goes_on_with_the_same_metadata(fleet: Trust
     fleet.kill()
     fleet.step()
     assert fleet.api.get("/v1/metadata/files").json() == before
+
+
+def test_another_controller_with_the_same_folder_follows(fleet: Trusting, tmp_path: Path) -> None:
+    store = MetadataStore(tmp_path / FOLDER)
+    online, timestamp = (
+        OnlineSigner(role, (tmp_path / f"keys/{role}.key").read_bytes())
+        for role in (SNAPSHOT, TIMESTAMP)
+    )
+    database = Database(fleet.config.database_url)
+    second = FleetMetadata(
+        store, (online, timestamp), fleet.transport, database, fleet.clock,
+        lives=Lives(timestamp_s=DAY_S, desired_s=DAY_S),
+    )  # fmt: skip
+    before = second.everything()
+    listed(fleet)
+    assert second.everything() == before
+    second.follow()
+    first = fleet.api.get("/v1/metadata").json()["roles"]
+    assert {role["role"]: role["version"] for role in first} == {
+        role.role: role.version for role in second.state().roles
+    }
+    with store.alone(), pytest.raises(StorageError, match="another controller"):
+        second.submit(())
+    database.close()
 
 
 def test_what_is_not_signed_changes_nothing(fleet: Trusting) -> None:

@@ -66,6 +66,8 @@ def test_relative_paths_are_relative_to_the_file(tmp_path: Path) -> None:
         ),
         (f"{LEAST}[broker]\nport = 0\n", "broker.port"),
         (f'{LEAST}[broker]\nuser = "u"\n', "broker.user"),
+        (f'{LEAST}[broker]\nshare = "a"\n', "needs PostgreSQL"),
+        (f'{LEAST}[broker]\nshare = "a/#"\n', "broker.share"),
         (f'{LEAST}[broker]\ncert_file = "c"\n', "broker.cert_file"),
         (f'{LEAST}[broker]\ncert_file = "c"\nkey_file = "k"\n', "needs broker.ca_file"),
         (f'{LEAST}[broker]\nclear_text = true\nca_file = "c"\n', "asks for TLS and"),

@@ -28,11 +28,11 @@ class Published:
 
 
 def announced(
-    key: SigningKey = DIRECTOR_KEY, *, later_s: float = 0.0
+    key: SigningKey = DIRECTOR_KEY, *, later_s: float = 0.0, share: str | None = None
 ) -> tuple[OtherControllers, bytes]:
     published, clock = Published(), FakeClock()
     clock.advance(later_s)
-    controllers = OtherControllers(key, published, clock)
+    controllers = OtherControllers(key, published, clock, share=share)
     controllers.announce()
     return controllers, published.payloads[0]
 
@@ -52,6 +52,14 @@ def test_one_that_started_before_and_comes_back_is_told_again() -> None:
     copy = OtherControllers(DIRECTOR_KEY, published, clock)
     assert not copy.must_give_way(own)
     assert announced()[0].must_give_way(published.payloads[0])
+
+
+def test_members_of_a_group_do_not_give_way_to_each_other_but_to_others() -> None:
+    first, _own = announced(share="a")
+    assert not first.must_give_way(announced(later_s=1.0, share="a")[1])
+    assert first.must_give_way(announced(later_s=1.0, share="b")[1])
+    assert first.must_give_way(announced(later_s=1.0)[1])
+    assert announced()[0].must_give_way(announced(later_s=1.0, share="a")[1])
 
 
 @pytest.mark.parametrize("payload", [
