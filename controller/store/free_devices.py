@@ -127,7 +127,7 @@ def kept(
 
 
 def kept_among(session: Session, rollout: str, devices: Sequence[str]) -> list[str]:
-    """Return those of some devices that a rollout keeps, as `kept`, at most a batch at a time."""
+    """Return those of some devices that a rollout keeps from others, as it has not ended."""
     return [
         device
         for batch in in_batches(devices)
