@@ -10,7 +10,7 @@ import pytest
 
 from controller.penalty_settings import PenaltyConfig, faults
 from tests.simulators.controller_fleet import Fleet
-from tests.simulators.packages import two_variants
+from tests.simulators.packages import package, two_variants, variant
 
 CONFIG = PenaltyConfig(failures=2, within_s=86_400.0, time_out_s=3600.0)
 
@@ -65,6 +65,21 @@ def test_a_device_that_fails_again_is_held_out_and_comes_back(fleet: Fleet) -> N
     fleet.step(11)
     assert shown(fleet, "cam-1")["held_out_until_s"] is None
     assert members(fleet, "digits:7") == {"cam-1", "cam-2"}
+
+
+def test_what_has_not_begun_is_cancelled(fleet: Fleet) -> None:
+    fleet.enrol("cam-1", "cam-2")
+    fleet.publish(package("1", [(variant("v"), b"faces")], name="faces"))
+    waiting = fleet.roll_out("faces:1", max_failures=9)
+    fleet.api.post(f"/v1/rollouts/{waiting}/pause").raise_for_status()
+    fleet.devices["cam-1"].outcome = "failed"
+    for version in "12":
+        fleet.publish(two_variants(version))
+        members(fleet, f"digits:{version}")
+    fleet.step(11)
+    parts = {each["device"]: each for each in fleet.show(waiting)["deployments"]}
+    assert (parts["cam-1"]["state"], parts["cam-2"]["state"]) == ("cancelled", "pending")
+    assert parts["cam-1"]["error_code"] == "controller.held_out"
 
 
 def test_settings_that_hold_out_nobody_or_for_ever_are_refused() -> None:
