@@ -162,10 +162,9 @@ class Controller:
         self._reception = reception = Reception(clock)
         self._upkeep = Upkeep(database, telemetry, reception, clock)
         transfers = Transfers(clock)
-        self._metadata = metadata = self._trusted_metadata(database, key, clock)
-        trust: Trust = read_trust(config, key) if metadata is None else metadata
+        self._metadata, trust = self._trusted(database, key, clock)
         self._director = director = Director(
-            database, self._transport, transfers, key, clock, metadata=metadata
+            database, self._transport, transfers, key, clock, metadata=self._metadata
         )
         self._encryption = EncryptionWatch(config.broker, clock)
         self._lead = Lead(database, config.broker.share)
@@ -180,7 +179,7 @@ class Controller:
         self._penalties = Penalties(database, config.penalty, clock)
         certificates = certificates_of(config, database, self._transport, key, clock)
         self._enrolment = Enrolment(
-            database, access, certificates, self._transport, key, clock, metadata=metadata
+            database, access, certificates, self._transport, key, clock, metadata=self._metadata
         )
         self._shut_out = ShutOut(database, access, config.device_certificates, clock)
         self._measurements = Measurements(database, preflight, self._transport, key, clock)
@@ -197,7 +196,7 @@ class Controller:
             publisher=self._transport,
             peer_networks=config.peers.allowed(),
             clock=clock,
-            metadata=metadata,
+            metadata=self._metadata,
         )
         self.delivery = self._delivery(connect(), key, clock)
         self._inbox = Inbox(self._ingest.handle_all)
@@ -220,7 +219,7 @@ class Controller:
                 director=director,
                 enrolment=self._enrolment,
                 measurements=self._measurements,
-                metadata=metadata,
+                metadata=self._metadata,
                 membership=Membership(database, preflight, clock),
                 models=Models(database, director, clock),
                 policies=self._policies,
@@ -231,10 +230,10 @@ class Controller:
                 report_requests=ReportRequests(database, telemetry, self._transport, clock),
                 rollouts=Rollouts(
                     *(database, director, preflight, transfers, telemetry, clock),
-                    is_listed=lists_of(metadata),
+                    is_listed=lists_of(self._metadata),
                 ),
                 rollout_plans=RolloutPlans(
-                    database, preflight, telemetry, clock, is_listed=lists_of(metadata)
+                    database, preflight, telemetry, clock, is_listed=lists_of(self._metadata)
                 ),
                 groups=Groups(database, clock),
                 saved_queries=SavedQueries(database, telemetry, devices, clock),
@@ -310,6 +309,18 @@ class Controller:
             faulty_rules=self.alerting.judging.faulty_rules,
         )
         return Exports(self._config, self._database, self._telemetry, watched, clock)
+
+    def _trusted(
+        self, database: Database, key: SigningKey, clock: Clock
+    ) -> tuple[FleetMetadata | None, Trust]:
+        """Return the fleet's trusted metadata, if it has any, and whom packages are believed by.
+
+        Raises:
+            SettingsError: A key cannot be read, or devices would not believe the director's.
+            MetadataError: What is stored cannot be believed.
+        """
+        metadata = self._trusted_metadata(database, key, clock)
+        return metadata, read_trust(self._config, key) if metadata is None else metadata
 
     def _trusted_metadata(
         self, database: Database, key: SigningKey, clock: Clock
