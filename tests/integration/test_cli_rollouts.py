@@ -206,7 +206,7 @@ def test_devices_join_move_and_leave_in_words(stack: Stack, puppets: dict[str, P
     joined = stack.ok("rollout", "add", rollout, "cam-2", "cam-1")
     assert joined.out == f"1 device joined rollout {rollout}\n"
     assert joined.err == "cam-1: it is in the rollout already\n"
-    newer = ("digits:2", "--selector", "id in (cam-1, cam-2)", "--supersede", "--dry-run")
+    newer = ("digits:1", "--selector", "id in (cam-1, cam-2)", "--supersede", "--dry-run")
     plan = stack.ok("rollout", "create", *newer).out
     assert f"1 device would move from rollout {rollout}; 1 device to finish there first:" in plan
     left = stack.ok("rollout", "exclude", rollout, "cam-2", "cam-1")
