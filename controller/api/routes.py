@@ -30,6 +30,7 @@ from controller.api.member_routes import member_routes
 from controller.api.metadata_routes import metadata_routes
 from controller.api.model_routes import model_routes
 from controller.api.pages import DevicePage, ReleasePage, RolloutPage, TokenPage
+from controller.api.rehearsal_routes import rehearsal_routes
 from controller.api.saved_query_routes import saved_query_routes
 from controller.api.services import AskedBy, Services, router
 from controller.api.shadow_routes import shadow_routes
@@ -93,6 +94,7 @@ def fleet_routes() -> list[BaseRoute]:
         _releases,
         _rollouts,
         member_routes,
+        rehearsal_routes,
         _policies,
         telemetry_routes,
         group_routes,

@@ -29,6 +29,7 @@ from controller.services.metadata import FleetMetadata
 from controller.services.models import Models
 from controller.services.policies import Policies
 from controller.services.preflight import Preflight
+from controller.services.rehearsals import Rehearsals
 from controller.services.releases import Releases
 from controller.services.report_requests import ReportRequests
 from controller.services.rollout_plans import RolloutPlans
@@ -65,6 +66,7 @@ class FleetServices:
     models: Models
     policies: Policies
     preflight: Preflight
+    rehearsals: Rehearsals
     releases: Releases
     report_requests: ReportRequests
     rollouts: Rollouts

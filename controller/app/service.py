@@ -76,6 +76,7 @@ from controller.services.other_controllers import OtherControllers
 from controller.services.policies import Policies
 from controller.services.preflight import Preflight
 from controller.services.reception import Reception
+from controller.services.rehearsals import Rehearsals
 from controller.services.releases import Releases
 from controller.services.report_requests import ReportRequests
 from controller.services.rollout_checks import lists_of
@@ -216,6 +217,7 @@ class Controller:
                 models=Models(database, director, clock),
                 policies=self._policies,
                 preflight=preflight,
+                rehearsals=Rehearsals(database, preflight, telemetry, clock),
                 releases=Releases(database, blobs, trust, director, clock),
                 report_requests=ReportRequests(database, telemetry, self._transport, clock),
                 rollouts=Rollouts(

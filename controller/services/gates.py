@@ -216,25 +216,25 @@ def figures(
     about = Query(
         metric=gate.metric,
         group_by=(DEVICE,),
-        where=gate.where + _of_model(gate.metric, model),
+        where=gate.where + of_model(gate.metric, model),
         devices=devices,
         since_s=max(since_s, 0.0),
         until_s=until_s,
     )
     if gate.over:
         found = _asked(store, about, "total")
-        over = replace(about, metric=gate.over, where=_of_model(gate.over, model))
+        over = replace(about, metric=gate.over, where=of_model(gate.over, model))
         whole = _asked(store, over, "total")
         shares = {name: found.get(name, (0.0,))[0] / of for name, (of,) in whole.items() if of > 0}
         return {name: share for name, share in shares.items() if whole[name][0] >= LEAST_VALUES}
     if gate.statistic == "rate":
         # Devices report no counter that stands still; those that answered requests counted 0.
-        over = replace(about, metric=REQUESTS, where=_of_model(REQUESTS, model))
+        over = replace(about, metric=REQUESTS, where=of_model(REQUESTS, model))
         busy = {name for name, (number,) in _asked(store, over, "total").items() if number > 0}
         found = _asked(store, about, "rate")
         values = dict.fromkeys(busy, 0.0) | {name: row[0] for name, row in found.items()}
     else:
-        wanted = _least_values(gate.statistic)
+        wanted = least_values(gate.statistic)
         rows = _asked(store, about, gate.statistic, "count")
         values = {name: value for name, (value, count) in rows.items() if count >= wanted}
     if gate.is_relative:
@@ -266,12 +266,14 @@ def checked_gates(store: TelemetryStore, texts: Sequence[str]) -> tuple[Gate, ..
     return found
 
 
-def _of_model(metric: str, model: str) -> tuple[tuple[str, str], ...]:
+def of_model(metric: str, model: str) -> tuple[tuple[str, str], ...]:
+    """Return the condition that a metric is about a model, if it is about one."""
     named = {"release", "variant"} <= own_attributes(metric)
     return ((MODEL, model),) if model and named else ()
 
 
-def _least_values(statistic: str) -> float:
+def least_values(statistic: str) -> float:
+    """Return how many values a statistic of a device rests on at least."""
     if QUANTILE.fullmatch(statistic) is None:
         return float(LEAST_VALUES)
     q = float(statistic[1:]) / 100.0
