@@ -18,9 +18,10 @@ from controller.domain.gates.language import Gate, parse_gate
 from controller.domain.preflight import Answer
 from controller.domain.rehearsal.harm import parse_harm
 from controller.domain.rehearsal.history import History, Installs
+from controller.domain.rehearsal.results import RehearsedCourse
 from controller.domain.rehearsal.setting import Planted, RehearsedGate, Setting
 from controller.domain.rehearsal.simulation import rehearse
-from controller.domain.rehearsal.summary import RehearsedCourse, summed
+from controller.domain.rehearsal.summary import summed
 from controller.domain.rollout_plan import LEAST_EARLIER
 from controller.domain.rollout_policy import counted
 from controller.domain.states import DeviceState
@@ -47,6 +48,9 @@ from wire.clock import Clock
 MAX_DEVICES: Final = 2000
 MAX_WORK: Final = 50_000
 """Runs times devices, those with planted harm counted, too."""
+
+MAX_READING: Final = 10_000
+"""Gates times devices: of each, a week of hours is read."""
 
 MAX_EARLIER: Final = 1000
 
@@ -115,7 +119,7 @@ class Rehearsals:
         is_harmed = bool(harms) or request.failing_percent > 0.0
         read = self._read(rollout, gates)
         setting = read.setting
-        check_work(len(setting.devices), request.runs * (2 if is_harmed else 1))
+        check_work(len(setting.devices), request.runs * (2 if is_harmed else 1), len(gates))
         history, about = self._history(read)
         planted = Planted(harms=tuple(harms), failing=request.failing_percent / 100.0)
         return Rehearsal(
@@ -226,12 +230,13 @@ class Rehearsals:
         )
 
 
-def check_work(devices: int, runs: int) -> None:
+def check_work(devices: int, runs: int, gates: int) -> None:
     """Refuse a rehearsal that takes too long.
 
     Args:
         devices: How many devices it has.
         runs: How many runs, those with planted harm included.
+        gates: How many gates.
 
     Raises:
         InvalidRequestError: It does.
@@ -245,6 +250,11 @@ def check_work(devices: int, runs: int) -> None:
         raise InvalidRequestError(
             f"{runs} runs over {counted(devices)} are too many, harmed ones included",
             remedy=f"runs times devices may be {MAX_WORK}: ask for fewer runs",
+        )
+    if devices * gates > MAX_READING:
+        raise InvalidRequestError(
+            f"{gates} gates over {counted(devices)} are too many to read",
+            remedy=f"gates times devices may be {MAX_READING}: choose a part of the devices",
         )
 
 

@@ -15,7 +15,7 @@ Rules:
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from typing import Final
 
@@ -43,6 +43,9 @@ from wire.durations import DAY_S
 
 HORIZON_S: Final = 60 * DAY_S
 TICK_S: Final = 1.0
+DEVICES_BY_TICK: Final = 200
+"""Of a larger fleet ticks are as much longer, so that it does not take as many more of them."""
+
 _DRAWS: Final = 3
 """Numbers that each device takes: how it ends, whether planted harm fails it, how long it takes."""
 
@@ -94,8 +97,12 @@ class _Run:
         self._stages = resolved(setting.stages, groups, (group_of(placed[name]) for name in held))
         number = {name: at for at, name in enumerate(names)}
         self._number = number
-        self._control = {number[name] for name in held}
-        self._pending = sorted(range(len(names)), key=lambda at: (self._places[at], names[at]))
+        starting = self._ordered(range(len(names)))
+        self._pending = [at for at in starting if names[at] not in held]
+        """Those that start next, in order; without the control group, which follows them."""
+
+        self._control = [at for at in starting if names[at] in held]
+        self._tick_s = max(TICK_S, len(names) / DEVICES_BY_TICK)
         self._strata = [
             f"{profile} {group}" for profile, group in zip(setting.profiles, groups, strict=True)
         ]
@@ -137,7 +144,6 @@ class _Run:
     def _view(self) -> RolloutView:
         """Return what the policy is told, as `controller.store.rollouts.view` does."""
         below = reach(self._stages, self._stage)
-        free = [at for at in self._pending if at not in self._control]
         known = RolloutView(
             now_s=self._now_s,
             state=RolloutState.RUNNING,
@@ -162,15 +168,17 @@ class _Run:
             ),
             waiting=len(self._waiting),
             returned=tuple(self._setting.devices[at] for at in self._waiting if self._online[at]),
-            pending=len(free),
+            pending=len(self._pending),
             control=len(self._control),
-            reachable=None if below is None else sum(self._places[at] < below for at in free),
-            may_start=self._may_start(),
+            reachable=None
+            if below is None
+            else sum(self._places[at] < below for at in self._pending),
+            may_start=None if self._setting.rate is None else int(self._filled().room),
             gates=() if self._released else tuple(self._views),
         )
         room = wanted(known)
         candidates: list[str] = []
-        for at in free if room else ():
+        for at in self._pending if room else ():
             if below is not None and self._places[at] >= below:
                 break
             if self._online[at]:
@@ -196,9 +204,11 @@ class _Run:
         if decision.action == "advance":
             self._stage, self._stage_began_s = self._stage + 1, self._now_s
         if decision.releases_control:
-            self._released, self._control = True, set()
+            self._released = True
+            self._pending, self._control = self._ordered([*self._pending, *self._control]), []
         if decision.start:
-            self._spend(len(decision.start))
+            now = self._filled()
+            self._bucket = replace(now, room=now.room - len(decision.start))
             begun = {self._number[name] for name in decision.start}
             self._pending = [at for at in self._pending if at not in begun]
             self._flying |= {at: self._flights[at] for at in sorted(begun)}
@@ -223,47 +233,50 @@ class _Run:
 
     def _next_s(self, decision: Decision) -> float:
         """Return when something can change next."""
-        if decision.action == "advance" or decision.releases_control or decision.start:
-            return self._now_s + TICK_S
-        next_s = min(self._changes())
-        if decision.reason != self._reason:  # the engine's next tick sees what this one changed
-            next_s = self._now_s
-        return max(self._now_s + TICK_S, math.ceil(next_s / TICK_S) * TICK_S)
+        soon_s = self._now_s + self._tick_s
+        has_acted = decision.action == "advance" or decision.releases_control or decision.start
+        if has_acted or decision.reason != self._reason:
+            return soon_s  # the next tick sees what this one changed
+        return max(soon_s, math.ceil(min(self._changes()) / self._tick_s) * self._tick_s)
 
     def _changes(self) -> Iterator[float]:
         now_s, limits = self._now_s, self._setting.limits
         yield (now_s // HOUR_S + 1.0) * HOUR_S
         for at, flight in self._flying.items():
             if self._online[at]:
-                left_s = min(flight.needs_s, limits.device_deadline_s + TICK_S) - flight.online_s
+                left_s = (
+                    min(flight.needs_s, limits.device_deadline_s + self._tick_s) - flight.online_s
+                )
                 yield now_s + left_s
-        own = self._stages[self._stage - 1].soak_s
-        soak_s = limits.soak_s if own is None else own
+        soak_s = self._soak_s()
         if self._complete_s is not None:
             for after_s in (soak_s, limits.offline_limit_s):
                 if self._complete_s + after_s > now_s:
                     yield self._complete_s + after_s
         if self._asked():
             due_s = next_look_s(self._complete_s or 0.0, self._looked_s, soak_s)
-            # One that is due and compares too few devices waits for more of them.
-            yield due_s if due_s > now_s else now_s + MINUTE_S
-        if self._setting.rate is not None and self._pending:
+            if due_s > now_s:
+                yield due_s
+            elif self._complete_s is not None or len(self._succeeded) >= LEAST_DEVICES:
+                yield now_s + MINUTE_S  # it is due, and compares devices some minutes from now
+        if self._setting.rate is not None and (room := self._filled().room) < 1.0:
             per_minute = self._setting.rate.at(len(self._succeeded))
-            room = self._bucket.filled(per_minute, now_s).room
-            if room < 1.0:
-                yield now_s + (1.0 - room) * MINUTE_S / per_minute
+            yield now_s + (1.0 - room) * MINUTE_S / per_minute
 
-    def _may_start(self) -> int | None:
+    def _filled(self) -> Bucket:
+        """Return how many devices the rate lets start now."""
         if self._setting.rate is None:
-            return None
-        per_minute = self._setting.rate.at(len(self._succeeded))
-        return int(self._bucket.filled(per_minute, self._now_s).room)
+            return self._bucket
+        return self._bucket.filled(self._setting.rate.at(len(self._succeeded)), self._now_s)
 
-    def _spend(self, count: int) -> None:
-        if self._setting.rate is not None:
-            per_minute = self._setting.rate.at(len(self._succeeded))
-            now = self._bucket.filled(per_minute, self._now_s)
-            self._bucket = replace(now, room=now.room - count)
+    def _soak_s(self) -> float:
+        own = self._stages[self._stage - 1].soak_s
+        return self._setting.limits.soak_s if own is None else own
+
+    def _ordered(self, devices: Iterable[int]) -> list[int]:
+        """Return devices in the order of starting."""
+        names = self._setting.devices
+        return sorted(devices, key=lambda at: (self._places[at], names[at]))
 
     def _asked(self) -> list[int]:
         """Return the gates that are asked now."""
@@ -275,8 +288,7 @@ class _Run:
     def _look(self) -> None:
         """Look at the gates if it is time to, as `controller.services.gates` does."""
         asked = self._asked()
-        own = self._stages[self._stage - 1].soak_s
-        soak_s = self._setting.limits.soak_s if own is None else own
+        soak_s = self._soak_s()
         now_s, complete_s = self._now_s, self._complete_s
         if not asked or now_s < next_look_s(complete_s or 0.0, self._looked_s, soak_s):
             return
@@ -289,7 +301,9 @@ class _Run:
         treated = sorted(at for at, done_s in self._succeeded.items() if done_s <= since_s)
         if begin_s >= until_s or (complete_s is None and len(treated) < LEAST_DEVICES):
             return
-        sides = Sides(treated, sorted(self._pending), self._strata, begin_s, until_s)
+        sides = Sides(
+            treated, sorted([*self._pending, *self._control]), self._strata, begin_s, until_s
+        )
         self._looks, self._looked_s = self._looks + 1, now_s
         gates = self._setting.gates
         self._views = [GateView(text=one.gate.text, stage=one.stage) for one in gates]
@@ -310,6 +324,7 @@ class _Run:
                 self._told[at] = Told(at_s=now_s, devices=len(self._succeeded))
 
     def _ended(self, end: End, *, rule: str = "", waits: str = "") -> Outcome:
+        unstarted = len(self._pending) + len(self._control)
         return Outcome(
             end=end,
             at_s=self._now_s,
@@ -318,9 +333,9 @@ class _Run:
             stage=self._stage,
             stages_s=tuple(self._stages_s),
             told=tuple(self._told),
-            started=len(self._setting.devices) - len(self._pending),
+            started=len(self._setting.devices) - unstarted,
             with_release=len(self._succeeded),
-            left=len(self._pending) + len(self._waiting),
+            left=unstarted + len(self._waiting),
         )
 
 
