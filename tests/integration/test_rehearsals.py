@@ -9,13 +9,16 @@ from typing import Any
 import pytest
 
 from controller.api.server import HttpServer
-from tests.integration.test_rollout_gates import LATENCY, ONE, TWO, MeasuredFleet, roll_out
+from tests.integration.test_rollout_gates import ONE, TWO, MeasuredFleet, roll_out
 from tests.simulators.controller_fleet import Fleet, names
 from tests.simulators.stack import fleet_here
 
 pytestmark = pytest.mark.flow
 
 DEVICES = 20
+LATENCY = "p95(inference_latency_ms) <= +40%"
+"""Who is held out is chance: so few devices can always tell that, and not always less."""
+
 HOURS = 3
 SPEC: dict[str, Any] = {
     "release": "digits:2",
