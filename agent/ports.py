@@ -25,6 +25,11 @@ class Probed(Protocol):
         ...
 
     @property
+    def agreement(self) -> float:
+        """Share of the samples whose first answer equals the reference's."""
+        ...
+
+    @property
     def detail(self) -> str:
         """One line for people."""
         ...

@@ -88,6 +88,11 @@ METRICS: Final[dict[str, Metric]] = {
     "fetched_bytes_total": Metric(
         "sum", "By", ("network",), "what came over a network that has a budget"
     ),
+    "golden_agreement_ratio": Metric(
+        "gauge", "1", _OF_VARIANT,
+        "share of the golden samples that the variant which serves answered as the reference does, "
+        "when the device tested it last", greatest=1.0,
+    ),
     "headroom_ratio": Metric(
         "gauge", "1", (), "heat from 0, which is nominal, to 1, which is severe throttling",
         least=None,
@@ -115,6 +120,11 @@ METRICS: Final[dict[str, Metric]] = {
     "inference_failures_total": Metric(
         "sum", "{request}", _OF_CODE,
         "requests that failed or were refused, by the code of the error or the HTTP status",
+    ),
+    "inference_fallbacks_total": Metric(
+        "sum", "{request}", _OF_VARIANT,
+        "requests answered by a variant that runs elsewhere than it promises, as the event "
+        "`fallback` says",
     ),
     "inference_invalid_total": Metric(
         "sum", "{request}", _OF_CODE,
@@ -241,6 +251,9 @@ METRICS: Final[dict[str, Metric]] = {
     ),
     "variant_switches_total": Metric(
         "sum", "{switch}", ("release",), "how often another variant took the requests"
+    ),
+    "worker_crashes_total": Metric(
+        "sum", "{crash}", _OF_VARIANT, "workers that crashed or hung, or did not start again"
     ),
     "worker_compute_seconds_total": Metric(
         "sum", "s", _OF_VARIANT, "time in the runtime, of requests that were answered"

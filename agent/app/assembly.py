@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import secrets
 from collections.abc import Mapping
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -19,6 +20,7 @@ from agent.app.control import SOCKET_FILE, ControlServer, check_path
 from agent.app.desired_states import DesiredStates
 from agent.app.endpoint import make_endpoint, make_feedback
 from agent.app.fetching import make_fetching
+from agent.app.golden_figures import record_golden
 from agent.app.grpc_process import make_grpc
 from agent.app.hooking import make_override
 from agent.app.host_figures import HostFigures
@@ -359,7 +361,7 @@ def assemble(config: AgentConfig, clock: Clock) -> Parts:
             device.interrupts,
             interval_s=config.sense_interval_s,
             learnt=LearntFile(config.state_dir, device.recorder, device.clock),
-            figures=figures,
+            figures=(figures.tick, partial(record_golden, models, device.recorder)),
             keep=pump.keep,
         ),
         desired_states=desired_states,

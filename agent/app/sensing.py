@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
-from agent.app.host_figures import HostFigures
 from agent.app.learnt_file import LearntFile
 from agent.interrupts import Interrupts
 from agent.select.adaptations import Adaptations
@@ -23,7 +22,7 @@ class Sensing:
         interrupts: Ends the loop.
         interval_s: Time between two readings.
         learnt: Keeps what the adaptation learnt; it is recalled here.
-        figures: What else is recorded, less often; None for nothing.
+        figures: Called once a second, to record what else there is.
         keep: Keeps on disk what the recorder has, if it is time; the thread that sends it may be
             held up.
     """
@@ -37,7 +36,7 @@ class Sensing:
         *,
         interval_s: float,
         learnt: LearntFile,
-        figures: HostFigures | None = None,
+        figures: Sequence[Callable[[], None]] = (),
         keep: Callable[[], None] | None = None,
     ) -> None:
         self._sensors = sensors
@@ -64,8 +63,8 @@ class Sensing:
             self._learnt.keep(self._adaptations.learnt)
             ratio = self._adaptations.advice().sampling_ratio
             self._recorder.gauge("advised_sampling_ratio", ratio, {})
-            if self._figures is not None:
-                self._figures.tick()
+            for record in self._figures:
+                record()
 
     def sense(self) -> HealthSnapshot:
         """Read the sensors once, and give the readings to the recorder and the adaptation."""

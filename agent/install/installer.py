@@ -302,6 +302,7 @@ class Installer:
         variants = {v.name: v for v in self._fitting(package)}
         dropped: dict[str, str] = {}
         latencies_ms: dict[str, float] = {}
+        agreements: dict[str, float] = {}
         for rank, name in enumerate(preference(candidate(v) for v in variants.values())):
             self._check()
             try:
@@ -315,12 +316,15 @@ class Installer:
                 raise GoldenError(f"variant {name} fails its golden test: {probed.detail}")
             if not probed.passed:
                 dropped[name] = f"fails its golden test: {probed.detail}"
-            elif probed.latency_ms is not None:
+                continue
+            agreements[name] = probed.agreement
+            if probed.latency_ms is not None:
                 latencies_ms[name] = probed.latency_ms
         record = self._store.state
         self._store.update(
             dropped={**record.dropped, target.digest: dropped},
             latencies_ms={**record.latencies_ms, target.digest: latencies_ms},
+            agreements={**record.agreements, target.digest: agreements},
         )
 
     def _probed(self, package: Package, variant: Variant) -> Probed:
@@ -412,6 +416,7 @@ class Installer:
             self._store.update(
                 dropped={d: v for d, v in record.dropped.items() if d in kept},
                 latencies_ms={d: v for d, v in record.latencies_ms.items() if d in kept},
+                agreements={d: v for d, v in record.agreements.items() if d in kept},
             )
 
     def _fitting(self, package: Package) -> tuple[Variant, ...]:

@@ -71,6 +71,9 @@ class ModelRecord(msgspec.Struct, frozen=True, kw_only=True):
     latencies_ms: dict[str, dict[str, float]] = {}
     """By package digest: the latency of each variant in its golden test on this device."""
 
+    agreements: dict[str, dict[str, float]] = {}
+    """By package digest: the agreement of each variant in its golden test on this device."""
+
     report: InstallReport | None = None
     """The outcome of the last install, sent again when its desired state comes again."""
 
@@ -169,6 +172,7 @@ def remnant(record: AgentState) -> AgentState:
                 previous=model.previous,
                 dropped=model.dropped,
                 latencies_ms=model.latencies_ms,
+                agreements=model.agreements,
                 pinned=model.pinned,
             )
             for name, model in record.models.items()

@@ -101,6 +101,9 @@ class Answered(msgspec.Struct, frozen=True, kw_only=True):
     deferred: bool = False
     """Whether it waited until the device had nothing better to do."""
 
+    fell_back: bool = False
+    """Whether the variant runs elsewhere than it promises, such as on the processor."""
+
     is_before: bool = False
     """Whether it was for the version before, which is kept beside the one that serves."""
 
@@ -131,6 +134,8 @@ def record(recorder: RequestRecorderPort, answered: Answered) -> None:
     ]
     if answered.deferred:
         added.append(("inference_deferred_total", 1.0))
+    if answered.fell_back:
+        added.append(("inference_fallbacks_total", 1.0))
     if answered.joined > 1:
         added.append(("inference_joined_total", 1.0))
     observed = (

@@ -50,6 +50,11 @@ class Prepared(msgspec.Struct, frozen=True, kw_only=True, eq=False):
         return self.scheduler.waiting
 
     @property
+    def fell_back(self) -> bool:
+        """Whether the variant runs elsewhere than it promises."""
+        return bool(self.worker.description.get("fallback"))
+
+    @property
     def release(self) -> str:
         """Name and version of the package."""
         return f"{self.model.name}:{self.model.version}"
@@ -244,5 +249,7 @@ class WorkerPool:
         name = crashed.variant.name
         benched = self.benches.crashed(crashed.digest, name, reason)
         self.tell("worker", reason, crashed)
+        about = {"variant": name, "release": crashed.release}
+        self._recorder.add("worker_crashes_total", 1.0, about)
         if benched:
             self.tell("worker", f"variant {name} is benched: {reason}", crashed)

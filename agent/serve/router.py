@@ -194,6 +194,7 @@ class Router:
             given=reply.given,
             info=target.variant.info if target is not None else None,
             deferred=call.deferrable,
+            fell_back=target is not None and target.fell_back,
             is_before=named is not None,
         )
         for listener in self._listeners:

@@ -62,7 +62,7 @@ class Controller:
         telemetry = TelemetryStore(database.engine, clock)
         preflight = Preflight(database, BlobStore(blobs), TRUST, clock)
         director = Director(database, NoBroker(), transfers, DIRECTOR_KEY, clock)
-        looks = GateLooks(database, telemetry, clock)
+        looks = GateLooks(database, telemetry, preflight, clock)
         self._director = director
         self._policies = Policies(database, director, clock)
         self._upkeep = Upkeep(database, telemetry, reception, clock)

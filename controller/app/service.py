@@ -167,7 +167,9 @@ class Controller:
         self._others = OtherControllers(key, self._transport, clock)
         preflight = Preflight(database, blobs, trust, clock)
         self._engine = RolloutEngine(
-            database, director, reception, preflight, GateLooks(database, telemetry, clock), clock
+            *(database, director, reception, preflight),
+            GateLooks(database, telemetry, preflight, clock),
+            clock,
         )
         self._policies = Policies(database, director, clock)
         certificates = certificates_of(config, database, self._transport, key, clock)

@@ -137,7 +137,8 @@ def rollout_create(  # noqa: PLR0913, PLR0917 - one parameter for each option
         typer.Option(
             help="What the release may do to what devices measure, such as "
             "'p95(inference_latency_ms) <= +10%'. Each stage waits until all gates have passed; "
-            "one that fails halts the rollout.",
+            "one that fails halts the rollout. docs/gates.md has a gate for each thing that "
+            "devices tell, and says what 'in the worst case' adds.",
             metavar="GATE",
         ),
     ] = None,

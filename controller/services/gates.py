@@ -6,10 +6,13 @@ Rules:
 - All devices are looked at over the same time, as the controller's clock has it: since the stage
   was complete, or else over the last soak time, then only those that had the release all the while.
   The minute that still runs does not count.
+- Only devices that are online begin. So those that were away when a stage began are on neither
+  side: they were not chosen by chance, and a place in trouble would be on the side of the old one.
 - The control group, and the devices that have not begun, are compared with those that have the
   release. Without either, devices are compared with themselves in the same hours of the last day
   that ended before the rollout.
-- A figure of a device counts if enough was measured for it (`LEAST_VALUES`).
+- In the worst case, devices with the release that told enough before and are silent now count as
+  harmed wholly. They make no gate fail: only what devices tell does.
 - A fault of the telemetry holds the gate, and is told; it never passes one.
 """
 
@@ -17,29 +20,29 @@ from __future__ import annotations
 
 import logging
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from typing import Final, NamedTuple
 
-from controller.domain.gates.contrast import (
-    Observed,
-    against_before,
-    contrast,
-)
+from controller.domain.gates.bounded import most_harm
+from controller.domain.gates.contrast import Contrast, Observed, against_before, contrast
 from controller.domain.gates.language import Gate, parse_gate
 from controller.domain.gates.looks import level, next_look_s
+from controller.domain.gates.shift import of_all_classes
 from controller.domain.gates.states import LEAST_DEVICES, GateState
 from controller.domain.gates.verdicts import Coverage, Verdict, verdict
+from controller.domain.gates.waiting import wait_text
 from controller.domain.states import RolloutState
 from controller.errors import InvalidRequestError
+from controller.services.gate_figures import figures, least_values, measured
+from controller.services.gate_shift import OTHERS, check_shift, class_shares, references
+from controller.services.preflight import Preflight
 from controller.store import gates, rollouts, stages
 from controller.store.database import Database
 from controller.store.gates import Member
 from controller.store.tables import RolloutRow
 from telemetry.errors import QueryError, UnknownMetricError
-from telemetry.metrics import own_attributes
-from telemetry.server.query import Query, run
-from telemetry.server.question import DEVICE, MODEL, QUANTILE, SECONDS_PER_MINUTE
+from telemetry.server.question import SECONDS_PER_MINUTE
 from telemetry.server.store import TelemetryStore
 from wire.clock import Clock
 from wire.errors import FleetError
@@ -50,11 +53,6 @@ BEFORE_S: Final = 86_400.0
 LEAST_WINDOW_S: Final = 600.0
 """Over how long devices are looked at, at least, while a stage still runs."""
 
-LEAST_VALUES: Final = 20
-"""Requests that a figure of a device rests on; of a percentile, five must lie beyond it."""
-
-REQUESTS: Final = "inference_requests_total"
-_BEYOND: Final = 5
 _log = logging.getLogger(__name__)
 
 
@@ -74,6 +72,22 @@ class _Due(NamedTuple):
     since_s: float
     until_s: float
 
+    @property
+    def devices(self) -> frozenset[str]:
+        """All devices that are looked at."""
+        return frozenset(member.device for member in (*self.treated, *self.control))
+
+    @property
+    def spans(self) -> tuple[tuple[float, float], tuple[float, float]]:
+        """The time that is looked at, and by what devices are known from before."""
+        began_s = self.row.created_at_s
+        before = began_s - BEFORE_S, began_s
+        if not self.control:
+            # The same hours of an earlier day: nothing else stands for how a day goes.
+            days = math.ceil((self.until_s - began_s) / BEFORE_S)
+            before = self.since_s - days * BEFORE_S, self.until_s - days * BEFORE_S
+        return (self.since_s, self.until_s), before
+
 
 class GateLooks:
     """Looks at gates.
@@ -81,12 +95,20 @@ class GateLooks:
     Args:
         database: The control state.
         telemetry: What devices measured.
+        preflight: Reads the packages of releases.
         clock: Wall time.
     """
 
-    def __init__(self, database: Database, telemetry: TelemetryStore, clock: Clock) -> None:
+    def __init__(
+        self,
+        database: Database,
+        telemetry: TelemetryStore,
+        preflight: Preflight,
+        clock: Clock,
+    ) -> None:
         self._database = database
         self._telemetry = telemetry
+        self._references = references(preflight)
         self._clock = clock
 
     def look(self, rollout: str) -> None:
@@ -98,6 +120,7 @@ class GateLooks:
         Raises:
             DatabaseError: The database does not answer; nothing was saved.
         """
+        self._note_away(rollout)
         due = self._due(rollout)
         if due is None:
             return
@@ -110,6 +133,17 @@ class GateLooks:
         for number, told in verdicts.items():
             text = due.gates[number].text
             _log.info("rollout %s: gate %s: %s, %s", rollout, text, told.state, told.reason)
+
+    def _note_away(self, rollout: str) -> None:
+        """Note who is away when a stage begins: only devices that are online can be chosen."""
+        with self._database.reading() as transaction:
+            row = rollouts.get(transaction, rollout)
+            if row.state != RolloutState.RUNNING or gates.is_noted(transaction, row):
+                return
+            if not gates.all_gates(transaction, rollout):
+                return
+        with self._database.transaction() as transaction:
+            gates.note_away(transaction, rollouts.get(transaction, rollout, lock=True))
 
     def _due(self, rollout: str) -> _Due | None:
         """Return what is to be looked at now; None for nothing."""
@@ -153,93 +187,90 @@ class GateLooks:
     def _verdict(self, gate: Gate, due: _Due) -> Verdict:
         at_level = level(due.number, due.family)
         try:
-            treated, control = self._observed(gate, due)
-            coverage = Coverage(
-                treated=len(due.treated),
-                control=len(due.control),
-                treated_told=len(treated),
-                control_told=len(control),
-            )
-            found = contrast(treated, control) if due.control else against_before(treated)
-            return verdict(gate, found, at_level, coverage)
+            told = self._of_classes(gate, due, at_level) if gate.is_shift else None
+            if told is None:
+                told = self._of_figure(gate, due, at_level)
+            if told.state is GateState.HOLD:
+                told = replace(told, reason=told.reason + self._wait(gate, due))
         except (FleetError, ArithmeticError) as exc:
             return Verdict(state=GateState.HOLD, reason=f"cannot be asked: {exc}")
+        return told
 
-    def _observed(self, gate: Gate, due: _Due) -> tuple[list[Observed], list[Observed]]:
-        """Return what devices with the release and without it measured, of those that tell enough.
-
-        Raises:
-            FleetError: The telemetry does not answer.
-        """
-        members = [*due.treated, *due.control]
-        names = frozenset(member.device for member in members)
-        model, began_s = due.row.model, due.row.created_at_s
-        after = figures(self._telemetry, gate, model, names, due.since_s, due.until_s)
-        span = began_s - BEFORE_S, began_s
-        if not due.control:
-            # The same hours of an earlier day: nothing else stands for how a day goes.
-            days = math.ceil((due.until_s - began_s) / BEFORE_S)
-            span = due.since_s - days * BEFORE_S, due.until_s - days * BEFORE_S
-        before = figures(self._telemetry, gate, model, names, *span)
-        treated, control = (
-            [
-                Observed(after[one.device], before.get(one.device, math.nan), one.stratum)
-                for one in side
-                if one.device in after
-            ]
-            for side in (due.treated, due.control)
+    def _of_figure(self, gate: Gate, due: _Due, at_level: float) -> Verdict:
+        after, before = (
+            figures(self._telemetry, gate, due.row.model, due.devices, *span) for span in due.spans
         )
-        return treated, control
+        # What measured 0 has no part to grow by. It is left out, and the gate told of it.
+        zero = {name for of in (after, before) for name, value in of.items() if value == -math.inf}
+        sides = _sides(due, {n: value for n, value in after.items() if n not in zero}, before)
+        most = None
+        if gate.in_worst_case:
+            worst = 1.0 if gate.limit > 0 else 0.0
+            treated, _ = _sides(due, dict.fromkeys(before, worst) | after, before)
+            most = most_harm(treated, sides[1], at_level / 2.0, falls=gate.limit < 0)
+        coverage = _coverage(*sides, due, zero)
+        return verdict(gate, _compared(*sides, due), at_level, coverage, most=most)
 
+    def _of_classes(self, gate: Gate, due: _Due, at_level: float) -> Verdict:
+        after, before = class_shares(
+            self._telemetry, self._references, gate, due.row.model, due.devices, due.spans
+        )
+        found = {}
+        classes = sorted({each for of_device in after.values() for each in of_device})
+        for each in classes or [OTHERS]:
+            sides = _sides(
+                due,
+                {device: shares[each] for device, shares in after.items()},
+                {device: shares[each] for device, shares in before.items()},
+            )
+            compared = _compared(*sides, due)
+            share = at_level / max(len(classes), 1)
+            found[each] = verdict(gate, compared, share, _coverage(*sides, due))
+        return of_all_classes(found)
 
-def figures(
-    store: TelemetryStore,
-    gate: Gate,
-    model: str,
-    devices: frozenset[str],
-    since_s: float,
-    until_s: float,
-) -> dict[str, float]:
-    """Return the figure of each device in which enough was measured.
-
-    Args:
-        store: The telemetry.
-        gate: Which figure; its logarithm if the gate compares parts.
-        model: The model that the metric is about, if it is about one.
-        devices: Which devices.
-        since_s: Wall time, inclusive.
-        until_s: Wall time, exclusive.
-
-    Raises:
-        FleetError: The telemetry does not answer, or not this.
-    """
-    about = Query(
-        metric=gate.metric,
-        group_by=(DEVICE,),
-        where=gate.where + of_model(gate.metric, model),
-        devices=devices,
-        since_s=max(since_s, 0.0),
-        until_s=until_s,
-    )
-    if gate.over:
-        found = _asked(store, about, "total")
-        over = replace(about, metric=gate.over, where=of_model(gate.over, model))
-        whole = _asked(store, over, "total")
-        shares = {name: found.get(name, (0.0,))[0] / of for name, (of,) in whole.items() if of > 0}
-        return {name: share for name, share in shares.items() if whole[name][0] >= LEAST_VALUES}
-    if gate.statistic == "rate":
-        # Devices report no counter that stands still; those that answered requests counted 0.
-        over = replace(about, metric=REQUESTS, where=of_model(REQUESTS, model))
-        busy = {name for name, (number,) in _asked(store, over, "total").items() if number > 0}
-        found = _asked(store, about, "rate")
-        values = dict.fromkeys(busy, 0.0) | {name: row[0] for name, row in found.items()}
-    else:
+    def _wait(self, gate: Gate, due: _Due) -> str:
+        """Say how long it takes until enough devices tell enough, as fast as they measure now."""
+        counts = measured(self._telemetry, gate, due.row.model, due.devices, *due.spans[0])
+        treated, control = (
+            [counts.get(one.device, 0.0) for one in side] for side in (due.treated, due.control)
+        )
         wanted = least_values(gate.statistic)
-        rows = _asked(store, about, gate.statistic, "count")
-        values = {name: value for name, (value, count) in rows.items() if count >= wanted}
-    if gate.is_relative:
-        return {name: math.log(value) for name, value in values.items() if value > 0.0}
-    return values
+        return wait_text(treated, control, wanted, due.until_s - due.since_s)
+
+
+def _sides(
+    due: _Due, after: Mapping[str, float], before: Mapping[str, float]
+) -> tuple[list[Observed], list[Observed]]:
+    """Return what devices with the release and without it measured, of those that tell enough."""
+    treated, control = (
+        [
+            Observed(after[one.device], before.get(one.device, math.nan), one.stratum)
+            for one in side
+            if one.device in after
+        ]
+        for side in (due.treated, due.control)
+    )
+    return treated, control
+
+
+def _compared(treated: list[Observed], control: list[Observed], due: _Due) -> Contrast:
+    return contrast(treated, control) if due.control else against_before(treated)
+
+
+def _coverage(
+    treated: list[Observed],
+    control: list[Observed],
+    due: _Due,
+    zero: Collection[str] = (),
+) -> Coverage:
+    return Coverage(
+        treated=len(due.treated),
+        control=len(due.control),
+        treated_told=len(treated),
+        control_told=len(control),
+        treated_zero=sum(one.device in zero for one in due.treated),
+        control_zero=sum(one.device in zero for one in due.control),
+    )
 
 
 def checked_gates(store: TelemetryStore, texts: Sequence[str]) -> tuple[Gate, ...]:
@@ -258,35 +289,12 @@ def checked_gates(store: TelemetryStore, texts: Sequence[str]) -> tuple[Gate, ..
         raise InvalidRequestError("a gate is given twice", remedy="leave one of them out")
     for gate in found:
         try:
-            figures(store, gate, "", frozenset({""}), 0.0, SECONDS_PER_MINUTE)
+            if gate.is_shift:
+                check_shift(store, gate)
+            else:
+                figures(store, gate, "", frozenset({""}), 0.0, SECONDS_PER_MINUTE)
         except (QueryError, UnknownMetricError) as exc:
             raise InvalidRequestError(
                 f"gate {gate.text}: {exc.message}", remedy=exc.remedy
             ) from exc
     return found
-
-
-def of_model(metric: str, model: str) -> tuple[tuple[str, str], ...]:
-    """Return the condition that a metric is about a model, if it is about one."""
-    named = {"release", "variant"} <= own_attributes(metric)
-    return ((MODEL, model),) if model and named else ()
-
-
-def least_values(statistic: str) -> float:
-    """Return how many values a statistic of a device rests on at least."""
-    if QUANTILE.fullmatch(statistic) is None:
-        return float(LEAST_VALUES)
-    q = float(statistic[1:]) / 100.0
-    beyond = min(q, 1.0 - q)
-    return max(LEAST_VALUES, _BEYOND / beyond if beyond > 0.0 else LEAST_VALUES)
-
-
-def _asked(
-    store: TelemetryStore, query: Query, *statistics: str
-) -> Mapping[str, tuple[float, ...]]:
-    table = run(store, replace(query, statistics=statistics))
-    return {
-        str(row[0]): tuple(float(cell) for cell in row[1:] if isinstance(cell, int | float))
-        for row in table.rows
-        if None not in row
-    }

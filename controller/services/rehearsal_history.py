@@ -15,7 +15,7 @@ import numpy as np
 
 from controller.domain.gates.language import Gate
 from controller.domain.rehearsal.history import HOUR_S, Figures, Flags
-from controller.services.gates import REQUESTS, of_model
+from controller.services.gate_figures import REQUESTS, of_model
 from telemetry.errors import UnknownMetricError
 from telemetry.server.query import Query, run
 from telemetry.server.question import DEVICE
@@ -82,7 +82,7 @@ class HistoryReader:
         if gate.over or gate.statistic == "rate":
             # Devices report no counter that stands still: those that answered requests counted 0.
             whole = gate.over or REQUESTS
-            over = Query(metric=whole, where=of_model(whole, self._model))
+            over = Query(metric=whole, where=gate.over_where + of_model(whole, self._model))
             found = self._cells(about, "total")
             for at, (count,) in self._cells(over, "total").items():
                 (counted,) = found.get(at, (0.0,))

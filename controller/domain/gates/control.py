@@ -1,9 +1,9 @@
 """Which devices of a rollout keep the old release, to compare the others with. Pure.
 
 Rules:
-- A part of each profile is held out, rounded up: at least two of its devices, as one has nobody
-  beside it, and at most half. Profiles of fewer than four devices have none; no gate can compare
-  them. In all it is at least `LEAST_DEVICES`.
+- A part of each profile is held out, rounded up: at least `LEAST_OF_STRATUM` of its devices and
+  at most half. Profiles of fewer than twice as many have none; no gate can compare them.
+  In all it is at least `LEAST_DEVICES`.
 - Devices that stages choose by selectors differ from the others. Each such group, and the others,
   have a control group of their own; of several groups, those of fewer than `LEAST_OF_ROLLOUT`
   devices have none.

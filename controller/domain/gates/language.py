@@ -4,7 +4,9 @@
 p95(inference_latency_ms) <= +10%                      may grow by a tenth at most
 mean(feedback_accuracy_ratio) >= -2pp                  may fall by two points at most
 inference_failures_total/inference_requests_total <= +0.5pp
-mean(temperature_c{zone=cpu}) <= +3                    in the metric's own unit
+mean(temperature_c) <= +3                              in the metric's own unit
+shift(model_samples_total{tensor=output.scores}) <= +5pp
+inference_failures_total/inference_requests_total <= +5pp in the worst case
 ```
 
 Rules:
@@ -13,30 +15,39 @@ Rules:
   no number of devices shows that two releases are the same.
 - `%` is a part of the old release's value; it is for amounts, which are above 0. `pp` are points of
   a share, such as from 1.0 % to 1.5 %. Without either it is the metric's own unit.
-- A quotient of two counters is a share, of each device.
+- A quotient of two counters is a share, of each device. Each may have conditions of its own.
+- `shift` is how much more or less often answers name a class, whichever it is. It goes both ways.
+- `in the worst case` is for shares: devices that tell nothing count as harmed wholly, and the
+  interval holds whatever devices do that were not seen.
 """
 
 from __future__ import annotations
 
 import math
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final, Literal
 
 from controller.errors import InvalidRequestError
 from telemetry.limits import is_name
 
 MAX_CHARS: Final = 256
+SHIFT: Final = "shift"
+SAMPLES: Final = "model_samples_total"
+"""The metric that counts which classes answers name."""
+
 MAX_GATES: Final = 20
 _NAME = r"[A-Za-z0-9_.]+"
 _GATE = re.compile(
     rf"""\s*
     (?: (?P<statistic>{_NAME})\s*\(\s*(?P<metric>{_NAME})\s*(?:\{{(?P<where>[^{{}}]*)\}})?\s*\)
-      | (?P<part>{_NAME})\s*(?:\{{(?P<part_where>[^{{}}]*)\}})?\s*/\s*(?P<whole>{_NAME})
-    )\s*(?P<operator><=|>=)\s*(?P<sign>[+-]?)\s*(?P<number>\d+(?:\.\d+)?)\s*(?P<unit>%|pp)?\s*""",
+      | (?P<part>{_NAME})\s*(?:\{{(?P<part_where>[^{{}}]*)\}})?
+        \s*/\s*(?P<whole>{_NAME})\s*(?:\{{(?P<whole_where>[^{{}}]*)\}})?
+    )\s*(?P<operator><=|>=)\s*(?P<sign>[+-]?)\s*(?P<number>\d+(?:\.\d+)?)\s*(?P<unit>%|pp)?
+    \s*(?P<worst>in\s+the\s+worst\s+case)?\s*""",
     re.VERBOSE,
 )
-_STATISTIC = re.compile(r"mean|min|max|rate|p(?:\d{1,2}(?:\.\d{1,3})?|100)")
+_STATISTIC = re.compile(r"mean|min|max|rate|shift|p(?:\d{1,2}(?:\.\d{1,3})?|100)")
 _SHOWN = "p95(inference_latency_ms) <= +10%"
 
 Unit = Literal["%", "pp", ""]
@@ -59,11 +70,22 @@ class Gate:
     where: tuple[tuple[str, str], ...] = ()
     """Attributes and their values."""
 
+    over_where: tuple[tuple[str, str], ...] = ()
+    """The same of `over`."""
+
     limit: float
     """How far the new release may be from the old one: above 0 if the value may grow, below 0 if it
     may fall. A part of the old value for `%`, a share for `pp`, else in the metric's unit."""
 
     unit: Unit
+
+    in_worst_case: bool = False
+    """Whether it is to hold whatever devices do that were not seen."""
+
+    @property
+    def is_shift(self) -> bool:
+        """Whether it is about how often answers name each class, more often or less."""
+        return self.statistic == SHIFT
 
     @property
     def is_relative(self) -> bool:
@@ -102,8 +124,8 @@ def parse_gate(text: str) -> Gate:
     if found["statistic"] and _STATISTIC.fullmatch(statistic) is None:
         raise InvalidRequestError(
             f"a gate cannot compare the {statistic} of devices",
-            remedy="use mean, min, max, rate or a percentile such as p95; divide two counters for "
-            "a share: inference_failures_total/inference_requests_total <= +0.5pp",
+            remedy="use mean, min, max, rate, shift or a percentile such as p95; divide two "
+            "counters for a share: inference_failures_total/inference_requests_total <= +0.5pp",
         )
     metric, over = found["metric"] or found["part"], found["whole"] or ""
     for name in filter(None, (metric, over)):
@@ -122,17 +144,20 @@ def parse_gate(text: str) -> Gate:
         is_share=bool(over),
         is_rate=statistic == "rate",
     )
-    where = _conditions(found["where"] or found["part_where"] or "", text)
     limit = number / 100.0 if unit else number
-    return Gate(
-        text=_written(statistic, metric, over, where, found["operator"], found["number"], unit),
+    gate = Gate(
+        text="",
         metric=metric,
         statistic=statistic,
         over=over,
-        where=where,
+        where=_conditions(found["where"] or found["part_where"] or "", text),
+        over_where=_conditions(found["whole_where"] or "", text),
         limit=limit if found["operator"] == "<=" else -limit,
         unit=unit,
+        in_worst_case=bool(found["worst"]),
     )
+    _check_kind(gate, text)
+    return replace(gate, text=_written(gate, found["number"]))
 
 
 def _check_limit(
@@ -176,6 +201,24 @@ def _check_limit(
         )
 
 
+def _check_kind(gate: Gate, text: str) -> None:
+    """Refuse a worst case of what has none, and a shift of anything but the classes of answers.
+
+    Raises:
+        InvalidRequestError: The text says why.
+    """
+    if gate.in_worst_case and (gate.unit != "pp" or gate.is_shift):
+        raise InvalidRequestError(
+            f"gate {text[:80]!r}: only a share has a worst case, 0 or 1",
+            remedy="give points, such as +5pp, of a share or of a mean that lies between 0 and 1",
+        )
+    if gate.is_shift and (gate.metric != SAMPLES or gate.unit != "pp" or gate.limit < 0):
+        raise InvalidRequestError(
+            f"gate {text[:80]!r}: a shift is of how often answers name each class",
+            remedy=f"write shift({SAMPLES}) <= +5pp, or with {{tensor=output.NAME}}",
+        )
+
+
 def _conditions(text: str, gate: str) -> tuple[tuple[str, str], ...]:
     pairs = [part.partition("=") for part in text.split(",")] if text.strip() else []
     found = tuple((name.strip(), value.strip()) for name, _, value in pairs)
@@ -187,19 +230,19 @@ def _conditions(text: str, gate: str) -> tuple[tuple[str, str], ...]:
     return found
 
 
-def _written(
-    statistic: str,
-    metric: str,
-    over: str,
-    where: tuple[tuple[str, str], ...],
-    operator: str,
-    number: str,
-    unit: Unit,
-) -> str:
+def _written(gate: Gate, number: str) -> str:
     """Return a gate as it is stored and shown; reading it gives the same gate."""
-    named = ",".join(f"{name}={value}" for name, value in where)
-    subject = f"{metric}{{{named}}}" if named else metric
-    value = f"{subject}/{over}" if over else f"{statistic}({subject})"
+    subject = _subject(gate.metric, gate.where)
+    value = f"{gate.statistic}({subject})"
+    if gate.over:
+        value = f"{subject}/{_subject(gate.over, gate.over_where)}"
     whole, _, part = number.partition(".")
     short = f"{whole.lstrip('0') or '0'}.{part.rstrip('0')}".rstrip(".")
-    return f"{value} {operator} {'+' if operator == '<=' else '-'}{short}{unit}"
+    limit = f"<= +{short}" if gate.limit > 0 else f">= -{short}"
+    worst = " in the worst case" if gate.in_worst_case else ""
+    return f"{value} {limit}{gate.unit}{worst}"
+
+
+def _subject(metric: str, where: tuple[tuple[str, str], ...]) -> str:
+    named = ",".join(f"{name}={value}" for name, value in where)
+    return f"{metric}{{{named}}}" if named else metric

@@ -9,8 +9,8 @@ LEAST_DEVICES: Final = 5
 """Devices that must tell something on each side: of fewer, chance cannot be told."""
 
 
-LEAST_OF_STRATUM: Final = 2
-"""Devices of a profile on each side: fewer have no variance."""
+LEAST_OF_STRATUM: Final = 3
+"""Devices of a profile on each side: the variance of two is anybody's guess."""
 
 
 class GateState(StrEnum):

@@ -7,6 +7,9 @@ Rules:
   so it never passes.
 - The next device may be off by the limit although none was so far: with few devices the interval is
   wide even if all measured the same.
+- Of a share, a pass says what part of the devices may be harmed wholly although none was seen that
+  is. A gate in the worst case passes only if that is within its limit, too.
+- A part of the old value is no limit where more than a tenth of the devices measure 0.
 - If devices with the new release tell less often of themselves than the control group does, the
   gate holds: those that are silent may be the ones that it harmed.
 """
@@ -62,9 +65,15 @@ class Coverage:
     control: int
     treated_told: int
     control_told: int
+    treated_zero: int = 0
+    """Those that measured 0, of which a gate on parts can tell nothing."""
+
+    control_zero: int = 0
 
 
-def verdict(gate: Gate, found: Contrast, level: float, coverage: Coverage) -> Verdict:
+def verdict(
+    gate: Gate, found: Contrast, level: float, coverage: Coverage, *, most: float | None = None
+) -> Verdict:
     """Return what a gate says.
 
     Args:
@@ -72,21 +81,21 @@ def verdict(gate: Gate, found: Contrast, level: float, coverage: Coverage) -> Ve
         found: How devices differ.
         level: The chance that the interval errs.
         coverage: How many devices there are, and tell enough.
+        most: A bound of the harm of a gate in the worst case.
 
     Returns:
         The verdict with its reason.
     """
-    if found.lacks:
+    if why := _at_zero(coverage) or found.lacks:
         return Verdict(
-            state=GateState.HOLD,
-            reason=found.lacks,
-            treated=found.treated,
-            control=found.control,
+            state=GateState.HOLD, reason=why, treated=found.treated, control=found.control
         )
     found = found.widened(gate.bound)
     low, high = found.interval(level)
-    most = MOST_LOG if gate.is_relative else TELLING
-    if not all(abs(value) <= most for value in (low, high)):  # nor what is no number
+    if most is not None and math.isfinite(high - low):
+        low, high = (low, max(high, most)) if gate.limit > 0 else (min(low, -most), high)
+    furthest = MOST_LOG if gate.is_relative else TELLING
+    if not all(abs(value) <= furthest for value in (low, high)):  # nor what is no number
         why = "devices differ too much from one another to tell anything yet"
         return Verdict(
             state=GateState.HOLD, reason=why, treated=found.treated, control=found.control
@@ -96,7 +105,10 @@ def verdict(gate: Gate, found: Contrast, level: float, coverage: Coverage) -> Ve
     if state is not GateState.FAIL and (silent := _silent(coverage)):
         state, reason = GateState.HOLD, f"{silent}; the others: {reason}"
     elif state is GateState.HOLD:
-        reason += f": cannot tell yet{_needs(gate, found, low, high)}"
+        reason += f": cannot tell yet{_needs(gate, found, low, high, coverage)}"
+    elif state is GateState.PASS and gate.unit == "pp" and not gate.in_worst_case:
+        unseen = 1.0 - level ** (1.0 / found.treated)
+        reason += f"; up to {100.0 * unseen:.2g} % of devices may be off wholly, unseen"
     return Verdict(
         state=state,
         reason=reason,
@@ -111,9 +123,25 @@ def verdict(gate: Gate, found: Contrast, level: float, coverage: Coverage) -> Ve
 def _state(gate: Gate, low: float, high: float) -> GateState:
     # What may fall is turned round, so that more is worse.
     worst, best = (high, low) if gate.limit > 0 else (-low, -high)
+    if gate.is_shift:
+        worst, best = max(-low, high), max(low, -high)
     if best > abs(gate.bound):
         return GateState.FAIL
     return GateState.PASS if worst < abs(gate.bound) else GateState.HOLD
+
+
+def _at_zero(coverage: Coverage) -> str:
+    """Say that a part of the old value tells too little; empty if it does not."""
+    for zero, of, what in (
+        (coverage.treated_zero, coverage.treated, "with the new release"),
+        (coverage.control_zero, coverage.control, "with the old one"),
+    ):
+        if zero > MOST_SILENT * of:
+            return (
+                f"{zero} of {of} devices {what} measure 0, now or before, which has no part to "
+                "grow by: give the limit without %, in the metric's own unit or in pp"
+            )
+    return ""
 
 
 def _silent(coverage: Coverage) -> str:
@@ -125,17 +153,21 @@ def _silent(coverage: Coverage) -> str:
     return f"{silent} of {coverage.treated} devices with the new release do not tell enough"
 
 
-def _needs(gate: Gate, found: Contrast, low: float, high: float) -> str:
+def _needs(gate: Gate, found: Contrast, low: float, high: float, coverage: Coverage) -> str:
     """Say how many devices would do, if the estimate stays: the error falls with their root."""
-    reach = (high - low) / 2.0
-    distance = abs(gate.bound - found.difference)
-    if distance <= 0.0 or not math.isfinite(reach) or not found.control:
+    difference = abs(found.difference) if gate.is_shift else found.difference
+    distance = abs(gate.bound - difference)
+    if distance <= 0.0 or not math.isfinite(high - low) or not found.control:
         return ""
-    times = (reach / distance) ** 2
+    times = ((high - low) / 2.0 / distance) ** 2
+    if gate.in_worst_case:  # a bound of what was not seen falls with their number
+        reach = high - difference if gate.limit > 0 else difference - low
+        times = max(reach / distance, 1.0)
     if times > 1000.0:  # noqa: PLR2004 - nobody has so many
         return ""
-    smaller = min(found.treated, found.control)
-    return f"; about {math.ceil(smaller * times)} devices on each side would"
+    wanted = math.ceil(min(found.treated, found.control) * times)
+    more = ", more than the rollout has" if 2 * wanted > coverage.treated + coverage.control else ""
+    return f"; about {wanted} devices on each side would{more}"
 
 
 def _shown(gate: Gate, value: float) -> float:

@@ -69,4 +69,4 @@ def parse_harm(text: str, gates: Sequence[Gate]) -> Harm:
 
 
 def _subject(gate: Gate) -> tuple[object, ...]:
-    return gate.statistic, gate.metric, gate.over, gate.where
+    return gate.statistic, gate.metric, gate.over, gate.where, gate.over_where

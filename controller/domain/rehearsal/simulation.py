@@ -19,6 +19,8 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from typing import Final
 
+import numpy as np
+
 from controller.domain.failure_limits import FailureKind, failures, share_of
 from controller.domain.gates.control import control_of_groups
 from controller.domain.gates.looks import next_look_s
@@ -95,8 +97,7 @@ class _Run:
         held = control_of_groups(placed, profiles, setting.control_percent)
         groups = [group_of(place) for place in self._places]
         self._stages = resolved(setting.stages, groups, (group_of(placed[name]) for name in held))
-        number = {name: at for at, name in enumerate(names)}
-        self._number = number
+        self._number = {name: at for at, name in enumerate(names)}
         starting = self._ordered(range(len(names)))
         self._pending = [at for at in starting if names[at] not in held]
         """Those that start next, in order; without the control group, which follows them."""
@@ -112,12 +113,15 @@ class _Run:
         """With when each did."""
 
         self._failed: list[FailureKind] = []
-        self._now_s = 0.0
-        self._online = self._played.online(0)
+        self._now_s, self._online = 0.0, self._played.online(0)
         self._stage, self._stage_began_s = 1, 0.0
+        self._away_noted = 0  # the last stage of which it is known who was away
         self._complete_s: float | None = None
         self._released = False
         self._views = [GateView(text=one.gate.text, stage=one.stage) for one in setting.gates]
+        self._away: set[int] = set()
+        """Those that were away when a stage began: gates compare none of them."""
+
         self._looks = 0
         self._looked_s: float | None = None
         self._reason = ""
@@ -257,7 +261,7 @@ class _Run:
             due_s = next_look_s(self._complete_s or 0.0, self._looked_s, soak_s)
             if due_s > now_s:
                 yield due_s
-            elif self._complete_s is not None or len(self._succeeded) >= LEAST_DEVICES:
+            elif self._complete_s is not None or self._has_compared():
                 yield now_s + MINUTE_S  # it is due, and compares devices some minutes from now
         if self._setting.rate is not None and (room := self._filled().room) < 1.0:
             per_minute = self._setting.rate.at(len(self._succeeded))
@@ -268,6 +272,10 @@ class _Run:
         if self._setting.rate is None:
             return self._bucket
         return self._bucket.filled(self._setting.rate.at(len(self._succeeded)), self._now_s)
+
+    def _has_compared(self) -> bool:
+        """Tell whether enough devices have the release that gates may compare."""
+        return len(self._succeeded.keys() - self._away) >= LEAST_DEVICES
 
     def _soak_s(self) -> float:
         own = self._stages[self._stage - 1].soak_s
@@ -288,6 +296,9 @@ class _Run:
     def _look(self) -> None:
         """Look at the gates if it is time to, as `controller.services.gates` does."""
         asked = self._asked()
+        if self._setting.gates and self._away_noted < self._stage:
+            self._away_noted = self._stage
+            self._away.update(np.flatnonzero(~self._online).tolist())
         soak_s = self._soak_s()
         now_s, complete_s = self._now_s, self._complete_s
         if not asked or now_s < next_look_s(complete_s or 0.0, self._looked_s, soak_s):
@@ -298,11 +309,19 @@ class _Run:
         begin_s = math.ceil((now_s - window_s) / MINUTE_S) * MINUTE_S
         until_s = math.floor(now_s / MINUTE_S) * MINUTE_S
         since_s = now_s if complete_s is not None else begin_s
-        treated = sorted(at for at, done_s in self._succeeded.items() if done_s <= since_s)
+        treated = sorted(
+            at
+            for at, done_s in self._succeeded.items()
+            if done_s <= since_s and at not in self._away
+        )
         if begin_s >= until_s or (complete_s is None and len(treated) < LEAST_DEVICES):
             return
         sides = Sides(
-            treated, sorted([*self._pending, *self._control]), self._strata, begin_s, until_s
+            treated,
+            sorted({*self._pending, *self._control} - self._away),
+            self._strata,
+            begin_s,
+            until_s,
         )
         self._looks, self._looked_s = self._looks + 1, now_s
         gates = self._setting.gates

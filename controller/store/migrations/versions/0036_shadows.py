@@ -1,7 +1,7 @@
 """Keep which releases run as shadows.
 
 Revision ID: 0036
-Revises: 0034
+Revises: 0035
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import sqlalchemy as sa
 from alembic import op
 
 revision = "0036"
-down_revision = "0034"
+down_revision = "0035"
 branch_labels = None
 depends_on = None
 

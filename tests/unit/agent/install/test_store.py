@@ -45,6 +45,7 @@ DIGITS = ModelRecord(
     failure=Failure(phase=State.PROBING, code="agent.golden", detail="no"),
     dropped={"a" * 64: {"small": "fails"}},
     latencies_ms={"a" * 64: {"best": 12.5}},
+    agreements={"a" * 64: {"best": 1.0}},
     report=InstallReport(
         device="dev-1", revision=6, digest=None, phase="idle", outcome="succeeded", active=None
     ),
@@ -128,7 +129,7 @@ def test_no_flipped_bit_is_believed(home: Path, name: str) -> None:
 
 def check_remnant(store: FileStateStore) -> None:
     """The record is lost; what begins no install and what the operator asked for is kept."""
-    kept = ("previous", "dropped", "latencies_ms", "pinned")
+    kept = ("previous", "dropped", "latencies_ms", "agreements", "pinned")
     models = {
         name: ModelRecord(**{key: getattr(record, key) for key in kept})
         for name, record in WHOLE.models.items()

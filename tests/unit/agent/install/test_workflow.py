@@ -216,6 +216,8 @@ def test_what_packages_took_that_are_gone_is_forgotten(device: SimulatedDevice) 
         device.install(revision, made)
         record = device.store.state
         assert set(record.latencies_ms) == set(record.dropped) <= {NEW.digest, OLD.digest}
+        assert set(record.agreements) == set(record.dropped)
+        assert record.agreements[made.digest] == {"best": 1.0, "small": 1.0}
 
 
 def test_no_release_leaves_what_runs(device: SimulatedDevice) -> None:

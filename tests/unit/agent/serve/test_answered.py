@@ -81,6 +81,10 @@ class Heard:
                 ("inference_failures_total", 1.0, BUSY),
             ],
         ),
+        (
+            msgspec.structs.replace(answered(queue_s=0.005), fell_back=True),
+            [REQUEST, RUN, COMPUTE, ("inference_fallbacks_total", 1.0, LABELS), *OBSERVED, ALONE],
+        ),
         (answered(outcome=Outcome.UNKNOWN_MODEL), []),
     ],
 )

@@ -48,6 +48,10 @@ def test_a_limit_without_a_unit_is_in_that_of_the_metric() -> None:
         "p50(a{b=c}) <= +0.25",
         "rate(a_total) <= +0.5",
         "a_total/b_total <= +1pp",
+        "a_total{b=c,d=e}/a_total{b=c} <= +1pp",
+        "a_total/b_total <= +5pp in the worst case",
+        "mean(a) >= -5pp in the worst case",
+        "shift(model_samples_total{tensor=output.y}) <= +5pp",
         "mean(memory_available_bytes) >= -50000000",
         "mean(a) <= +0.000001",
         "mean(a) <= +1.23456789%",
@@ -101,3 +105,19 @@ def test_what_is_wrong_is_told(text: str, said: str) -> None:
     with pytest.raises(InvalidRequestError) as caught:
         parse_gate(text)
     assert said in caught.value.message
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("mean(a) <= +1% in the worst case", "only a share has a worst case"),
+        ("mean(a) <= +1 in the worst case", "only a share has a worst case"),
+        ("shift(model_samples_total) <= +5pp in the worst case", "only a share has a worst case"),
+        ("shift(a) <= +5pp", "how often answers name each class"),
+        ("shift(model_samples_total) <= +5%", "how often answers name each class"),
+        ("shift(model_samples_total) >= -5pp", "how often answers name each class"),
+    ],
+)
+def test_a_worst_case_is_of_shares_and_a_shift_of_classes(text: str, said: str) -> None:
+    with pytest.raises(InvalidRequestError, match=said):
+        parse_gate(text)

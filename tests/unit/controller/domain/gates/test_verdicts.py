@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import pytest
 
 from controller.domain.gates.contrast import Contrast, Observed, contrast
 from controller.domain.gates.language import parse_gate
+from controller.domain.gates.shift import of_all_classes
 from controller.domain.gates.states import GateState
 from controller.domain.gates.verdicts import Coverage, verdict
 
@@ -66,6 +68,21 @@ def test_a_release_that_makes_devices_silent_does_not_pass() -> None:
     assert verdict(GROWS, found(0.3, 0.01, treated=20), 0.05, silent).state is GateState.FAIL
 
 
+def test_a_share_that_passes_says_how_many_devices_may_be_off_unseen() -> None:
+    told = verdict(FALLS, found(0.0, 0.001), 0.05, ALL)
+    assert told.state is GateState.PASS
+    assert told.reason.endswith("; up to 9.5 % of devices may be off wholly, unseen")
+
+
+@pytest.mark.parametrize(("zero", "state"), [(3, GateState.PASS), (4, GateState.HOLD)])
+def test_a_part_of_0_is_no_limit(zero: int, state: GateState) -> None:
+    """Devices that began to throttle would have no part to grow by, and be left out."""
+    for side in ("treated_zero", "control_zero"):
+        told = verdict(GROWS, found(0.0, 0.001), 0.05, replace(ALL, **{side: zero}))
+        assert told.state is state
+        assert ("measure 0, now or before" in told.reason) == (state is GateState.HOLD)
+
+
 def test_devices_that_nobody_can_be_compared_with_are_not_silent() -> None:
     assert verdict(GROWS, found(0.0, 0.01, treated=10), 0.05, ALL).state is GateState.PASS
 
@@ -85,6 +102,37 @@ def test_an_interval_without_end_holds(error: float) -> None:
 
 def test_a_gate_that_holds_says_how_many_devices_would_do() -> None:
     told = verdict(GROWS, found(0.0, 0.1), 0.05, ALL)
-    assert told.reason == (
-        "+0 %, -18.2 % to +22.3 %: cannot tell yet; about 134 devices on each side would"
-    )
+    would = "+0 %, -18.2 % to +22.3 %: cannot tell yet; about 134 devices on each side would"
+    assert told.reason == f"{would}, more than the rollout has"
+    large = Coverage(treated=200, control=200, treated_told=200, control_told=200)
+    assert verdict(GROWS, found(0.0, 0.1), 0.05, large).reason == would
+
+
+def test_the_worst_case_bounds_what_the_interval_does_not() -> None:
+    for text, reaches in (("mean(a) <= +5pp", "high"), ("mean(a) >= -5pp", "low")):
+        gate = parse_gate(f"{text} in the worst case")
+        sure = verdict(gate, found(0.0, 0.001), 0.05, ALL, most=0.04)
+        assert sure.state is GateState.PASS
+        unsure = verdict(gate, found(0.0, 0.001), 0.05, ALL, most=0.2)
+        assert unsure.state is GateState.HOLD
+        assert abs(getattr(unsure, reaches)) == 0.2
+        assert "about 120 devices on each side would" in unsure.reason
+        harm = 0.3 if reaches == "high" else -0.3
+        assert verdict(gate, found(harm, 0.01), 0.05, ALL, most=0.9).state is GateState.FAIL
+
+
+@pytest.mark.parametrize(
+    ("difference", "state"),
+    [(0.0, GateState.PASS), (0.2, GateState.FAIL), (-0.2, GateState.FAIL), (-0.05, GateState.HOLD)],
+)
+def test_a_shift_goes_both_ways(difference: float, state: GateState) -> None:
+    gate = parse_gate("shift(model_samples_total) <= +5pp")
+    assert verdict(gate, found(difference, 0.001), 0.05, ALL).state is state
+
+
+def test_a_shift_is_of_the_class_that_moved_most() -> None:
+    gate = parse_gate("shift(model_samples_total) <= +5pp")
+    of = {n: verdict(gate, found(by, 0.001), 0.05, ALL) for n, by in enumerate((0.0, -0.2, 0.1))}
+    told = of_all_classes(of)
+    assert (told.state, told.estimate) == (GateState.FAIL, -0.2)
+    assert told.reason.startswith("class 1: -20 pp")

@@ -1,0 +1,186 @@
+"""Gates on all that devices tell: each finds its own harm, and holds where nobody tells."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, Final
+
+import msgspec
+import pytest
+
+from tests.simulators.controller_fleet import Fleet, names
+from tests.simulators.packages import SignedPackage, package, variant
+from wire import topics
+from wire.codec import to_msgpack
+from wire.messages import GaugePoint, Point, SumPoint, TelemetryBatch
+from wire.package.distribution import Distribution
+from wire.transport import Received
+
+pytestmark = pytest.mark.flow
+
+DEVICES: Final = 20
+MINUTE_S: Final = 60.0
+REQUESTS: Final = 200.0
+SHARE: Final = "{}/inference_requests_total <= +{}pp"
+MARGIN: Final = "model_samples_total{{measure=margin{}}}"
+
+GATES: Final = {
+    "golden": "mean(golden_agreement_ratio) >= -1pp",
+    "shift": "shift(model_samples_total{tensor=output.y}) <= +5pp",
+    "margin": f"{MARGIN.format(',bin=0')}/{MARGIN.format('')} <= +5pp",
+    "crashes": SHARE.format("worker_crashes_total", 0.1),
+    "energy": "mean(inference_energy_j) <= +10%",
+    "temperature": "mean(temperature_c) <= +3",
+    "fallback": SHARE.format("inference_fallbacks_total", 1),
+    "failures": SHARE.format("inference_failures_total", 5) + " in the worst case",
+}
+
+
+def release(version: str, classes: tuple[int, ...]) -> SignedPackage:
+    """Return a package whose evaluation saw classes in that order of their number."""
+    best = variant("best")
+    seen = Distribution(of="output", tensor="y", measure="class", classes=classes, counts=(9, 9, 0))
+    info = msgspec.structs.replace(best.info, distributions=(seen,))
+    content = f"model {version}".encode()
+    return package(version, [(msgspec.structs.replace(best, info=info), content)])
+
+
+ONE, TWO = release("1", (0, 1)), release("2", (1, 0))
+
+
+class Telling(Fleet):
+    """A fleet whose devices report each minute all that gates ask."""
+
+    harms: frozenset[str] = frozenset()
+    """What the second release makes worse."""
+
+    reports = True
+
+    def step(self, seconds: float = MINUTE_S) -> None:
+        for device in self.devices.values() if self.reports else ():
+            if not device.online:
+                continue
+            minute = int(self.clock.now_s() // MINUTE_S)
+            points = self._points(device.name, minute, is_new=device.active == TWO.digest)
+            batch = TelemetryBatch(
+                device=device.name, boot_id="boot-1", sequence=minute, points=points
+            )
+            topic = topics.up(device.name, "telemetry")
+            self.hub.deliver(Received(topic, to_msgpack(batch)))
+        super().step(seconds)
+
+    def _points(self, name: str, minute: int, *, is_new: bool) -> tuple[Point, ...]:
+        chance = random.Random(f"{name} {minute}")
+        harms = self.harms if is_new else frozenset()
+        own = {"release": f"digits:{2 if is_new else 1}", "variant": "best"}
+
+        def gauge(metric: str, value: float, **more: str) -> GaugePoint:
+            value *= chance.uniform(0.99, 1.0)
+            return GaugePoint(
+                metric=metric, minute=minute, attributes=more, count=60, total=60 * value,
+                least=value, greatest=value,
+            )  # fmt: skip
+
+        def count(metric: str, value: float, **more: str) -> SumPoint:
+            return SumPoint(metric=metric, minute=minute, attributes=own | more, value=value)
+
+        def samples(measure: str, share: float, *, swapped: bool) -> list[Point]:
+            share += chance.uniform(-0.02, 0.02)
+            bins = (1, 0) if swapped else (0, 1)
+            of = {"tensor": "output.y", "measure": measure}
+            return [
+                count("model_samples_total", 100 * part, **of, bin=str(at))
+                for at, part in zip(bins, (share, 1 - share), strict=True)
+            ]
+
+        failing = 0.5 if "failures" in harms else 0.0
+        return (
+            count("inference_requests_total", REQUESTS),
+            count("inference_failures_total", REQUESTS * failing, code="500"),
+            count("worker_crashes_total", 4.0 if "crashes" in harms else 0.0),
+            count("inference_fallbacks_total", REQUESTS if "fallback" in harms else 0.0),
+            gauge("golden_agreement_ratio", 0.5 if "golden" in harms else 1.0, **own),
+            gauge("inference_energy_j", 3.0 if "energy" in harms else 1.0),
+            gauge("temperature_c", 70.0 if "temperature" in harms else 50.0),
+            # The bins of the second release are those of the first in the other order.
+            *samples("class", 0.3 if "shift" in harms else 0.7, swapped=is_new),
+            *samples("margin", 0.5 if "margin" in harms else 0.1, swapped=False),
+        )
+
+    def looks(self, rollout: str) -> dict[str, dict[str, Any]]:
+        """Return the last look at each gate, by what it is about."""
+        found = self.api.get(f"/v1/rollouts/{rollout}/gates").raise_for_status().json()["gates"]
+        assert [gate["text"] for gate in found] == list(GATES.values())
+        return {name: gate["looks"][-1] for name, gate in zip(GATES, found, strict=True)}
+
+
+@pytest.fixture
+def fleet(database_url: str, tmp_path: Path) -> Iterator[Telling]:
+    made = Telling(database_url, tmp_path)
+    made.publish(ONE)
+    made.publish(TWO)
+    made.enrol(*names("cam", DEVICES))
+    first = made.roll_out("digits:1")
+    for _ in range(5):
+        Fleet.step(made, 1.0)
+    assert made.state(first) == "succeeded"
+    for _ in range(2):
+        made.step()
+    yield made
+    made.close()
+
+
+def roll_out(fleet: Telling, minutes: int) -> str:
+    rollout = fleet.roll_out(
+        "digits:2", stages=[{"percent": 100}], soak_s=120.0, control_percent=50,
+        gates=list(GATES.values()),
+    )  # fmt: skip
+    for _ in range(minutes):
+        if fleet.state(rollout) == "running":
+            fleet.step()
+    return rollout
+
+
+def test_each_gate_finds_its_own_harm(fleet: Telling) -> None:
+    fleet.harms = frozenset(GATES)
+    rollout = roll_out(fleet, 12)
+    looks = fleet.looks(rollout)
+    assert fleet.state(rollout) == "halted"
+    assert {name: look["state"] for name, look in looks.items()} == dict.fromkeys(GATES, "fail")
+    assert looks["shift"]["reason"].startswith("class ")
+    assert abs(looks["shift"]["estimate"]) == pytest.approx(0.4, abs=0.05)
+
+
+def test_without_harm_all_pass_but_the_worst_case_of_few_devices(fleet: Telling) -> None:
+    rollout = roll_out(fleet, 6)
+    looks = fleet.looks(rollout)
+    passed = {name for name, look in looks.items() if look["state"] == "pass"}
+    assert passed == GATES.keys() - {"failures"}
+    worst = looks["failures"]
+    assert worst["state"] == "hold"
+    assert worst["high"] > 0.3
+    assert "devices on each side would, more than the rollout has" in worst["reason"]
+
+
+def test_gates_hold_while_nobody_tells(fleet: Telling) -> None:
+    fleet.reports = False
+    looks = fleet.looks(roll_out(fleet, 6))
+    assert {name: look["state"] for name, look in looks.items()} == dict.fromkeys(GATES, "hold")
+    assert "too few devices measure this at all: 0 of 20" in looks["golden"]["reason"]
+
+
+def test_devices_that_were_away_when_a_stage_began_are_on_neither_side(fleet: Telling) -> None:
+    """They could not be chosen, so those of a place in trouble would all keep the old release."""
+    away = list(fleet.devices.values())[:6]
+    for device in away:
+        device.leave()
+    rollout = roll_out(fleet, 2)
+    for device in away:
+        device.connect()
+    for _ in range(5):
+        fleet.step()
+    look = fleet.looks(rollout)["energy"]
+    assert look["treated"] + look["control"] == DEVICES - len(away)
+    assert len(fleet.running(TWO.digest)) == DEVICES // 2
