@@ -101,6 +101,8 @@ def test_without_history_it_is_refused(fleet: MeasuredFleet) -> None:
 
     assert refused().startswith("0 devices installed digits in earlier rollouts: too few")
     assert refused(harm=["p99(inference_latency_ms) +10%"]).startswith("no gate of the rollout")
+    shift = "shift(model_samples_total) <= +5pp"
+    assert "cannot ask for shifts" in refused(rollout=SPEC | {"gates": [shift]})
     few = SPEC | {"selector": "id in (cam-001,cam-002)", "stages": [{"percent": 100}]}
     assert "it takes 10" in refused(rollout=few)
     first = fleet.roll_out("digits:1")

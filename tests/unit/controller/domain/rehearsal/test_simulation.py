@@ -118,6 +118,20 @@ def test_gates_pass_a_good_release_and_stop_a_harmful_one_in_the_first_stage() -
     assert bad.left == 48
 
 
+def test_a_worst_case_and_what_measures_0_are_asked_as_in_a_rollout() -> None:
+    known = history(60)
+    none = replace(known, figures=(replace(known.figures[0], values=np.zeros((60, 72))),))
+    share = "inference_failures_total/inference_requests_total <= +60pp in the worst case"
+    worst = RehearsedGate(gate=parse_gate(share), least=20)
+    of = replace(gated(60), gates=(worst,))
+    assert run(of, none).end == "succeeded"
+    harm = parse_harm("inference_failures_total/inference_requests_total +90pp", [worst.gate])
+    assert run(of, none, Planted(harms=(harm,))).rule == worst.gate.text
+    found = run(gated(60), none)
+    assert (found.end, found.told) == ("unfinished", (None,))
+    assert "measure 0" in found.waits
+
+
 def test_a_gate_that_nobody_tells_anything_for_holds_to_the_end_of_the_virtual_time() -> None:
     known = history(20)
     silent = replace(known, figures=(replace(known.figures[0], counts=np.zeros((20, 72))),))
