@@ -31,6 +31,7 @@ from controller.api.metadata_routes import metadata_routes
 from controller.api.model_routes import model_routes
 from controller.api.pages import DevicePage, ReleasePage, RolloutPage, TokenPage
 from controller.api.registration_routes import registration_routes
+from controller.api.rehearsal_routes import rehearsal_routes
 from controller.api.release_drift_routes import release_drift_routes
 from controller.api.saved_query_routes import saved_query_routes
 from controller.api.services import AskedBy, Services, router
@@ -99,6 +100,7 @@ def fleet_routes() -> list[BaseRoute]:
         _releases,
         _rollouts,
         member_routes,
+        rehearsal_routes,
         _policies,
         telemetry_routes,
         group_routes,

@@ -30,6 +30,7 @@ from controller.services.models import Models
 from controller.services.policies import Policies
 from controller.services.preflight import Preflight
 from controller.services.registrations import Registrations
+from controller.services.rehearsals import Rehearsals
 from controller.services.release_drift import ReleaseDrift
 from controller.services.releases import Releases
 from controller.services.report_requests import ReportRequests
@@ -70,6 +71,7 @@ class FleetServices:
     preflight: Preflight
     registrations: Registrations
     release_drift: ReleaseDrift
+    rehearsals: Rehearsals
     releases: Releases
     report_requests: ReportRequests
     rollouts: Rollouts

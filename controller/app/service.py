@@ -80,6 +80,7 @@ from controller.services.policies import Policies
 from controller.services.preflight import Preflight
 from controller.services.reception import Reception
 from controller.services.registrations import Registrations
+from controller.services.rehearsals import Rehearsals
 from controller.services.release_drift import ReleaseDrift
 from controller.services.releases import Releases
 from controller.services.report_requests import ReportRequests
@@ -226,6 +227,7 @@ class Controller:
                 preflight=preflight,
                 registrations=Registrations(database, clock),
                 release_drift=ReleaseDrift(database, clock),
+                rehearsals=Rehearsals(database, preflight, telemetry, clock),
                 releases=Releases(database, blobs, trust, director, clock),
                 report_requests=ReportRequests(database, telemetry, self._transport, clock),
                 rollouts=Rollouts(

@@ -7,6 +7,7 @@ from typing import Final
 
 import typer
 
+from controller.client.connection import TIMEOUT_S
 from controller.client.fleet import Fleet
 from controller.client.target import ConnectionOptions, find_controller
 from wire.console.output import remark
@@ -17,10 +18,15 @@ PATIENCE_S: Final = 2.0
 """A person waits for a controller that is busy, but not for long without a word."""
 
 
-def connect(context: typer.Context) -> Fleet:
-    """Return a client for the controller that the command line names."""
+def connect(context: typer.Context, *, timeout_s: float = TIMEOUT_S) -> Fleet:
+    """Return a client for the controller that the command line names.
+
+    Args:
+        context: The command line.
+        timeout_s: How long an answer may take.
+    """
     options = context.obj if isinstance(context.obj, ConnectionOptions) else ConnectionOptions()
-    fleet = Fleet(find_controller(options, os.environ), patience_s=PATIENCE_S)
+    fleet = Fleet(find_controller(options, os.environ), timeout_s=timeout_s, patience_s=PATIENCE_S)
     if fleet.is_overheard:
         remark("warning: CLEAR TEXT: everybody on the way can read the API token; use https://")
     return fleet

@@ -259,7 +259,7 @@ def rollout_create(  # noqa: PLR0913, PLR0917 - one parameter for each option
         "allow_unfit": allow_unfit,
     }
     given = {key: value for key, value in words.items() if _is_given(context, key)}
-    spec = RolloutFile() if file is None else _read(file)
+    spec = RolloutFile() if file is None else read_file(file)
     body = request_of(msgspec.structs.replace(spec, **_settings(given)))
     body.id = identifier
     if not body.release:
@@ -309,8 +309,11 @@ def _settings(given: Mapping[str, Any]) -> dict[str, Any]:
     return settings
 
 
-def _read(path: Path) -> RolloutFile:
-    """Read a file.
+def read_file(path: Path) -> RolloutFile:
+    """Read the file of a rollout.
+
+    Args:
+        path: Where it is.
 
     Raises:
         ArgumentError: It cannot be read, or holds something else.

@@ -20,6 +20,7 @@ from controller.cli.rollout_answers import WatchOption, answer, tell_skipped
 from controller.cli.rollout_control import failures_text
 from controller.cli.rollout_create import rollout_create, rollout_schema
 from controller.cli.rollout_members import rollout_add, rollout_exclude
+from controller.cli.rollout_rehearse import rollout_rehearse
 from controller.cli.stage_view import rate_text, rules_text
 from controller.cli.transfers import share_text
 from controller.cli.watch import counts_text, event_text, state_text, transfer_lines, watch
@@ -37,6 +38,7 @@ def register(app: typer.Typer) -> None:
     commands: Commands = {
         "check": rollout_check,
         "create": rollout_create,
+        "rehearse": rollout_rehearse,
         "schema": rollout_schema,
         "list": rollout_list,
         "show": rollout_show,

@@ -6,6 +6,7 @@ from typing import Final
 
 from controller.client.connection import segment
 from controller.client.listing import Listing, Resource, order
+from controller.rehearsal_schemas import Rehearsal, RehearsalRequest
 from controller.rollout_control_schemas import JoinRequest, LeaveRequest, MembersChange
 from controller.rollout_schemas import (
     DevicePart,
@@ -74,6 +75,13 @@ class Rollouts(Resource):
             limit: How many devices are named in each place.
         """
         return self._api.send("POST", f"/v1/rollouts/plan?limit={limit}", RolloutPlan, request)
+
+    def rehearse(self, request: RehearsalRequest) -> Rehearsal:
+        """Return what such a rollout would have done; nothing is changed.
+
+        It takes up to a minute or so: give the client such a `timeout_s`.
+        """
+        return self._api.send("POST", "/v1/rollouts/rehearse", Rehearsal, request)
 
     def pause(self, rollout: str) -> Rollout:
         """Start nothing until resumed."""

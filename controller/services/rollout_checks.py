@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 import shlex
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence, Sized
 from itertools import pairwise
 from typing import Final
 
@@ -132,6 +132,18 @@ def no_device(selector: str) -> str:
     if selector:
         return f"no enrolled device matches the selector {selector!r}"
     return "no device is enrolled"
+
+
+def check_any(request: RolloutRequest, devices: Sized) -> None:
+    """Refuse a rollout without devices.
+
+    Raises:
+        InvalidRequestError: There is none.
+    """
+    if not devices:
+        raise InvalidRequestError(
+            no_device(request.selector), remedy="list the devices, or enrol one"
+        )
 
 
 def check_unfit(request: RolloutRequest, unfit: Mapping[str, str], devices: int) -> None:

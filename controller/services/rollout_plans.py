@@ -10,7 +10,7 @@ Rules:
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from typing import Final, NamedTuple, TypeVar
 
@@ -29,7 +29,7 @@ from controller.domain.rollout_policy import StageSpec
 from controller.domain.starting_order import StartingOrder, places
 from controller.domain.states import DeviceState
 from controller.domain.supersession import Met
-from controller.errors import ControllerError, InvalidRequestError
+from controller.errors import ControllerError
 from controller.rollout_control_schemas import SupersededDevices
 from controller.rollout_schemas import (
     BusyDevices,
@@ -171,7 +171,7 @@ class RolloutPlans:
                 partial(rollout_checks.refuse_being_made, read.making, read.model),
                 partial(supersession.refuse, read.met, request),
                 partial(supersession.refuse_started, read.met, members),
-                partial(_check_any, request, read.facts),
+                partial(rollout_checks.check_any, request, read.facts),
                 partial(rollout_checks.check_unfit, request, unfit, len(read.facts)),
                 partial(stage_checks.check_chosen, request, read.order, names),
                 partial(rollout_checks.check_growing, specs, len(members)),
@@ -276,18 +276,6 @@ def _planned(place: int, fact: DeviceFacts, said: Verdict) -> PlannedDevice:
         is_online=fact.online,
         runs_it=said.answer is Answer.RUNS,
     )
-
-
-def _check_any(request: RolloutRequest, facts: Collection[DeviceFacts]) -> None:
-    """Refuse a rollout without devices.
-
-    Raises:
-        InvalidRequestError: There is none.
-    """
-    if not facts:
-        raise InvalidRequestError(
-            rollout_checks.no_device(request.selector), remedy="list the devices, or enrol one"
-        )
 
 
 def _reasons(*checks: Callable[[], None]) -> list[str]:

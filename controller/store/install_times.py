@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from sqlalchemy import or_, select
+from sqlalchemy import ScalarSelect, or_, select
 from sqlalchemy.orm import Session
 
 from controller.domain.states import DeploymentState
@@ -11,6 +11,17 @@ from controller.store.tables import DeploymentRow, RolloutRow
 
 MAX_ROLLOUTS = 20
 """Only the newest rollouts of a model are looked at: devices and networks change."""
+
+
+def newest_rollouts(model: str) -> ScalarSelect[str]:
+    """Return the newest rollouts of a model, without rollbacks."""
+    return (
+        select(RolloutRow.id)
+        .where(RolloutRow.model == model, or_(RolloutRow.origin.is_(None), RolloutRow.is_retry))
+        .order_by(RolloutRow.created_at_s.desc())
+        .limit(MAX_ROLLOUTS)
+        .scalar_subquery()
+    )
 
 
 def took_s(session: Session, model: str, *, limit: int) -> list[float]:
@@ -27,17 +38,11 @@ def took_s(session: Session, model: str, *, limit: int) -> list[float]:
     Returns:
         Seconds from the start to the outcome.
     """
-    newest = (
-        select(RolloutRow.id)
-        .where(RolloutRow.model == model, or_(RolloutRow.origin.is_(None), RolloutRow.is_retry))
-        .order_by(RolloutRow.created_at_s.desc())
-        .limit(MAX_ROLLOUTS)
-    )
     rows = session.execute(
         select(DeploymentRow.started_at_s, DeploymentRow.finished_at_s, DeploymentRow.away_s)
         .join(RolloutRow, RolloutRow.id == DeploymentRow.rollout)
         .where(
-            DeploymentRow.rollout.in_(newest.scalar_subquery()),
+            DeploymentRow.rollout.in_(newest_rollouts(model)),
             DeploymentRow.state == DeploymentState.SUCCEEDED,
             DeploymentRow.finished_at_s.is_not(None),
             or_(DeploymentRow.previous.is_(None), DeploymentRow.previous != target()),

@@ -42,6 +42,8 @@ class MeasuredFleet(Fleet):
     """What share of its requests fails."""
 
     reports = True
+    times = 1
+    """How many requests stand for each that is drawn."""
 
     def measure(self) -> None:
         """Let each device report the minute that ends."""
@@ -53,7 +55,7 @@ class MeasuredFleet(Fleet):
             level *= self.slower if is_new else 1.0
             histogram = ExponentialHistogram()
             for _ in range(120):
-                histogram.add(level * chance.lognormvariate(0.0, 0.1))
+                histogram.add(level * chance.lognormvariate(0.0, 0.1), self.times)
             attributes = {"release": f"digits:{2 if is_new else 1}", "variant": "best"}
             points: tuple[Point, ...] = (
                 HistogramPoint(
@@ -66,7 +68,7 @@ class MeasuredFleet(Fleet):
                     metric="inference_requests_total",
                     minute=minute,
                     attributes=attributes,
-                    value=120.0,
+                    value=120.0 * self.times,
                 ),
             )
             if is_new and self.failing:

@@ -1,0 +1,1 @@
+"""Rehearsals: what a rollout would have done, in virtual time, by what its fleet has shown."""

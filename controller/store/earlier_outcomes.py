@@ -1,0 +1,52 @@
+"""What became of the devices of earlier rollouts of a model, for a rehearsal of the next one."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from sqlalchemy import func, select
+from sqlalchemy.orm import Session
+
+from controller.domain.failure_limits import FailureKind, failure_kind
+from controller.domain.states import DeploymentState
+from controller.store.install_times import newest_rollouts
+from controller.store.tables import DeploymentRow
+
+
+class EarlierOutcomes(NamedTuple):
+    """How many devices had which outcome."""
+
+    succeeded: int
+    failed: int
+    refused: int
+    timed_out: int
+
+
+def of_model(session: Session, model: str) -> EarlierOutcomes:
+    """Return what became of the devices of the newest rollouts of a model.
+
+    Args:
+        session: The transaction.
+        model: The model.
+    """
+    states = DeploymentState.SUCCEEDED, DeploymentState.FAILED
+    rows = session.execute(
+        select(DeploymentRow.state, DeploymentRow.error_code, DeploymentRow.phase, func.count())
+        .where(
+            DeploymentRow.rollout.in_(newest_rollouts(model)),
+            DeploymentRow.state.in_(states),
+        )
+        .group_by(DeploymentRow.state, DeploymentRow.error_code, DeploymentRow.phase)
+    )
+    succeeded, kinds = 0, dict.fromkeys(FailureKind, 0)
+    for state, code, phase, count in rows:
+        if state == DeploymentState.SUCCEEDED:
+            succeeded += count
+        else:
+            kinds[failure_kind(code, phase)] += count
+    return EarlierOutcomes(
+        succeeded,
+        kinds[FailureKind.FAILED],
+        kinds[FailureKind.REFUSED],
+        kinds[FailureKind.TIMED_OUT],
+    )
