@@ -143,6 +143,7 @@ def test_a_stolen_director_installs_nothing_that_is_not_listed(
     assert again.code == 0
 
 
+@pytest.mark.thorough
 def test_a_device_that_hears_nothing_fresh_serves_and_takes_nothing_new(stack: Stack) -> None:
     publish(stack, release(stack, "1.0.0"))
     publish(stack, release(stack, "2.0.0"))

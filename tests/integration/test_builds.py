@@ -68,6 +68,7 @@ def command(
     return build_command(folder, profile, output, *QUICK, *more, cache=cache)
 
 
+@pytest.mark.thorough
 def test_with_the_first_builds_figures_a_rebuild_elsewhere_gives_the_same_bytes(
     work: Path, profile: Path, plain: Plain, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -129,6 +129,7 @@ def asked(client: http.client.HTTPConnection, tokens: Any) -> Any:
     return np.array(output["data"], np.float32).reshape(output["shape"])
 
 
+@pytest.mark.thorough
 def test_weights_stay_in_a_file_of_their_own_from_the_model_to_the_answer(
     work: Path, package: Path, rig: Rig
 ) -> None:
