@@ -5,6 +5,8 @@ Rules:
   lower never.
 - Devices that have not started move. Those that have finish in the older rollout first; the new one
   takes them in when that has ended. So no device is in two unfinished rollouts of a model.
+- What one rollout has been promised no other takes: a rollout that is superseded already, or that
+  waits for devices of an older one, is not superseded until that is over.
 """
 
 from __future__ import annotations
@@ -25,6 +27,9 @@ class Met:
 
     stays: list[str] = field(default_factory=list)
     """Devices that have."""
+
+    claim: str = ""
+    """Why no further rollout may take devices out of it; empty if one may."""
 
     def add(self, device: str, state: DeploymentState) -> None:
         """Add a device by the state of its deployment there."""

@@ -139,6 +139,7 @@ def revert_halted(transaction: Transaction, halted: RolloutRow, *, now_s: float)
     """
     told: list[str] = []
     try:
+        _refuse_superseded(transaction, halted)
         found = rollback(transaction, halted, None)
     except ConflictError as exc:  # nothing has been changed
         what = f"nothing is reverted: {exc.message}"
@@ -147,6 +148,17 @@ def revert_halted(transaction: Transaction, halted: RolloutRow, *, now_s: float)
         what = f"rollout {new} reverts what has the release"
     rollouts.log(transaction, halted.id, action="revert", reason=what, now_s=now_s)
     return told
+
+
+def _refuse_superseded(transaction: Transaction, halted: RolloutRow) -> None:
+    """Refuse to revert devices that another rollout brings to its release now.
+
+    Raises:
+        ConflictError: It does.
+    """
+    newer = halted.superseded_by
+    if newer in free_devices.unfinished(transaction, halted.model):
+        raise ConflictError(f"rollout {newer} takes the devices in", remedy=f"watch {newer}")
 
 
 def another_try(transaction: Transaction, first: RolloutRow, *, only_failed: bool) -> FollowUp:

@@ -10,7 +10,7 @@ Rules:
 from __future__ import annotations
 
 from controller.domain.paging import PageRequest, Part, cut
-from controller.domain.rollout_policy import holding
+from controller.domain.rollout_policy import holding, stage_states
 from controller.domain.states import (
     ACTIVE_ROLLOUTS,
     DeploymentState,
@@ -370,7 +370,10 @@ class Rollouts:
             row = rollouts.get(transaction, rollout, lock=True)
             last = row.stage == len(stages.of_rollout(transaction, rollout))
             view = rollouts.view(transaction, row, with_candidates=False)
-            complete = view.stage_complete_at_s is not None and view.finished > 0
+            now = stage_states(view)[row.stage - 1]
+            # Of a stage that nobody is left in, none has finished.
+            is_proven = view.finished > 0 or now == "awaiting_approval"
+            complete = view.stage_complete_at_s is not None and is_proven
             if complete and row.state in ACTIVE_ROLLOUTS and (held := holding(view)):
                 if view.approval:
                     _refuse_own(row, by)

@@ -24,6 +24,7 @@ from controller.services import follow_ups
 from controller.store import deployments, free_devices, rollout_work, rollouts, taking_out
 from controller.store.database import Transaction
 from controller.store.deployment_changes import Verdict
+from controller.store.tables import RolloutRow
 
 
 def meeting(transaction: Transaction, model: str, selector: Selector) -> list[Met]:
@@ -38,7 +39,11 @@ def meeting(transaction: Transaction, model: str, selector: Selector) -> list[Me
         rollouts.get(transaction, rollout)
         for rollout in free_devices.unfinished(transaction, model)
     ]
-    found = {row.id: Met(rollout=row.id, priority=row.priority) for row in older}
+    ids = {row.id for row in older}
+    found = {
+        row.id: Met(rollout=row.id, priority=row.priority, claim=_claim(transaction, row, ids))
+        for row in older
+    }
     for device, rollout, state in free_devices.kept(transaction, list(found), selector):
         found[rollout].add(device, DeploymentState(state))
     return [met for met in found.values() if met.moves or met.stays]
@@ -54,6 +59,12 @@ def refuse(found: Sequence[Met], request: RolloutRequest) -> None:
     Raises:
         ConflictError: There is one of which it may not.
     """
+    for met in found:
+        if met.claim and _takes(met, request):
+            raise ConflictError(
+                f"rollout {met.rollout} {met.claim}: no other one takes devices out of it",
+                remedy="wait until that is over, or end one of the two with `fleet rollout abort`",
+            )
     kept = [met for met in found if not _takes(met, request)]
     if not kept:
         return
@@ -149,6 +160,21 @@ def tell(transaction: Transaction, new: str, found: Sequence[Met], *, now_s: flo
         if met.stays:
             reason += f"; {rollouts.named(sorted(met.stays), 'to finish there first')}"
         rollouts.log(transaction, new, action="supersede", reason=reason, now_s=now_s)
+
+
+def _claim(transaction: Transaction, row: RolloutRow, unfinished: Collection[str]) -> str:
+    """Say what has been promised of a rollout's devices; empty for nothing.
+
+    Args:
+        transaction: The transaction.
+        row: The rollout.
+        unfinished: All unfinished rollouts of its model.
+    """
+    if row.superseded_by in unfinished:
+        return f"is superseded by rollout {row.superseded_by}"
+    if older := free_devices.awaited(transaction, row.id):
+        return f"takes in the devices of rollout {older} when that ends"
+    return ""
 
 
 def _takes(met: Met, request: RolloutRequest) -> bool:

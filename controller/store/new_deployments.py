@@ -9,7 +9,7 @@ from sqlalchemy.orm import Session
 from controller.domain.deployment_codes import SUPERSEDED
 from controller.domain.states import DeploymentState, WorkKind
 from controller.errors import UnfitError
-from controller.store import deployment_changes, rollout_work
+from controller.store import deployment_changes, free_devices, rollout_work
 from controller.store.deployment_changes import Verdict
 from controller.store.tables import MAX_DETAIL_CHARS, Base, DeploymentRow
 from telemetry.server.bulk import append
@@ -32,7 +32,7 @@ def take_in_first(
     control: Collection[str],
     releases: Mapping[str, str],
     now_s: float,
-) -> None:
+) -> list[str]:
     """Take in the first devices of a new rollout, and save what is left to do.
 
     None is taken in now while devices of ended rollouts of its model are still taken out.
@@ -45,23 +45,30 @@ def take_in_first(
         control: Those that keep the old release, to compare the others with.
         releases: Device to the release that it is brought to, where that is not the rollout's.
         now_s: Wall time.
+
+    Returns:
+        Those that are not taken in: they are gone, or in another rollout, since it was decided.
     """
     others = [device for device in placed if device not in control]
+    lost: list[str] = []
     room = rollout_work.AT_ONCE
     if rollout_work.rollouts(session, model, is_ending=True):
         room = 0
     for kind, some in ((WorkKind.TAKE_IN, others), (WorkKind.HOLD_OUT, sorted(control))):
         first, rest = some[:room], some[room:]
-        if first:
+        free = free_devices.still_free(session, rollout, model, first)
+        lost += [device for device in first if device not in free]
+        if free:
             take_in(
                 *(session, rollout, model),
-                {device: placed[device] for device in first},
+                {device: placed[device] for device in first if device in free},
                 releases=releases,
                 now_s=now_s,
                 is_control=kind is WorkKind.HOLD_OUT,
             )
         left = {device: (placed[device], releases.get(device)) for device in rest}
         rollout_work.save(session, rollout, kind, left)
+    return lost
 
 
 def take_in(

@@ -34,7 +34,7 @@ from controller.domain.states import (
     outcome,
     sources,
 )
-from controller.errors import IllegalTransitionError, UnknownRolloutError
+from controller.errors import ConflictError, IllegalTransitionError, UnknownRolloutError
 from controller.store import (
     acting,
     deployments,
@@ -57,6 +57,8 @@ from controller.store.work_tables import RolloutWorkRow
 
 MAX_CANDIDATES = 200
 """The greatest number of devices that one tick starts."""
+
+LOST = "not taken in: gone, or in another rollout, since the order"
 
 _REMEDIES: Mapping[str, str] = {
     RolloutState.RUNNING: "it goes on by itself; `fleet rollout show {id}` says how far it is",
@@ -193,6 +195,9 @@ def begin(session: Session, new: NewRollout, placed: Mapping[str, int]) -> None:
         session: The transaction.
         new: The rollout.
         placed: Its devices with their places in the order of starting.
+
+    Raises:
+        ConflictError: All of them are gone, or in another rollout, since it was decided.
     """
     limits = new.limits
     session.add(
@@ -235,7 +240,7 @@ def begin(session: Session, new: NewRollout, placed: Mapping[str, int]) -> None:
     groups = {device: group_of(place) for device, place in placed.items()}
     held = (groups[device] for device in new.control)
     stages.add(session, new.id, resolved(new.stages, groups.values(), held))
-    new_deployments.take_in_first(
+    lost = new_deployments.take_in_first(
         *(session, new.id, new.model, placed),
         control=new.control,
         releases=new.releases,
@@ -249,6 +254,13 @@ def begin(session: Session, new: NewRollout, placed: Mapping[str, int]) -> None:
     if new.control:
         reason += f"; {len(new.control)} of them keep the old release until the gates have passed"
     log(session, new.id, action="create", reason=reason, now_s=new.created_at_s)
+    if len(lost) == len(placed):
+        raise ConflictError(
+            f"device {lost[0]} is gone or joined another rollout just now", remedy="try again"
+        )
+    if lost:
+        why = named(lost, LOST)
+        log(session, new.id, action="skip", reason=why, now_s=new.created_at_s)
 
 
 def limits(row: RolloutRow) -> Limits:

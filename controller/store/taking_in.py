@@ -16,7 +16,7 @@ from controller.domain.states import WorkKind
 from controller.store import deployment_changes as changes
 from controller.store import free_devices, new_deployments
 from controller.store.releases import published
-from controller.store.rollouts import log, named
+from controller.store.rollouts import LOST, log, named
 from controller.store.tables import RolloutRow
 from controller.store.work_tables import RolloutWorkRow
 
@@ -48,7 +48,7 @@ def step(session: Session, row: RolloutRow, part: RolloutWorkRow, *, now_s: floa
                 is_control=kind is WorkKind.HOLD_OUT,
             )
         if lost := [device for device in devices if device not in free]:
-            reason = named(lost, "not taken in: gone, or in another rollout, since the order")
+            reason = named(lost, LOST)
             log(session, row.id, action="skip", reason=reason, now_s=now_s)
     session.delete(part)
 

@@ -119,3 +119,51 @@ def test_a_rollout_goes_on_with_what_another_did_not_take(fleet: Fleet) -> None:
     assert fleet.running(TWO.digest) == {left[0]}
     assert fleet.state(older) == "running"
     assert set(states(fleet.run(older))["succeeded"]) == set(DEVICES) - {left[0]}
+
+
+def test_what_is_promised_to_one_rollout_no_other_takes(fleet: Fleet) -> None:
+    older, working = half_done(fleet)
+    left = states(fleet.show(older))["pending"]
+    newer = fleet.roll_out("digits:2", supersede=True, selector=f"id in ({working},{left[0]})")
+    for selector, why in (
+        (f"id={left[1]}", f"rollout {older} is superseded by rollout {newer}"),
+        (f"id={left[0]}", f"rollout {newer} takes in the devices of rollout {older}"),
+    ):
+        body = {"release": "digits:1", "supersede": True, "selector": selector}
+        refused = fleet.api.post("/v1/rollouts", json=body)
+        assert (refused.status_code, why in refused.json()["message"]) == (409, True), refused.text
+    finish(fleet, working)
+    fleet.api.post(f"/v1/rollouts/{older}/abort").raise_for_status()
+    assert fleet.run(newer)["state"] == "succeeded"
+    assert fleet.running(TWO.digest) == {working, left[0]}
+
+
+def test_a_halt_leaves_to_the_newer_rollout_what_it_would_revert(fleet: Fleet) -> None:
+    first = fleet.roll_out("digits:2")
+    assert fleet.run(first)["state"] == "succeeded"
+    older, working = half_done(fleet, on_halt="revert")
+    newer = fleet.roll_out("digits:2", supersede=True)
+    device = fleet.devices[working]
+    for each in fleet.devices.values():
+        each.outcome = "succeeded"
+    device.report(device.revisions["digits"], ONE.digest, "failed", "digits")
+    shown = fleet.run(newer)
+    assert shown["state"] == "succeeded", shown["reason"]
+    assert f"rollout {newer} takes the devices in" in reasons(fleet.show(older), "revert")[0]
+    assert fleet.running(TWO.digest) == set(DEVICES)
+
+
+def test_a_stage_that_nobody_is_left_in_can_be_approved(fleet: Fleet) -> None:
+    for name in DEVICES:
+        fleet.devices[name].leave()
+    stages = [{"count": 1}, {"percent": 100}]
+    rollout = fleet.roll_out("digits:1", stages=stages, approval=True)
+    body = {"devices": list(DEVICES)}
+    fleet.api.post(f"/v1/rollouts/{rollout}/exclude", json=body).raise_for_status()
+    fleet.step()
+    fleet.step()
+    shown = fleet.show(rollout)
+    if shown["state"] == "running":
+        assert shown["reason"] == "stage 2 waits for approval"
+        fleet.approve(rollout).raise_for_status()
+        assert fleet.run(rollout)["state"] == "succeeded"
