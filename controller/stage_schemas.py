@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import Annotated
 
 from controller.domain.rollout_policy import StageState
-from controller.domain.start_rate import MAX_PER_MINUTE
+from controller.domain.start_rate import MAX_PER_MINUTE, MIN_PER_MINUTE
 from controller.domain.transfers import TransferSum
 from controller.schemas import Bounds, Request
 
@@ -42,14 +42,14 @@ class Stage(Request):
 class Rate(Request):
     """How many devices start in a minute, and how that grows with those that succeed."""
 
-    per_minute: Annotated[float, Bounds(gt=0, le=MAX_PER_MINUTE)]
+    per_minute: Annotated[float, Bounds(ge=MIN_PER_MINUTE, le=MAX_PER_MINUTE)]
     factor: Annotated[float, Bounds(ge=1.1, le=10)] | None = None
     """By what it is multiplied each time; None for a rate that stays."""
 
     after: Annotated[int, Bounds(ge=1, le=MAX_DEVICES)] = 10
     """After how many successes each time."""
 
-    max_per_minute: Annotated[float, Bounds(gt=0, le=MAX_PER_MINUTE)] = MAX_PER_MINUTE
+    max_per_minute: Annotated[float, Bounds(ge=MIN_PER_MINUTE, le=MAX_PER_MINUTE)] = MAX_PER_MINUTE
 
 
 @dataclass(kw_only=True)

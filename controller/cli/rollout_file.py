@@ -21,7 +21,7 @@ from controller.cli.rollout_control import ControlKeys, control_of
 from controller.cli.rollout_stages import SIZES, Count, Duration, StageWords, Text, stage_of
 from controller.domain.gates.language import MAX_GATES, parse_gate
 from controller.domain.selectors import parse_selector
-from controller.domain.start_rate import MAX_PER_MINUTE
+from controller.domain.start_rate import MAX_PER_MINUTE, MIN_PER_MINUTE
 from controller.errors import ControllerError
 from controller.rollout_schemas import RolloutRequest, UnfitRule
 from controller.stage_schemas import MAX_DEVICES, MAX_STAGES, MAX_WAIT_S, Rate
@@ -37,7 +37,7 @@ REMEDY: Final = "docs/rollouts.md lists the keys and their limits"
 DIALECT: Final = "https://json-schema.org/draft/2020-12/schema"
 _PERCENT: Final = MappingProxyType({"pattern": r"^[0-9]+(\.[0-9]+)? *%?$", "examples": ["10%"]})
 
-PerMinute = Annotated[float, msgspec.Meta(gt=0, le=MAX_PER_MINUTE)]
+PerMinute = Annotated[float, msgspec.Meta(ge=MIN_PER_MINUTE, le=MAX_PER_MINUTE)]
 
 
 class RolloutFile(ControlKeys, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -162,10 +162,10 @@ LIMITS: Final[Mapping[str, str]] = MappingProxyType(
     {
         "release": "NAME:VERSION or a digest",
         "stages": f"1 to {MAX_STAGES} of: {SIZES}, a selector such as site=lab, or a table",
-        "rate": f"a number above 0, up to {MAX_PER_MINUTE}",
+        "rate": f"a number from {MIN_PER_MINUTE} to {MAX_PER_MINUTE}",
         "rate_factor": "a number, 1.1 to 10",
         "rate_after": f"a whole number, 1 to {MAX_DEVICES}",
-        "rate_max": f"a number above 0, up to {MAX_PER_MINUTE}",
+        "rate_max": f"a number from {MIN_PER_MINUTE} to {MAX_PER_MINUTE}",
         "max_in_flight": f"a whole number, 1 to {MAX_DEVICES}",
         "max_failures": f"a whole number, 0 to {MAX_DEVICES}",
         "max_failure_percent": "a number, 0 to 100",

@@ -12,8 +12,8 @@ Rules:
 - The operator decides about a key. From then on the device needs no token, which may have expired
   meanwhile, and signs a challenge like one that was in before.
 - What it said when it asked first counts, because that is what the operator sees.
-- A registered device is let in by itself when it says its serial number, and another one that asks
-  for its identifier waits, whatever its token accepts.
+- A registered device is let in by itself when it says its serial number, also if another one waits
+  under its identifier. Such another one waits, whatever its token accepts.
 """
 
 from __future__ import annotations
@@ -147,7 +147,9 @@ class Admission:
                 raise EnrolmentError(OTHER_KEY)
             if queued is not None:
                 is_other = queued.public_key != request.public_key
-                if is_other and queued.state != WaitingState.REFUSED:
+                # Whoever asks first for a registered identifier keeps the registered one not out.
+                known = registrations.fitting(transaction, device, _serial(request))
+                if is_other and queued.state != WaitingState.REFUSED and known is None:
                     raise EnrolmentError(OTHER_WAITS)
                 transaction.delete(queued)
                 transaction.flush()
@@ -261,7 +263,7 @@ def _entry(
         id=request.device,
         state=WaitingState.WAITING,
         public_key=request.public_key,
-        serial="" if isinstance(request.serial, msgspec.UnsetType) else request.serial,
+        serial=_serial(request),
         profile_name=request.profile.name,
         architecture=request.profile.architecture,
         agent_version=clean(request.agent_version, MAX_CODE_CHARS),
@@ -270,6 +272,10 @@ def _entry(
         asked_at_s=now_s,
         last_asked_at_s=now_s,
     )
+
+
+def _serial(request: EnrolRequest) -> str:
+    return "" if isinstance(request.serial, msgspec.UnsetType) else request.serial
 
 
 def _attributes(request: EnrolRequest) -> dict[str, Value]:

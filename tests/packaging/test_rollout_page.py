@@ -24,7 +24,7 @@ ROW = re.compile(r"(?m)^\| `(\w+)` \| `([\w-]+)`[^|]* \| (?:`([^`]+)`)? *\| ")
 
 
 def test_the_file_of_the_page_is_a_rollout() -> None:
-    (text,) = re.findall(r"```toml\n(.*?)```", PAGE, re.DOTALL)
+    text, *_settings = re.findall(r"```toml\n(.*?)```", PAGE, re.DOTALL)
     spec = read_rollout_file(text.encode(), "rollout.toml")
     assert (spec.release, spec.stages) == ("detector:1.1.0", [1, "10%", "100%"])
     assert f"{MAX_STAGES} stages and {MAX_GATES} gates" in PAGE

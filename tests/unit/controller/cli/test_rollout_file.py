@@ -103,7 +103,7 @@ def test_an_empty_file_is_a_rollout_with_the_defaults_of_the_api() -> None:
         ("stages = [1.5]", "stages[0] must be a whole number or a text or a table, not a number"),
         ("[[stages]]\nsoack = '1h'", "there is no setting stages[0].soack (did you mean"),
         ("[[stages]]\nsoak = '1h'", "stages[0] needs a size or a selector"),
-        ("rate = 0", "rate must be a number above 0, up to 1000000, not 0"),
+        ("rate = 0", "rate must be a number from 0.001 to 1000000, not 0"),
         ("rate_factor = 2", "rate_factor says nothing without rate"),
         ("shadow_agreement = 0", 'shadow_agreement must be a share such as "99%", above 0'),
         ('shadow_agreement = "0%"', 'shadow_agreement must be a share such as "99%", above 0'),
