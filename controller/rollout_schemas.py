@@ -200,6 +200,9 @@ class RolloutPlan:
     gates: list[str] = field(default_factory=list)
     spread: str = ""
     rate: Rate | None = None
+    windows: list[str] = field(default_factory=list)
+    """The local hours in which devices activate it; the wait for them is in no time here."""
+
     total_bytes: int
     """What all devices fetch together, at most."""
 

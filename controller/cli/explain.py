@@ -105,11 +105,12 @@ def _head(rollout: Rollout) -> list[str]:
         what = f"brings the devices of {rollout.rollback_of} back"
     elif rollout.retry_of:
         what = f"tries {rollout.release} again with devices of {rollout.retry_of}"
-    targets = ", ".join(str(stage.target) for stage in rollout.stages)
+    *first, last = [stage.target for stage in rollout.stages]
+    targets = ", ".join([*map(str, first), counted(last)])
     stages = "1 stage" if len(rollout.stages) == 1 else f"{len(rollout.stages)} stages"
     by = f" by {plain_text(rollout.created_by)}" if rollout.created_by else ""
     return [
-        f"Rollout {rollout.id} {what}, in {stages}: to {targets} devices",
+        f"Rollout {rollout.id} {what}, in {stages}: to {targets}",
         f"made at {local_time(rollout.created_at_s)}{by}",
         f"{rollout.state}: {plain_text(rollout.reason)}".rstrip(": "),
     ]
@@ -158,6 +159,8 @@ def _outcome(group: OutcomeGroup) -> str:
 
 def _next(rollout: Rollout) -> str:
     waits = any(stage.state == "awaiting_approval" for stage in rollout.stages)
+    if rollout.state is RolloutState.HALTED and any(e.action == "revert" for e in rollout.events):
+        return f"`fleet rollout resume {rollout.id}` goes on all the same, without what failed."
     if rollout.state is RolloutState.RUNNING and waits:
         return f"`fleet rollout approve {rollout.id}` lets the next stage begin."
     return NEXT[RolloutState(rollout.state)].format(id=rollout.id)

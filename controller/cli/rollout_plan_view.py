@@ -41,8 +41,10 @@ def write_plan(plan: RolloutPlan) -> None:
             *((f"gate, stage {s.number}", gate) for s in plan.stages for gate in s.gates),
             *([("spread over", plan.spread)] if plan.spread else []),
             *([("devices start", rate_text(plan.rate))] if plan.rate else []),
+            *(("activates", f"{hours}, in local time") for hours in plan.windows),
             ("to fetch", _bytes(plan)),
             *_times(plan),
+            *([("on top", "the wait for these hours")] if plan.windows else []),
         ]
     )
     for reason in plan.refused:

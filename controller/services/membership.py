@@ -121,7 +121,7 @@ class Membership:
             UnknownRolloutError: No such rollout.
             IllegalTransitionError: It has ended.
             ConflictError: An earlier order about it is still being carried out.
-            InvalidRequestError: No device is named, or one that is not in the rollout.
+            InvalidRequestError: No device is named.
         """
         _check_named(request.devices)
         now_s = self._clock.now_s()
@@ -129,13 +129,7 @@ class Membership:
         with self._database.transaction() as transaction:
             row = _open(transaction, rollout)
             known = members.states(transaction, row.id, _names(asked))
-            for device in asked:
-                if device not in known:
-                    raise InvalidRequestError(
-                        f"device {device[:64]!r} is not in rollout {row.id}",
-                        remedy=f"`fleet rollout show {row.id}` lists its devices",
-                    )
-            leaving = [name for name in asked if known[name] is DeploymentState.PENDING]
+            leaving = [name for name in known if known[name] is DeploymentState.PENDING]
             if leaving:
                 deployment_changes.move(
                     transaction,
@@ -150,12 +144,15 @@ class Membership:
         return MembersChange(
             rollout=rollout,
             changed=leaving,
-            unchanged={
-                name: _HAS_ORDER if state in ORDERED_DEPLOYMENTS else _ENDED
-                for name, state in known.items()
-                if state is not DeploymentState.PENDING
-            },
+            unchanged={name: _stays(known.get(name)) for name in asked if name not in leaving},
         )
+
+
+def _stays(state: DeploymentState | None) -> str:
+    """Say why a device does not leave."""
+    if state is None:
+        return "it is not in the rollout"
+    return _HAS_ORDER if state in ORDERED_DEPLOYMENTS else _ENDED
 
 
 def _open(transaction: Transaction, rollout: str) -> RolloutRow:
@@ -208,7 +205,7 @@ def _check_named(devices: Sequence[str], *, or_selector: str | None = None) -> N
     if bool(devices) == (or_selector is not None):
         raise InvalidRequestError(
             "name devices or give a selector, one of the two" if devices else "no device is named",
-            remedy="give the names of devices",
+            remedy="give the names of devices, or --selector with `fleet rollout add`",
         )
     if len(devices) > MAX_NAMED:
         raise InvalidRequestError(

@@ -199,6 +199,7 @@ class RolloutPlans:
             gates=list(gates),
             spread=request.spread,
             rate=request.rate,
+            windows=list(request.windows),
             total_bytes=sum(size for size in sizes.values() if size is not None),
             unknown_bytes=sum(size is None for size in sizes.values()),
             by_profile=_by_kind(sizes, {fact.id: fact.profile_name for fact in members}),

@@ -10,8 +10,9 @@ from controller.domain.rollout_policy import (
     RolloutView,
     stage_states,
     stage_targets,
+    targets_of,
 )
-from controller.domain.states import DeploymentState, shown_state
+from controller.domain.states import ACTIVE_ROLLOUTS, DeploymentState, shown_state
 from controller.domain.transfers import FETCHING, together
 from controller.rollout_schemas import (
     Deployment,
@@ -52,7 +53,11 @@ def outline(transaction: Transaction, row: RolloutRow) -> Rollout:
     """
     view = rollouts.view(transaction, row, with_candidates=False)
     release = releases.get(transaction, row.release)
-    stages = zip(view.stages, stage_targets(view), stage_states(view), strict=True)
+    # What an end cancelled is no more among the devices, but the stages were meant for all.
+    is_over = row.state not in ACTIVE_ROLLOUTS
+    meant = row.initial_devices
+    targets = targets_of(view.stages, meant, meant) if is_over else stage_targets(view)
+    stages = zip(view.stages, targets, stage_states(view), strict=True)
     rate = start_rates.of_rollout(transaction, row.id)
     return convert(
         {

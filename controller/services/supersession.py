@@ -149,16 +149,18 @@ def take(
         rollout_work.save(transaction, row.id, WorkKind.SUPERSEDE, dict.fromkeys(rest), verdict)
         row.superseded_by = new
         row.awaited_by = new if met.stays else None
-        reason = rollouts.named(moves, f"moved to rollout {new}")
+        what = f"moved to rollout {new}"
+        reason = rollouts.named(moves, what) if moves else f"no device {what}: all have started"
         rollouts.log(transaction, row.id, action="supersede", reason=reason, now_s=now_s)
 
 
 def tell(transaction: Transaction, new: str, found: Sequence[Met], *, now_s: float) -> None:
     """Write into the log of the new rollout what it took out of which others."""
     for met in found:
-        reason = rollouts.named(sorted(met.moves), f"taken out of rollout {met.rollout}")
+        told = [(met.moves, f"taken out of rollout {met.rollout}")] if met.moves else []
         if met.stays:
-            reason += f"; {rollouts.named(sorted(met.stays), 'to finish there first')}"
+            told.append((met.stays, f"to finish in rollout {met.rollout} first"))
+        reason = "; ".join(rollouts.named(sorted(devices), what) for devices, what in told)
         rollouts.log(transaction, new, action="supersede", reason=reason, now_s=now_s)
 
 

@@ -209,9 +209,9 @@ def test_devices_join_move_and_leave_in_words(stack: Stack, puppets: dict[str, P
     newer = ("digits:1", "--selector", "id in (cam-1, cam-2)", "--supersede", "--dry-run")
     plan = stack.ok("rollout", "create", *newer).out
     assert f"1 device would move from rollout {rollout}; 1 device to finish there first:" in plan
-    left = stack.ok("rollout", "exclude", rollout, "cam-2", "cam-1")
+    left = stack.ok("rollout", "exclude", rollout, "cam-2", "cam-1", "cam-9")
     assert left.out == f"1 device left rollout {rollout}\n"
-    assert left.err == "cam-1: it has finished\n"
+    assert left.err == "cam-1: it has finished\ncam-9: it is not in the rollout\n"
     again = stack.fleet("rollout", "exclude", rollout, "cam-2")
     assert (again.code, again.out) == (1, f"0 devices left rollout {rollout}\n")
     stack.ok("rollout", "abort", rollout)
