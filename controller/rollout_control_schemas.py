@@ -46,6 +46,22 @@ class RolloutControl(Request):
 
 
 @dataclass(kw_only=True)
+class ShownLimits:
+    """The limits of a rollout, as they were asked for."""
+
+    max_in_flight: int = 0
+    device_deadline_s: float = 0.0
+    offline_limit_s: float = 0.0
+    max_failures: int = 0
+    max_failure_percent: float | None = None
+    min_finished: int = 0
+    max_refused: int | None = None
+    max_timed_out: int | None = None
+    worst_case: bool = False
+    on_halt: OnHalt = "keep"
+
+
+@dataclass(kw_only=True)
 class FailureSums:
     """How many devices failed in which way, without those that were acknowledged."""
 

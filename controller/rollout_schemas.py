@@ -8,7 +8,12 @@ from typing import Annotated, Literal
 from controller.domain.gates.states import GateState
 from controller.domain.states import DeploymentState, RolloutState
 from controller.domain.transfers import TransferSum
-from controller.rollout_control_schemas import FailureSums, RolloutControl, SupersededDevices
+from controller.rollout_control_schemas import (
+    FailureSums,
+    RolloutControl,
+    ShownLimits,
+    SupersededDevices,
+)
 from controller.schemas import Bounds, Request, Transfer
 from controller.stage_schemas import (
     MAX_DEVICES,
@@ -200,6 +205,7 @@ class RolloutPlan:
     gates: list[str] = field(default_factory=list)
     spread: str = ""
     rate: Rate | None = None
+    limits: ShownLimits = field(default_factory=ShownLimits)
     windows: list[str] = field(default_factory=list)
     """The local hours in which devices activate it; the wait for them is in no time here."""
 
@@ -403,6 +409,7 @@ class Rollout:
     superseded_by: str | None = None
     """The rollout that took its devices that had not started."""
 
+    limits: ShownLimits = field(default_factory=ShownLimits)
     windows: list[str] = field(default_factory=list)
     left_out: int = 0
     """How many of the cancelled devices take no part because they cannot take the release."""

@@ -9,7 +9,8 @@ import msgspec
 import typer
 
 from controller.domain.rollout_policy import OnHalt
-from controller.rollout_control_schemas import MAX_COUNT, MAX_PRIORITY, FailureSums
+from controller.rollout_control_schemas import MAX_COUNT, MAX_PRIORITY, FailureSums, ShownLimits
+from wire.durations import format_duration
 from wire.windows import MAX_WINDOWS
 
 Limit = Annotated[int, msgspec.Meta(ge=0, le=MAX_COUNT)]
@@ -150,3 +151,19 @@ def failures_text(sums: FailureSums) -> str:
         return ""
     kinds = f"{sums.failed} failed, {sums.refused} refused, {sums.timed_out} timed out"
     return f"{kinds}; certain {sums.certain_percent:.1f} %, at worst {sums.worst_percent:.1f} %"
+
+
+def limits_text(limits: ShownLimits) -> str:
+    """Return what halts a rollout, and how many devices it starts at a time."""
+    told = [f"{limits.max_failures} failed"]
+    if limits.max_failure_percent is not None:
+        worst = ", also at worst" if limits.worst_case else ""
+        told.append(f"{limits.max_failure_percent:g} % of {limits.min_finished} finished{worst}")
+    if limits.max_refused is not None:
+        told.append(f"{limits.max_refused} refused")
+    if limits.max_timed_out is not None:
+        told.append(f"{limits.max_timed_out} timed out")
+    text = f"{', '.join(told)}; then devices {limits.on_halt} it"
+    waits = f"deadline {format_duration(limits.device_deadline_s)}"
+    waits += f", offline {format_duration(limits.offline_limit_s)}"
+    return f"at most {text}; {limits.max_in_flight} in flight, {waits}"

@@ -6,6 +6,7 @@ from typing import Final
 
 from controller.cli.arguments import selected
 from controller.cli.preflight import names_line, write_refusing
+from controller.cli.rollout_control import limits_text
 from controller.cli.stage_view import rate_text, rules_text
 from controller.domain.rollout_plan import LEAST_EARLIER
 from controller.domain.rollout_policy import counted
@@ -41,6 +42,7 @@ def write_plan(plan: RolloutPlan) -> None:
             *((f"gate, stage {s.number}", gate) for s in plan.stages for gate in s.gates),
             *([("spread over", plan.spread)] if plan.spread else []),
             *([("devices start", rate_text(plan.rate))] if plan.rate else []),
+            ("limits", limits_text(plan.limits)),
             *(("activates", f"{hours}, in local time") for hours in plan.windows),
             ("to fetch", _bytes(plan)),
             *_times(plan),

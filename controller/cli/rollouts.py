@@ -17,7 +17,7 @@ from controller.cli.output import write_json
 from controller.cli.paging import CountOption, CursorOption, ReverseOption, take
 from controller.cli.preflight import rollout_check
 from controller.cli.rollout_answers import WatchOption, answer, tell_skipped
-from controller.cli.rollout_control import failures_text
+from controller.cli.rollout_control import failures_text, limits_text
 from controller.cli.rollout_create import rollout_create, rollout_schema
 from controller.cli.rollout_members import rollout_add, rollout_exclude
 from controller.cli.rollout_rehearse import rollout_rehearse
@@ -272,6 +272,7 @@ def _show(rollout: Rollout) -> None:
             ("control group", _control_text(rollout)),
             ("acknowledged", f"{rollout.acknowledged} of the failed"),
             ("failures", failures_text(rollout.failures)),
+            ("limits", limits_text(rollout.limits)),
             ("priority", rollout.priority or None),
             ("superseded by", rollout.superseded_by),
             ("windows", ", ".join(rollout.windows)),

@@ -111,7 +111,7 @@ class Rehearsals:
     def _rehearse(self, request: RehearsalRequest) -> Rehearsal:
         rollout = request.rollout
         stage_checks.check_stages(rollout)
-        rollout_checks.check_windows(rollout)
+        rollout_checks.check_control(rollout)
         own = stage_checks.own_gates(self._telemetry, rollout)
         texts = [(text, None) for text in rollout_checks.gate_texts(self._telemetry, rollout)]
         staged = [(text, stage) for stage, each in sorted(own.items()) for text in each]

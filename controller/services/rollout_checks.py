@@ -176,12 +176,17 @@ def check_unfit(request: RolloutRequest, unfit: Mapping[str, str], devices: int)
     )
 
 
-def check_windows(request: RolloutRequest) -> None:
-    """Refuse windows that cannot be read, or never open.
+def check_control(request: RolloutRequest) -> None:
+    """Refuse windows that cannot be read, or never open, and limits that say nothing.
 
     Raises:
-        InvalidRequestError: There is one, or there are too many.
+        InvalidRequestError: There is one, or there are too many windows.
     """
+    if request.worst_case and request.max_failure_percent is None:
+        raise InvalidRequestError(
+            "worst_case says nothing without max_failure_percent",
+            remedy="give that, too, or leave it out",
+        )
     for fault in window_faults(request.windows):
         raise InvalidRequestError(fault, remedy="give hours of the day that differ")
 

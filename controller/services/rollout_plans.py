@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import fields
 from functools import partial
 from typing import Final, NamedTuple, TypeVar
 
@@ -30,7 +31,7 @@ from controller.domain.starting_order import StartingOrder, places
 from controller.domain.states import DeviceState
 from controller.domain.supersession import Met
 from controller.errors import ControllerError
-from controller.rollout_control_schemas import SupersededDevices
+from controller.rollout_control_schemas import ShownLimits, SupersededDevices
 from controller.rollout_schemas import (
     BusyDevices,
     InstallTimes,
@@ -141,7 +142,7 @@ class RolloutPlans:
             FleetError: The files of the release cannot be read.
         """
         stage_checks.check_stages(request)
-        rollout_checks.check_windows(request)
+        rollout_checks.check_control(request)
         own = stage_checks.own_gates(self._telemetry, request)
         gates = rollout_checks.gate_texts(self._telemetry, request)
         read = self._read(request, limit=limit)
@@ -199,6 +200,9 @@ class RolloutPlans:
             gates=list(gates),
             spread=request.spread,
             rate=request.rate,
+            limits=ShownLimits(
+                **{part.name: getattr(request, part.name) for part in fields(ShownLimits)}
+            ),
             windows=list(request.windows),
             total_bytes=sum(size for size in sizes.values() if size is not None),
             unknown_bytes=sum(size is None for size in sizes.values()),

@@ -109,7 +109,7 @@ class Rollouts:
                 of them; or they are to be left out, and none is left.
         """
         stage_checks.check_stages(request)
-        rollout_checks.check_windows(request)
+        rollout_checks.check_control(request)
         stage_gates = stage_checks.own_gates(self._telemetry, request)
         asked = rollout_checks.gate_texts(self._telemetry, request)
         check_agreement(self._database, self._telemetry, request)

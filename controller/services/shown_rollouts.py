@@ -14,6 +14,7 @@ from controller.domain.rollout_policy import (
 )
 from controller.domain.states import ACTIVE_ROLLOUTS, DeploymentState, shown_state
 from controller.domain.transfers import FETCHING, together
+from controller.rollout_control_schemas import ShownLimits
 from controller.rollout_schemas import (
     Deployment,
     DevicePart,
@@ -94,6 +95,7 @@ def outline(transaction: Transaction, row: RolloutRow) -> Rollout:
             "failures": _failures(view),
             "priority": row.priority,
             "superseded_by": row.superseded_by,
+            "limits": {part.name: getattr(row, part.name) for part in fields(ShownLimits)},
             "windows": row.windows or [],
             "left_out": deployments.count_left_out(transaction, row.id),
         },
