@@ -7,8 +7,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Self
 
 from controller.client.connection import PATIENCE_S, TIMEOUT_S, ApiClient
+from controller.client.errors import NoControllerError
 from controller.client.target import ConnectionOptions, find_controller
 from controller.schemas import Health
+from wire.errors import FleetError
 
 if TYPE_CHECKING:
     from controller.client.access import Access, Audit, Tokens
@@ -74,9 +76,14 @@ class Fleet(ApiClient):
             patience_s: How long a request waits in all for a controller that is busy.
 
         Raises:
-            FleetError: It is no such directory, or its token cannot be read.
+            NoControllerError: It is no such directory, or its token cannot be read.
         """
-        found = find_controller(ConnectionOptions(home=Path(home)), {})
+        try:
+            found = find_controller(ConnectionOptions(home=Path(home)), {})
+        except NoControllerError:
+            raise
+        except FleetError as exc:
+            raise NoControllerError(exc.message, remedy=exc.remedy) from exc
         return cls(found, timeout_s=timeout_s, patience_s=patience_s)
 
     def health(self) -> Health:

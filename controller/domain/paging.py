@@ -23,6 +23,9 @@ from wire.errors import WireFormatError
 
 T = TypeVar("T")
 Value = str | float
+
+_MOST: Final = 2.0**63
+"""No database has a greater number."""
 MAX_CURSOR_CHARS: Final = 1024
 CURSOR_HEADER: Final = "X-Edgefleet-Cursor"
 """Of an answer that is a part of a list: what asks for the next part."""
@@ -195,4 +198,4 @@ def _place(cursor: str, key: str, descends: bool, *, is_text: bool) -> Place:
 
 
 def _is_number(value: Value) -> bool:
-    return not isinstance(value, str) and math.isfinite(value)
+    return not isinstance(value, str) and math.isfinite(value) and abs(value) < _MOST

@@ -101,10 +101,11 @@ class Membership:
             joining = [device for device in free if device not in unfit]
             if joining:
                 members.join(transaction, row, joining, now_s=now_s)
+        joined = frozenset(joining)
         return MembersChange(
             rollout=rollout,
             changed=joining,
-            unchanged={name: why for name, why in unchanged.items() if name not in set(joining)},
+            unchanged={name: why for name, why in unchanged.items() if name not in joined},
         )
 
     def exclude(self, rollout: str, request: LeaveRequest) -> MembersChange:
@@ -141,10 +142,11 @@ class Membership:
                 )
                 reason = rollouts.named(leaving, "taken out by the operator")
                 rollouts.log(transaction, row.id, action="exclude", reason=reason, now_s=now_s)
+        left = frozenset(leaving)
         return MembersChange(
             rollout=rollout,
             changed=leaving,
-            unchanged={name: _stays(known.get(name)) for name in asked if name not in leaving},
+            unchanged={name: _stays(known.get(name)) for name in asked if name not in left},
         )
 
 

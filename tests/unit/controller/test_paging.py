@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import json
+from base64 import urlsafe_b64encode
 from dataclasses import replace
 
 import pytest
@@ -51,3 +53,10 @@ def test_a_cursor_counts_for_its_own_order_alone() -> None:
             read_page(SORTS, sort=sort, reverse=reverse, limit=1, cursor=text)
         assert "\n" not in str(caught.value)
         assert caught.value.remedy
+
+
+def test_a_cursor_with_a_number_that_no_database_has_is_refused() -> None:
+    for number in (1e308, -1e19, float(2**63)):
+        forged = urlsafe_b64encode(json.dumps(["seen", True, number, "a"]).encode()).decode()
+        with pytest.raises(InvalidRequestError):
+            read_page(SORTS, sort="seen", reverse=True, limit=1, cursor=forged)
