@@ -20,6 +20,7 @@ from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
+from controller.domain.gates.states import GateState
 from controller.domain.stages import selectors
 from controller.domain.starting_order import places
 from controller.domain.states import ACTIVE_ROLLOUTS, DeploymentState, RolloutOrder, WorkKind
@@ -27,6 +28,7 @@ from controller.errors import ConflictError
 from controller.store import (
     deployments,
     free_devices,
+    gates,
     releases,
     rollout_steps,
     rollout_work,
@@ -171,9 +173,17 @@ def another_try(transaction: Transaction, first: RolloutRow, *, only_failed: boo
 
     Raises:
         IllegalTransitionError: The release was revoked.
-        ConflictError: No device is left, or one of them takes part in another rollout.
+        ConflictError: A gate stopped it, no device is left, or one of them takes part in another
+            rollout.
     """
     releases.get_published(transaction, first.release)
+    for gate in gates.views(transaction, first):
+        if gate.state is GateState.FAIL and not gate.is_waived:
+            raise ConflictError(
+                f"gate {gate.text} of rollout {first.id} failed: a retry has no gates",
+                remedy=f"make a new rollout with gates, or `fleet rollout resume {first.id}` goes "
+                "on despite it",
+            )
     states = [DeploymentState.FAILED]
     if not only_failed:
         states.append(DeploymentState.CANCELLED)

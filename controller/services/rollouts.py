@@ -374,7 +374,9 @@ class Rollouts:
             # Of a stage that nobody is left in, none has finished.
             is_proven = view.finished > 0 or now == "awaiting_approval"
             complete = view.stage_complete_at_s is not None and is_proven
-            if complete and row.state in ACTIVE_ROLLOUTS and (held := holding(view)):
+            # While it soaks the gates may still tell by themselves.
+            is_held = now == "waiting_for_gates" and row.state in ACTIVE_ROLLOUTS
+            if is_held and (held := holding(view)):
                 if view.approval:
                     _refuse_own(row, by)
                 rollouts.pass_by_hand(transaction, row, held, now_s=now_s)

@@ -144,6 +144,8 @@ def test_a_slower_release_is_halted_while_most_devices_keep_the_old_one(
     last = gate["looks"][-1]
     assert (gate["text"], gate["limit"], gate["unit"]) == (LATENCY, 0.4, "%")
     assert (last["state"], last["treated"], last["control"]) == ("fail", 8, 12)
+    again = fleet.api.post(f"/v1/rollouts/{rollout}/retry", json={})
+    assert (again.status_code, "a retry has no gates" in again.json()["message"]) == (409, True)
     assert 0.4 < last["low"] < last["estimate"] < last["high"]
     assert last["low"] < 1.0 < last["high"]
 
