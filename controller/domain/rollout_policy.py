@@ -129,7 +129,7 @@ class InFlight:
     """How long it was online since it was started."""
 
     away_s: float = 0.0
-    """How long it was offline since it was started."""
+    """How long it is offline now."""
 
     phase: str = ""
     """What it reported last."""

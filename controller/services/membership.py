@@ -79,6 +79,7 @@ class Membership:
         with self._database.transaction() as transaction:
             row = _open(transaction, rollout)
             _check_own(row)
+            rollout_checks.check_cleared(transaction, row.model)
             release = releases.get_published(transaction, row.release)
             asked = request.devices
             if request.selector is not None:

@@ -164,7 +164,7 @@ def in_flight(session: Session, rollout: str, *, clock_s: float) -> tuple[InFlig
                 device=device,
                 online=away_from_s is None,
                 online_s=clock_s - began_s - away_s - now_away_s,
-                away_s=away_s + now_away_s,
+                away_s=now_away_s,
                 phase=phase,
             )
         )

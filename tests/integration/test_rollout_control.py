@@ -185,3 +185,21 @@ def test_an_update_of_the_agent_brings_the_windows_in_a_new_revision(fleet: Flee
     device.connect()
     assert device.revision == before + 1
     assert device.documents[-1].models[0].hours == tuple(WINDOWS)
+
+
+def test_a_wait_for_a_window_is_no_absence(fleet: Fleet) -> None:
+    device = fleet.devices["cam-000"]
+    device.outcome, device.phase, device.waits_for = "busy", "verifying", "waits for its window"
+    rollout = fleet.roll_out(
+        "digits:1", selector="id=cam-000", offline_limit_s=60.0, device_deadline_s=600.0
+    )
+    for _ in range(5):
+        fleet.step(30.0)
+    device.phase, device.waits_for = "probing", ""
+    device.report(device.revisions["digits"], ONE.digest, "busy", "digits")
+    device.leave()
+    fleet.step(3.0)
+    fleet.step(3.0)
+    assert fleet.state(rollout) == "running"
+    fleet.step(70.0)
+    assert "did not come back" in fleet.show(rollout)["reason"]
