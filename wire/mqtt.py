@@ -18,7 +18,7 @@ import socket
 import ssl
 import threading
 from collections import deque
-from typing import NamedTuple, NoReturn
+from typing import TYPE_CHECKING, NamedTuple, NoReturn
 
 import msgspec
 import paho.mqtt.client as paho
@@ -37,8 +37,10 @@ from wire.broker_address import (
 )
 from wire.errors import TransportError
 from wire.messages import MAX_MESSAGE_BYTES
-from wire.mqtt_loop import MqttLoop
 from wire.transport import Connection, ConnectionHandler, MessageHandler, Received
+
+if TYPE_CHECKING:  # a device has one connection, and its supervisor is small
+    from wire.mqtt_loop import MqttLoop
 
 KEEPALIVE_S = 30
 INFLIGHT_MESSAGES = 40
