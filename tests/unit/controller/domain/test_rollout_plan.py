@@ -52,9 +52,9 @@ def test_devices_start_in_their_order_and_those_that_are_offline_come_last() -> 
 def test_the_control_group_ends_the_last_stage_and_small_stages_ask_no_gates() -> None:
     made = plan(devices(12), (StageSpec(count=4), HALF, ALL), has_gates=True, control_percent=10)
     assert [(s.target, len(s.devices), s.asks_gates) for s in made.stages] == [
-        (4, 4, False), (6, 2, True), (12, 1, True)
+        (4, 4, False), (6, 2, True), (12, 0, True)
     ]  # fmt: skip
-    assert len(made.control) == 5
+    assert len(made.control) == 6
     assert not {device.id for device in made.control} & {n for s in made.stages for n in names(s)}
 
 
