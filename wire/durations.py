@@ -16,6 +16,7 @@ from typing import Final
 
 from wire.errors import WireFormatError
 
+MINUTE_S: Final = 60.0
 HOUR_S: Final = 3600.0
 DAY_S: Final = 24 * HOUR_S
 REMEDY: Final = "write it as 90s, 15m, 1h30m or 2d"
@@ -23,7 +24,7 @@ UNITS_S: Final = {
     "w": 604_800.0,
     "d": DAY_S,
     "h": HOUR_S,
-    "m": 60.0,
+    "m": MINUTE_S,
     "s": 1.0,
     "ms": 0.001,
 }

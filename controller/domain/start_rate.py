@@ -17,12 +17,13 @@ import math
 from dataclasses import dataclass
 from typing import Final
 
+from wire.durations import MINUTE_S
+
 MIN_PER_MINUTE: Final = 0.001
 """One device in 17 hours."""
 
 MAX_PER_MINUTE: Final = 1_000_000
 LULL_S: Final = 5.0
-MINUTE_S: Final = 60.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -3,34 +3,25 @@
 Rules:
 - A look reads the telemetry outside of any transaction that writes, and is saved by itself. The
   rollout then decides by the last look.
-- All devices are looked at over the same time, as the controller's clock has it: since the stage
-  was complete, or else over the last soak time, then only those that had the release all the while.
-  The minute that still runs does not count.
+- Time is the controller's, by which telemetry is stored.
 - Only devices that are online begin. So those that were away when a stage began are on neither
   side: they were not chosen by chance, and a place in trouble would be on the side of the old one.
-- The control group, and the devices that have not begun, are compared with those that have the
-  release. Without either, devices are compared with themselves in the same hours of the last day
-  that ended before the rollout.
-- In the worst case, devices with the release that told enough before and are silent now count as
-  harmed wholly. They make no gate fail: only what devices tell does.
 - A fault of the telemetry holds the gate, and is told; it never passes one.
 """
 
 from __future__ import annotations
 
 import logging
-import math
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import Final, NamedTuple
+from typing import NamedTuple
 
-from controller.domain.gates.bounded import most_harm
-from controller.domain.gates.contrast import Contrast, Observed, against_before, contrast
 from controller.domain.gates.language import Gate, parse_gate
+from controller.domain.gates.look import Compared, compared, judged, window
 from controller.domain.gates.looks import level, next_look_s
 from controller.domain.gates.shift import of_all_classes
-from controller.domain.gates.states import LEAST_DEVICES, GateState
-from controller.domain.gates.verdicts import Coverage, Verdict, verdict
+from controller.domain.gates.states import GateState
+from controller.domain.gates.verdicts import Verdict
 from controller.domain.gates.waiting import wait_text
 from controller.domain.states import RolloutState
 from controller.errors import InvalidRequestError
@@ -39,19 +30,12 @@ from controller.services.gate_shift import OTHERS, check_shift, class_shares, re
 from controller.services.preflight import Preflight
 from controller.store import gates, rollouts, stages
 from controller.store.database import Database
-from controller.store.gates import Member
 from controller.store.tables import RolloutRow
 from telemetry.errors import QueryError, UnknownMetricError
 from telemetry.server.question import SECONDS_PER_MINUTE
 from telemetry.server.store import TelemetryStore
 from wire.clock import Clock
 from wire.errors import FleetError
-
-BEFORE_S: Final = 86_400.0
-"""Devices are known by what they measured on the day before: they do not do the same at night."""
-
-LEAST_WINDOW_S: Final = 600.0
-"""Over how long devices are looked at, at least, while a stage still runs."""
 
 _log = logging.getLogger(__name__)
 
@@ -67,26 +51,7 @@ class _Due(NamedTuple):
     family: int
     """How many gates the rollout has in all: they share what may err."""
 
-    treated: list[Member]
-    control: list[Member]
-    since_s: float
-    until_s: float
-
-    @property
-    def devices(self) -> frozenset[str]:
-        """All devices that are looked at."""
-        return frozenset(member.device for member in (*self.treated, *self.control))
-
-    @property
-    def spans(self) -> tuple[tuple[float, float], tuple[float, float]]:
-        """The time that is looked at, and by what devices are known from before."""
-        began_s = self.row.created_at_s
-        before = began_s - BEFORE_S, began_s
-        if not self.control:
-            # The same hours of an earlier day: nothing else stands for how a day goes.
-            days = math.ceil((self.until_s - began_s) / BEFORE_S)
-            before = self.since_s - days * BEFORE_S, self.until_s - days * BEFORE_S
-        return (self.since_s, self.until_s), before
+    of: Compared
 
 
 class GateLooks:
@@ -161,16 +126,20 @@ class GateLooks:
             since_s = complete_s if complete_s is not None else 0.0
             if row.ran_s < next_look_s(since_s, last_s, soak_s):
                 return None
-            window_s = max(soak_s, LEAST_WINDOW_S)
-            if complete_s is not None:
-                window_s = row.ran_s - complete_s
-            begin_s = math.ceil((now_s - window_s) / SECONDS_PER_MINUTE) * SECONDS_PER_MINUTE
-            until_s = math.floor(now_s / SECONDS_PER_MINUTE) * SECONDS_PER_MINUTE
-            treated = gates.with_release(
-                transaction, rollout, until_s=now_s if complete_s is not None else begin_s
+            at = window(
+                now_s,
+                complete_for_s=None if complete_s is None else row.ran_s - complete_s,
+                soak_s=soak_s,
             )
-            # While a stage runs, there may be nobody who had the release all the while.
-            if begin_s >= until_s or (complete_s is None and len(treated) < LEAST_DEVICES):
+            if at is None:
+                return None
+            of = compared(
+                gates.with_release(transaction, rollout, until_s=at.had_s),
+                gates.without_release(transaction, rollout),
+                at,
+                began_s=row.created_at_s,
+            )
+            if of is None:
                 return None
             transaction.expunge(row)
             return _Due(
@@ -178,10 +147,7 @@ class GateLooks:
                 number=gates.last_look(transaction, rollout) + 1,
                 gates={gate.number: parse_gate(gate.text) for gate in asked},
                 family=len(family),
-                treated=treated,
-                control=gates.without_release(transaction, rollout),
-                since_s=float(begin_s),
-                until_s=float(until_s),
+                of=of,
             )
 
     def _verdict(self, gate: Gate, due: _Due) -> Verdict:
@@ -197,80 +163,43 @@ class GateLooks:
         return told
 
     def _of_figure(self, gate: Gate, due: _Due, at_level: float) -> Verdict:
+        of = due.of
         after, before = (
-            figures(self._telemetry, gate, due.row.model, due.devices, *span) for span in due.spans
+            figures(self._telemetry, gate, due.row.model, of.devices, *span)
+            for span in (of.span, of.before)
         )
-        # What measured 0 has no part to grow by. It is left out, and the gate told of it.
-        zero = {name for of in (after, before) for name, value in of.items() if value == -math.inf}
-        sides = _sides(due, {n: value for n, value in after.items() if n not in zero}, before)
-        most = None
-        if gate.in_worst_case:
-            worst = 1.0 if gate.limit > 0 else 0.0
-            treated, _ = _sides(due, dict.fromkeys(before, worst) | after, before)
-            most = most_harm(treated, sides[1], at_level / 2.0, falls=gate.limit < 0)
-        coverage = _coverage(*sides, due, zero)
-        return verdict(gate, _compared(*sides, due), at_level, coverage, most=most)
+        return judged(gate, of, after, before, at_level)
 
     def _of_classes(self, gate: Gate, due: _Due, at_level: float) -> Verdict:
+        of, spans = due.of, (due.of.span, due.of.before)
         after, before = class_shares(
-            self._telemetry, self._references, gate, due.row.model, due.devices, due.spans
+            self._telemetry, self._references, gate, due.row.model, of.devices, spans
         )
-        found = {}
-        classes = sorted({each for of_device in after.values() for each in of_device})
-        for each in classes or [OTHERS]:
-            sides = _sides(
-                due,
-                {device: shares[each] for device, shares in after.items()},
-                {device: shares[each] for device, shares in before.items()},
-            )
-            compared = _compared(*sides, due)
-            share = at_level / max(len(classes), 1)
-            found[each] = verdict(gate, compared, share, _coverage(*sides, due))
-        return of_all_classes(found)
+        classes = sorted({each for of_device in after.values() for each in of_device}) or [OTHERS]
+        return of_all_classes(
+            {
+                each: judged(
+                    gate, of, _of_class(after, each), _of_class(before, each),
+                    at_level / len(classes),
+                )
+                for each in classes
+            }
+        )  # fmt: skip
 
     def _wait(self, gate: Gate, due: _Due) -> str:
         """Say how long it takes until enough devices tell enough, as fast as they measure now."""
-        counts = measured(self._telemetry, gate, due.row.model, due.devices, *due.spans[0])
+        of = due.of
+        counts = measured(self._telemetry, gate, due.row.model, of.devices, *of.span)
         treated, control = (
-            [counts.get(one.device, 0.0) for one in side] for side in (due.treated, due.control)
+            [counts.get(one.device, 0.0) for one in side] for side in (of.treated, of.control)
         )
         wanted = least_values(gate.statistic)
-        return wait_text(treated, control, wanted, due.until_s - due.since_s)
+        return wait_text(treated, control, wanted, of.span[1] - of.span[0])
 
 
-def _sides(
-    due: _Due, after: Mapping[str, float], before: Mapping[str, float]
-) -> tuple[list[Observed], list[Observed]]:
-    """Return what devices with the release and without it measured, of those that tell enough."""
-    treated, control = (
-        [
-            Observed(after[one.device], before.get(one.device, math.nan), one.stratum)
-            for one in side
-            if one.device in after
-        ]
-        for side in (due.treated, due.control)
-    )
-    return treated, control
-
-
-def _compared(treated: list[Observed], control: list[Observed], due: _Due) -> Contrast:
-    return contrast(treated, control) if due.control else against_before(treated)
-
-
-def _coverage(
-    treated: list[Observed],
-    control: list[Observed],
-    due: _Due,
-    zero: Collection[str] = (),
-) -> Coverage:
-    return Coverage(
-        treated=len(due.treated),
-        control=len(due.control),
-        treated_told=len(treated),
-        control_told=len(control),
-        treated_zero=sum(one.device in zero for one in due.treated),
-        control_zero=sum(one.device in zero for one in due.control),
-    )
+def _of_class(shares: Mapping[str, Mapping[int, float]], each: int) -> dict[str, float]:
+    """Return how often the answers of each device name a class."""
+    return {device: of_device[each] for device, of_device in shares.items()}
 
 
 def checked_gates(store: TelemetryStore, texts: Sequence[str]) -> tuple[Gate, ...]:

@@ -30,7 +30,6 @@ from controller.rehearsal_schemas import Rehearsal, RehearsalRequest, RehearsedH
 from controller.rollout_schemas import RolloutRequest
 from controller.services import preflight, rollout_checks, stage_checks
 from controller.services.gate_figures import LEAST_VALUES, least_values
-from controller.services.gates import LEAST_WINDOW_S
 from controller.services.preflight import Preflight
 from controller.services.rehearsal_history import HistoryReader
 from controller.store import (
@@ -174,7 +173,6 @@ class Rehearsals:
                     gates=tuple(_rehearsed(gate, stage) for gate, stage in gates),
                     control_percent=request.control_percent if gates else 0.0,
                     rate=stage_checks.start_rate(request.rate),
-                    least_window_s=LEAST_WINDOW_S,
                     id=request.id or "",
                 ),
                 model=release.name,

@@ -8,27 +8,13 @@ from typing import NamedTuple
 from sqlalchemy import func, insert, select, update
 from sqlalchemy.orm import Session
 
+from controller.domain.gates.look import Member
 from controller.domain.gates.states import GateState
 from controller.domain.gates.verdicts import Verdict
 from controller.domain.rollout_policy import GateView
-from controller.domain.starting_order import group_of
 from controller.domain.states import DeploymentState, DeviceState
 from controller.store.gate_tables import GateAwayRow, GateLookRow, GateRow, GateStageRow
 from controller.store.tables import MAX_DETAIL_CHARS, DeploymentRow, DeviceRow, RolloutRow
-
-
-class Member(NamedTuple):
-    """A device that gates compare."""
-
-    device: str
-    profile: str
-    place: int
-    """In the order of starting."""
-
-    @property
-    def stratum(self) -> str:
-        """With which devices it is compared: of its profile, chosen by the same stage, if any."""
-        return f"{self.profile} {group_of(self.place)}"
 
 
 class AskedGate(NamedTuple):

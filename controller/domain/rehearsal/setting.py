@@ -45,9 +45,6 @@ class Setting:
     """0 without gates."""
 
     rate: StartRate | None = None
-    least_window_s: float = 0.0
-    """Over how long devices are looked at, at least, while a stage still runs."""
-
     id: str = ""
     """By which the order of starting is shuffled; empty for another order in each run."""
 

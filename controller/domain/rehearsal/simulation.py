@@ -23,11 +23,12 @@ import numpy as np
 
 from controller.domain.failure_limits import FailureKind, failures, share_of
 from controller.domain.gates.control import control_of_groups
+from controller.domain.gates.look import Member, compared, window
 from controller.domain.gates.looks import next_look_s
 from controller.domain.gates.states import LEAST_DEVICES, GateState
 from controller.domain.rehearsal.chance import parts
 from controller.domain.rehearsal.history import HOUR_S, Floats, History, Played
-from controller.domain.rehearsal.looks import Sides, look
+from controller.domain.rehearsal.looks import look
 from controller.domain.rehearsal.setting import End, Outcome, Planted, Setting, Told
 from controller.domain.rollout_policy import (
     Decision,
@@ -38,10 +39,10 @@ from controller.domain.rollout_policy import (
     wanted,
 )
 from controller.domain.stages import reach, resolved
-from controller.domain.start_rate import MINUTE_S, Bucket
+from controller.domain.start_rate import Bucket
 from controller.domain.starting_order import group_of, places
 from controller.domain.states import RolloutState
-from wire.durations import DAY_S
+from wire.durations import DAY_S, MINUTE_S
 
 HORIZON_S: Final = 60 * DAY_S
 TICK_S: Final = 1.0
@@ -104,9 +105,6 @@ class _Run:
 
         self._control = [at for at in starting if names[at] in held]
         self._tick_s = max(TICK_S, len(names) / DEVICES_BY_TICK)
-        self._strata = [
-            f"{profile} {group}" for profile, group in zip(setting.profiles, groups, strict=True)
-        ]
         self._flying: dict[int, _Flight] = {}
         self._waiting: dict[int, _Flight] = {}
         self._succeeded: dict[int, float] = {}
@@ -303,44 +301,47 @@ class _Run:
         now_s, complete_s = self._now_s, self._complete_s
         if not asked or now_s < next_look_s(complete_s or 0.0, self._looked_s, soak_s):
             return
-        window_s = max(soak_s, self._setting.least_window_s)
-        if complete_s is not None:
-            window_s = now_s - complete_s
-        begin_s = math.ceil((now_s - window_s) / MINUTE_S) * MINUTE_S
-        until_s = math.floor(now_s / MINUTE_S) * MINUTE_S
-        since_s = now_s if complete_s is not None else begin_s
-        treated = sorted(
-            at
-            for at, done_s in self._succeeded.items()
-            if done_s <= since_s and at not in self._away
-        )
-        if begin_s >= until_s or (complete_s is None and len(treated) < LEAST_DEVICES):
+        complete_for_s = None if complete_s is None else now_s - complete_s
+        at = window(now_s, complete_for_s=complete_for_s, soak_s=soak_s)
+        if at is None:
             return
-        sides = Sides(
-            treated,
-            sorted({*self._pending, *self._control} - self._away),
-            self._strata,
-            begin_s,
-            until_s,
+        done = (each for each, done_s in self._succeeded.items() if done_s <= at.had_s)
+        of = compared(
+            self._members(done),
+            self._members((*self._pending, *self._control)),
+            at,
+            began_s=0.0,
         )
+        if of is None:
+            return
         self._looks, self._looked_s = self._looks + 1, now_s
         gates = self._setting.gates
         self._views = [GateView(text=one.gate.text, stage=one.stage) for one in gates]
-        for at in asked:
+        for number in asked:
             told = look(
                 self._played,
-                at,
-                gates[at],
-                sides,
+                self._setting.devices,
+                number,
+                gates[number],
+                of,
                 self._planted.harms,
                 looks=self._looks,
                 family=len(gates),
             )
-            self._views[at] = replace(
-                self._views[at], state=told.state, reason=told.reason, looked_at_s=now_s
+            self._views[number] = replace(
+                self._views[number], state=told.state, reason=told.reason, looked_at_s=now_s
             )
-            if self._told[at] is None and told.state is not GateState.HOLD:
-                self._told[at] = Told(at_s=now_s, devices=len(self._succeeded))
+            if self._told[number] is None and told.state is not GateState.HOLD:
+                self._told[number] = Told(at_s=now_s, devices=len(self._succeeded))
+
+    def _members(self, devices: Iterable[int]) -> list[Member]:
+        """Return those of some devices that were there when stages began."""
+        of = self._setting
+        return [
+            Member(of.devices[at], of.profiles[at], self._places[at])
+            for at in sorted(devices)
+            if at not in self._away
+        ]
 
     def _ended(self, end: End, *, rule: str = "", waits: str = "") -> Outcome:
         unstarted = len(self._pending) + len(self._control)

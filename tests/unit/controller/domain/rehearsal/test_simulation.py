@@ -33,7 +33,6 @@ def setting(devices: int, **changes: object) -> Setting:
         profiles=("bench",) * devices,
         stages=STAGES,
         limits=LIMITS,
-        least_window_s=600.0,
     )
     return replace(usual, **changes)  # type: ignore[arg-type]  # any field
 

@@ -1,0 +1,170 @@
+"""One look at a gate: over what time, which devices are compared, and what follows. Pure.
+
+Rules:
+- All devices are looked at over the same time: since the stage was complete, or else over the last
+  soak time, then only those that had the release all the while. The minute that still runs does
+  not count.
+- The control group, and the devices that have not begun, are compared with those that have the
+  release. Without either, devices are compared with themselves in the same hours of the last day
+  that ended before the rollout.
+- In the worst case, devices with the release that told enough before and are silent now count as
+  harmed wholly. They make no gate fail: only what devices tell does.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final, NamedTuple
+
+from controller.domain.gates.bounded import most_harm
+from controller.domain.gates.contrast import Observed, against_before, contrast
+from controller.domain.gates.language import Gate
+from controller.domain.gates.states import LEAST_DEVICES
+from controller.domain.gates.verdicts import Coverage, Verdict, verdict
+from controller.domain.starting_order import group_of
+from wire.durations import DAY_S, MINUTE_S
+
+LEAST_WINDOW_S: Final = 600.0
+"""Over how long devices are looked at, at least, while a stage still runs."""
+
+Span = tuple[float, float]
+"""A time, from its first moment to its end, exclusive."""
+
+
+class Member(NamedTuple):
+    """A device that gates compare."""
+
+    device: str
+    profile: str
+    place: int
+    """In the order of starting."""
+
+    @property
+    def stratum(self) -> str:
+        """With which devices it is compared: of its profile, chosen by the same stage, if any."""
+        return f"{self.profile} {group_of(self.place)}"
+
+
+class Window(NamedTuple):
+    """Over what time devices are looked at."""
+
+    since_s: float
+    until_s: float
+    had_s: float
+    """Devices count that have had the release since then."""
+
+    is_complete: bool
+    """Whether the stage is."""
+
+
+def window(now_s: float, *, complete_for_s: float | None, soak_s: float) -> Window | None:
+    """Return over what time devices are looked at now; None if no whole minute is over.
+
+    Args:
+        now_s: The time in which devices measure.
+        complete_for_s: For how long the stage has been complete; None while it runs.
+        soak_s: How long the stage is to stay good.
+    """
+    long_s = max(soak_s, LEAST_WINDOW_S) if complete_for_s is None else complete_for_s
+    since_s = math.ceil((now_s - long_s) / MINUTE_S) * MINUTE_S
+    until_s = math.floor(now_s / MINUTE_S) * MINUTE_S
+    if since_s >= until_s:
+        return None
+    is_complete = complete_for_s is not None
+    return Window(since_s, until_s, now_s if is_complete else since_s, is_complete)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Compared:
+    """The devices that a look compares, and when."""
+
+    treated: Sequence[Member]
+    control: Sequence[Member]
+    """Nobody: devices are compared with themselves before."""
+
+    span: Span
+    before: Span
+    """By what they are known from before."""
+
+    @property
+    def devices(self) -> frozenset[str]:
+        """All of them."""
+        return frozenset(member.device for member in (*self.treated, *self.control))
+
+
+def compared(
+    treated: Sequence[Member], control: Sequence[Member], at: Window, *, began_s: float
+) -> Compared | None:
+    """Return what a look compares.
+
+    Args:
+        treated: The devices that have had the release since `at.had_s`.
+        control: Those that keep the old one.
+        at: When.
+        began_s: When the rollout began.
+
+    Returns:
+        None while the stage runs and hardly anybody has had the release all the while.
+    """
+    if not at.is_complete and len(treated) < LEAST_DEVICES:
+        return None
+    before = began_s - DAY_S, began_s
+    if not control:
+        # The same hours of an earlier day: nothing else stands for how a day goes.
+        back_s = math.ceil((at.until_s - began_s) / DAY_S) * DAY_S
+        before = at.since_s - back_s, at.until_s - back_s
+    return Compared(treated=treated, control=control, span=(at.since_s, at.until_s), before=before)
+
+
+def judged(
+    gate: Gate,
+    of: Compared,
+    after: Mapping[str, float],
+    before: Mapping[str, float],
+    level: float,
+) -> Verdict:
+    """Return what a gate says.
+
+    Args:
+        gate: The gate.
+        of: The devices that are compared.
+        after: What each measured, of those that told enough; of a gate on parts the logarithm,
+            -inf of 0.
+        before: The same of the time before.
+        level: The chance that the interval may err.
+    """
+    # What measured 0 has no part to grow by. It is left out, and the gate told of it.
+    zero = {name for each in (after, before) for name, value in each.items() if value == -math.inf}
+    told = {name: value for name, value in after.items() if name not in zero}
+    treated, control = (_observed(side, told, before) for side in (of.treated, of.control))
+    most = None
+    if gate.in_worst_case:
+        worst = dict.fromkeys(before, 1.0 if gate.limit > 0 else 0.0)
+        harmed = _observed(of.treated, worst | told, before)
+        most = most_harm(harmed, control, level / 2.0, falls=gate.limit < 0)
+    found = contrast(treated, control) if of.control else against_before(treated)
+    coverage = Coverage(
+        treated=len(of.treated),
+        control=len(of.control),
+        treated_told=len(treated),
+        control_told=len(control),
+        treated_zero=_among(of.treated, zero),
+        control_zero=_among(of.control, zero),
+    )
+    return verdict(gate, found, level, coverage, most=most)
+
+
+def _observed(
+    side: Sequence[Member], after: Mapping[str, float], before: Mapping[str, float]
+) -> list[Observed]:
+    return [
+        Observed(after[one.device], before.get(one.device, math.nan), one.stratum)
+        for one in side
+        if one.device in after
+    ]
+
+
+def _among(side: Sequence[Member], names: Collection[str]) -> int:
+    return sum(one.device in names for one in side)

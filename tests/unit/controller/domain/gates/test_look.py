@@ -1,0 +1,91 @@
+"""A look compares devices over one time, leaves out what is 0, and counts silence as harm."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+
+from controller.domain.gates.language import parse_gate
+from controller.domain.gates.look import Compared, Member, compared, judged, window
+from controller.domain.gates.states import LEAST_DEVICES, GateState
+from wire.durations import DAY_S, HOUR_S
+
+GATE = parse_gate("mean(inference_latency_ms) <= +20%")
+SHARE = parse_gate("inference_failures_total/inference_requests_total <= +30pp in the worst case")
+LEVEL = 0.05
+
+
+def members(first: int, number: int) -> list[Member]:
+    return [Member(f"cam-{at:02}", "bench", at) for at in range(first, first + number)]
+
+
+def sides(number: int) -> Compared:
+    """Return a look at so many devices on each side."""
+    return Compared(
+        treated=members(0, number),
+        control=members(number, number),
+        span=(0.0, HOUR_S),
+        before=(-DAY_S, 0.0),
+    )
+
+
+@pytest.mark.parametrize(
+    ("now_s", "complete_for_s", "soak_s", "expected"),
+    [
+        (1_000.0, None, 0.0, (420.0, 960.0, 420.0, False)),
+        (9_999.0, None, HOUR_S, (6_420.0, 9_960.0, 6_420.0, False)),
+        (1_000.0, 90.0, HOUR_S, (960.0, 960.0, None, True)),
+        (1_000.0, 200.0, HOUR_S, (840.0, 960.0, 1_000.0, True)),
+    ],
+)
+def test_whole_minutes_are_looked_at(
+    now_s: float,
+    complete_for_s: float | None,
+    soak_s: float,
+    expected: tuple[float, float, float | None, bool],
+) -> None:
+    at = window(now_s, complete_for_s=complete_for_s, soak_s=soak_s)
+    assert at == (expected if expected[0] < expected[1] else None)
+
+
+def test_a_running_stage_is_looked_at_when_some_had_the_release_all_the_while() -> None:
+    at = window(9_999.0, complete_for_s=None, soak_s=HOUR_S)
+    assert at is not None
+    few, enough = members(0, LEAST_DEVICES - 1), members(0, LEAST_DEVICES)
+    assert compared(few, members(50, 9), at, began_s=0.0) is None
+    assert compared(enough, members(50, 9), at, began_s=0.0) is not None
+
+
+def test_without_a_control_group_the_same_hours_before_the_rollout_are_the_other_side() -> None:
+    began_s, now_s = 10 * DAY_S, 12 * DAY_S + 5 * HOUR_S
+    at = window(now_s, complete_for_s=HOUR_S, soak_s=HOUR_S)
+    assert at is not None
+    alone = compared(members(0, 9), [], at, began_s=began_s)
+    beside = compared(members(0, 9), members(9, 9), at, began_s=began_s)
+    assert alone is not None
+    assert beside is not None
+    assert alone.before == (at.since_s - 3 * DAY_S, at.until_s - 3 * DAY_S)
+    assert alone.before[1] <= began_s
+    assert beside.before == (began_s - DAY_S, began_s)
+
+
+def test_what_measures_0_is_left_out_of_parts_and_told() -> None:
+    of = sides(20)
+    after = {one.device: 1.0 + 0.001 * one.place for one in (*of.treated, *of.control)}
+    one_at_0 = judged(GATE, of, after | {"cam-03": -math.inf}, after, LEVEL)
+    many = judged(GATE, of, after | {f"cam-{at:02}": -math.inf for at in range(5)}, after, LEVEL)
+    assert (one_at_0.state, one_at_0.treated) == (GateState.PASS, 19)
+    assert many.state is GateState.HOLD
+    assert "5 of 20 devices with the new release measure 0" in many.reason
+
+
+def test_in_the_worst_case_a_device_that_fell_silent_counts_as_harmed() -> None:
+    of = sides(60)
+    before = {one.device: 0.001 * (one.place % 7) for one in (*of.treated, *of.control)}
+    silent = {name: value for name, value in before.items() if name not in {"cam-00", "cam-01"}}
+    all_tell, two_do_not = (judged(SHARE, of, after, before, LEVEL) for after in (before, silent))
+    assert all_tell.high is not None
+    assert two_do_not.high is not None
+    assert two_do_not.high > all_tell.high
+    assert two_do_not.state is not GateState.FAIL
