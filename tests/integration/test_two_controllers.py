@@ -5,7 +5,6 @@ The one that leads is killed in the middle of a rollout, while telemetry comes.
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,7 +12,6 @@ from pathlib import Path
 import pytest
 import sqlalchemy as sa
 
-from controller.app.home import CONFIG_FILE
 from controller.cli.simulation import Simulation
 from controller.domain.states import DeploymentState
 from controller.store.sole import Work
@@ -24,7 +22,7 @@ from telemetry.server.ingest import Window
 from tests.integration.conftest import PostgresServer
 from tests.simulators.packages import PROFILE, package, variant
 from tests.simulators.patience import PATIENCE_S, until
-from tests.simulators.stack import Stack, fleet
+from tests.simulators.stack import Stack, fleet, shared
 from wire.simulation import Plan
 from wire.trust.envelope import SigningKey
 
@@ -75,26 +73,13 @@ class Pair:
 @pytest.fixture
 def pair(postgres_server: PostgresServer, postgres_template: str, tmp_path: Path) -> Iterator[Pair]:
     url = postgres_server.url(postgres_server.create_database(postgres_template))
-    port = free_port()
-    one, two = (
-        Stack(home=tmp_path / name / "home", api_port=free_port(), broker_port=port)
-        for name in ("one", "two")
-    )
+    one = Stack(home=tmp_path / "one/home", api_port=free_port(), broker_port=free_port())
     made = fleet(
-        "init", str(one.home), "--api-port", str(one.api_port), "--broker-port", str(port),
-        "--device-port", str(free_port()), "--database", url,
+        "init", str(one.home), "--api-port", str(one.api_port), "--broker-port",
+        str(one.broker_port), "--device-port", str(free_port()), "--database", url,
     )  # fmt: skip
     assert made.code == 0, made.err
-    # The second has the files of the first, and the same two folders that controllers write.
-    folders = ("blobs", "metadata")
-    shutil.copytree(one.home, two.home, ignore=shutil.ignore_patterns(*folders))
-    for folder in folders:
-        (two.home / folder).symlink_to(one.home / folder)
-    for stack in (one, two):
-        path = stack.home / CONFIG_FILE
-        text = path.read_text().replace("[broker]\n", '[broker]\nshare = "both"\n')
-        text = text.replace(f"port = {one.api_port}\n", f"port = {stack.api_port}\n")
-        path.write_text(text.replace(url, f"{url}&application_name={stack.home.parent.name}"))
+    two = shared(one, tmp_path / "two", url)
     engine = sa.create_engine(url)
     try:
         one.start()

@@ -14,6 +14,7 @@ import json
 import os
 import pty
 import queue
+import shutil
 import signal
 import subprocess
 import sys
@@ -189,6 +190,33 @@ class Stack:
         done = self.fleet(*arguments)
         assert done.code == 0, done.err
         return done
+
+
+def shared(one: Stack, folder: Path, database_url: str) -> Stack:
+    """Let a second controller share the fleet of one; neither runs yet.
+
+    Args:
+        one: The first one, whose fleet is made.
+        folder: For the files of the second.
+        database_url: The PostgreSQL database of the fleet. Each connects to it with the name of its
+            folder.
+
+    Returns:
+        The second one, which has the broker of the first.
+    """
+    two = Stack(home=folder / "home", api_port=free_port(), broker_port=one.broker_port)
+    # The second has the files of the first, and the same two folders that controllers write.
+    folders = ("blobs", "metadata")
+    shutil.copytree(one.home, two.home, ignore=shutil.ignore_patterns(*folders))
+    for name in folders:
+        (two.home / name).symlink_to(one.home / name)
+    for stack in (one, two):
+        path = stack.home / CONFIG_FILE
+        text = path.read_text().replace("[broker]\n", '[broker]\nshare = "both"\n')
+        text = text.replace(f"port = {one.api_port}\n", f"port = {stack.api_port}\n")
+        named = f"{database_url}&application_name={stack.home.parent.name}"
+        path.write_text(text.replace(database_url, named))
+    return two
 
 
 class Puppet:
