@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 import typer
 
-from controller.alert_schemas import AlertRulesChange, AlertTestResult
+from controller.alert_schemas import AlertRulesRequest, AlertTest
 from controller.cli.alert_values import amount_text, group_shown
 from controller.cli.arguments import JsonOption, parse_duration
 from controller.cli.connecting import connect
@@ -74,18 +74,14 @@ def _test_webhooks(api: Fleet, *, as_json: bool) -> int:
 
 
 def _test_rules(api: Fleet, values: dict[str, Any], since: str, step: str, *, as_json: bool) -> int:
-    asked = {"since": format_duration(parse_duration(since, option="--since"))}
-    if step:
-        asked["step"] = format_duration(parse_duration(step, option="--step"))
+    since = format_duration(parse_duration(since, option="--since"))
+    step = step and format_duration(parse_duration(step, option="--step"))
     # What is wrong in a rule is told before the first one takes its time.
-    checked = {"rules": values, "dry_run": True}
-    change = api.send("PUT", "/v1/alerts/rules", AlertRulesChange, checked)
+    change = api.alerts.apply(AlertRulesRequest(rules=values, dry_run=True))
     found = [
         result
         for table in values.get("alert", [])
-        for result in api.send(
-            "POST", "/v1/alerts/test", list[AlertTestResult], {"rules": {"alert": [table]}, **asked}
-        )
+        for result in api.alerts.test(AlertTest(rules={"alert": [table]}, since=since, step=step))
     ]
     specs = {str(table.get("name")): table for table in values.get("alert", [])}
     is_person = is_terminal()

@@ -13,7 +13,7 @@ from controller.alert_schemas import (
     MAX_ACTOR_CHARS,
     AckRequest,
     Alert,
-    AlertRulesChange,
+    AlertRulesRequest,
 )
 from controller.cli import completion
 from controller.cli.alert_tests import alert_test, read_rules_file
@@ -243,9 +243,9 @@ def alert_apply(
         fleet alert apply alerts.toml --dry-run
         fleet alert apply alerts.toml
     """
-    body = {"rules": read_rules_file(file), "by": _me(), "dry_run": dry_run}
+    request = AlertRulesRequest(rules=read_rules_file(file), by=_me(), dry_run=dry_run)
     with connect(context) as api:
-        change = api.send("PUT", "/v1/alerts/rules", AlertRulesChange, body)
+        change = api.alerts.apply(request)
     if as_json:
         write_json(change)
         return

@@ -33,10 +33,10 @@ from controller.cli.formats import PLOT, PNG, TABLE, Form, Kind, write_bytes, wr
 from controller.cli.hints import about_question
 from controller.cli.lists import time_heading
 from controller.cli.query_table import Columns, laid_out
-from controller.cli.questions import params, span_s, title_of, words_of
+from controller.cli.questions import checked, span_s, title_of, words_of
 from controller.cli.repeating import Page, write_page
-from controller.client.connection import ApiClient
 from controller.client.errors import FaultError
+from controller.client.fleet import Fleet
 from controller.domain.selectors import joined
 from controller.query_schemas import TelemetryQuestion
 from controller.telemetry_schemas import TelemetryTable
@@ -89,7 +89,7 @@ Choose = Callable[[TelemetryTable], TelemetryTable]
 
 
 def ask(
-    api: ApiClient, question: TelemetryQuestion, *, spark: bool, choose: Choose | None = None
+    api: Fleet, question: TelemetryQuestion, *, spark: bool, choose: Choose | None = None
 ) -> Answer:
     """Ask the controller.
 
@@ -106,7 +106,7 @@ def ask(
         ArgumentError: A value of the query makes no sense.
         FaultError: The controller refuses it.
     """
-    table = api.get("/v1/telemetry/query", TelemetryTable, params(question))
+    table = api.telemetry.answer(checked(question))
     asked = question
     if choose is not None:
         whole, table = table, choose(table)
@@ -185,7 +185,7 @@ def _only_devices(question: TelemetryQuestion, table: TelemetryTable) -> Telemet
 
 
 def _trends(
-    api: ApiClient, answer: Answer, question: TelemetryQuestion
+    api: Fleet, answer: Answer, question: TelemetryQuestion
 ) -> dict[tuple[object, ...], list[float | None]] | None:
     table = answer.table
     by = words_of(question.by)
@@ -202,7 +202,7 @@ def _trends(
     statistic = main_statistic(question, [table.columns[i] for i in shape.statistics])
     asked = replace(question, step=f"{minutes}m", stat=statistic)
     try:
-        found = api.get("/v1/telemetry/query", TelemetryTable, params(asked))
+        found = api.telemetry.answer(checked(asked))
     except FaultError:  # such as too many rows: the table says enough
         return None
     return trends(asked, found, answer.range_s, most=TREND_CELLS + 1)

@@ -17,13 +17,11 @@ from controller.cli.errors import ArgumentError
 from controller.cli.hints import about_selector
 from controller.cli.lists import time_heading, write_list
 from controller.cli.output import write_json
-from controller.client.connection import segment
 from controller.client.fleet import Fleet
 from wire.console.output import remark, write, write_fields
 from wire.console.sizes import bytes_text
 from wire.console.text import local_time, plain_text, value_text
 
-PATH = "/v1/captures"
 PUBLIC_SUFFIX = ".pub"
 MAX_KEY_CHARS = 64
 
@@ -131,9 +129,9 @@ def capture_start(
         bytes_per_day=parse_bytes(bytes_per_day, option="--bytes-per-day"),
     )
     with connect(context) as api:
-        found = api.get(PATH, list[Capture])
+        found = api.captures.list()
         before = next((each for each in found if each.model == model and each.is_on), None)
-        capture = api.send("PUT", f"{PATH}/{segment(model)}", Capture, request)
+        capture = api.captures.start(model, request)
         hints = _about_devices(api, capture.selector)
     if as_json:
         write_json(capture)
@@ -156,7 +154,7 @@ def capture_list(context: typer.Context, as_json: JsonOption = False) -> None:
         fleet capture list
     """
     with connect(context) as api:
-        found = api.get(PATH, list[Capture])
+        found = api.captures.list()
     if as_json:
         write_json(found)
         return
@@ -220,7 +218,7 @@ def capture_stop(context: typer.Context, model: ModelArgument) -> None:
         fleet capture stop digits
     """
     with connect(context) as api:
-        left = api.send("DELETE", f"{PATH}/{segment(model)}", Capture)
+        left = api.captures.stop(model)
     write(f"model {plain_text(left.model)}: nothing is captured, {left.samples} samples are kept")
 
 

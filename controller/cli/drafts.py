@@ -17,8 +17,8 @@ import typer
 from controller.cli.errors import ArgumentError
 from controller.cli.seen import check_newest, remember
 from controller.cli.signing import check_root
-from controller.client.connection import ApiClient
-from controller.schemas import MetadataState, MetadataSubmission
+from controller.client.fleet import Fleet
+from controller.schemas import MetadataState
 from wire.console.output import remark, write
 from wire.errors import FleetError
 from wire.files import open_file
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 
 def finish(
-    api: ApiClient,
+    api: Fleet,
     before: Authored,
     after: Authored,
     signers: Sequence[KeySigner],
@@ -75,9 +75,7 @@ def finish(
     return None
 
 
-def send(
-    api: ApiClient, before: Authored, after: Authored, draft: Path | None = None
-) -> MetadataState:
+def send(api: Fleet, before: Authored, after: Authored, draft: Path | None = None) -> MetadataState:
     """Send a change that is signed.
 
     Raises:
@@ -87,8 +85,7 @@ def send(
     from controller.metadata.signing import changed_files
 
     changes = changed_files(before, after)
-    body = MetadataSubmission(files={file.name: file.content for file in changes})
-    state = api.send("POST", "/v1/metadata", MetadataState, body)
+    state = api.metadata.submit({file.name: file.content for file in changes})
     remember(after, changed_roles(before, after))
     remark(f"signed and sent{'; no draft was needed' if draft else ''}")
     return state

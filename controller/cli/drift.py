@@ -25,7 +25,7 @@ from controller.cli.questions import (
     SinceOption,
     UnitOption,
     UntilOption,
-    part_asked,
+    times_asked,
 )
 from controller.drift_schemas import DriftingDevices, DriftPart, ReleaseDrift
 from wire.console.output import table_lines, write, write_exact, write_lines
@@ -95,14 +95,20 @@ def telemetry_drift(  # noqa: PLR0913, PLR0917 - one parameter for each option
         fleet telemetry drift digits:1.1.0 --selector site=berlin --since 7d
     """
     chosen = chosen_form(form, as_json=as_json, as_csv=as_csv, output=output, possible=RECORDS)
-    asked: dict[str, str | list[str]] = {"release": release, "variant": variant, "unit": unit}
-    asked |= part_asked((), selector, since, until)
+    since, until = times_asked(since, until)
     _check_options(by_device=by_device, unit=unit, limit=limit)
     if by_device:
-        _list_devices(context, asked | {"limit": str(limit or 20)}, chosen)
+        with connect(context) as api:
+            moved = api.telemetry.drifting_devices(
+                release, variant=variant, selector=selector, since=since, until=until,
+                limit=limit or 20,
+            )  # fmt: skip
+        _show_devices(moved, chosen)
         return
     with connect(context) as api:
-        found = api.get("/v1/telemetry/drift", ReleaseDrift, asked)
+        found = api.telemetry.drift(
+            release, variant=variant, selector=selector, since=since, until=until, unit=unit
+        )
     records: list[tuple[object, ...]] = [
         (
             p.variant,
@@ -164,11 +170,8 @@ def _check_options(*, by_device: bool, unit: str, limit: int | None) -> None:
         raise ArgumentError("--limit goes with --by-device alone", remedy="add --by-device")
 
 
-def _list_devices(context: typer.Context, asked: dict[str, str | list[str]], chosen: Form) -> None:
+def _show_devices(found: DriftingDevices, chosen: Form) -> None:
     """Show the devices that moved furthest."""
-    del asked["unit"]
-    with connect(context) as api:
-        found = api.get("/v1/telemetry/drift/devices", DriftingDevices, asked)
     records = [
         (d.device, d.variant, d.tensor, d.measure, d.stability_index, d.by_chance, d.samples)
         for d in found.devices

@@ -12,8 +12,8 @@ from controller.cli.errors import ArgumentError
 from controller.cli.named_arguments import DeviceArgument
 from controller.cli.output import write_json
 from controller.cli.watch import EXIT_NO
-from controller.client.connection import ApiClient, segment
-from controller.query_schemas import ReportAsked, ReportState
+from controller.client.fleet import Fleet
+from controller.query_schemas import ReportAsked
 from wire.clock import Clock, SystemClock
 from wire.console.output import remark, write
 from wire.console.text import plain_text
@@ -47,9 +47,8 @@ def telemetry_flush(
             remedy="give a shorter time, such as 30s",
         )
     with connect(context) as api:
-        path = f"/v1/telemetry/reports/{segment(device)}"
-        asked = api.send("POST", path, ReportAsked, None)
-        stored = _is_stored(api, f"{path}/{segment(asked.id)}", wait_s, SystemClock())
+        asked = api.telemetry.ask_for_report(device)
+        stored = _is_stored(api, asked, wait_s, SystemClock())
     if as_json:
         write_json({"device": asked.device, "id": asked.id, "stored": stored})
     elif stored:
@@ -64,10 +63,10 @@ def telemetry_flush(
     return 0 if stored or not wait_s else EXIT_NO
 
 
-def _is_stored(api: ApiClient, path: str, wait_s: float, clock: Clock) -> bool:
+def _is_stored(api: Fleet, asked: ReportAsked, wait_s: float, clock: Clock) -> bool:
     end_s = clock.monotonic_s() + wait_s
     while clock.monotonic_s() < end_s:
-        if api.get(path, ReportState).stored:
+        if api.telemetry.report(asked.device, asked.id).stored:
             return True
         clock.sleep(LOOK_EVERY_S)
     return False

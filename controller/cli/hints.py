@@ -9,18 +9,16 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from typing import Any, Final
+from typing import Any
 
-from controller.client.connection import ApiClient
 from controller.client.errors import FaultError
+from controller.client.fleet import Fleet
 from controller.domain.names import which_there_are
 from controller.query_schemas import TelemetryQuestion
 from controller.telemetry_schemas import DeviceEvent
 
-DOUBTS_PATH: Final = "/v1/telemetry/doubts"
 
-
-def about_selector(api: ApiClient, selector: str) -> list[str]:
+def about_selector(api: Fleet, selector: str) -> list[str]:
     """Return which labels of a selector, or values of them, no device has.
 
     Args:
@@ -30,10 +28,10 @@ def about_selector(api: ApiClient, selector: str) -> list[str]:
     Returns:
         A line for each.
     """
-    return _doubts(api, {"selector": selector}) if selector else []
+    return _doubts(api, selector) if selector else []
 
 
-def about_question(api: ApiClient, question: TelemetryQuestion) -> list[str]:
+def about_question(api: Fleet, question: TelemetryQuestion) -> list[str]:
     """Return what a query names that there is not.
 
     Args:
@@ -45,16 +43,13 @@ def about_question(api: ApiClient, question: TelemetryQuestion) -> list[str]:
     """
     if not (question.selector or question.where):
         return []
-    asked: dict[str, str | list[str]] = {
-        "metric": question.metric, "selector": question.selector, "where": question.where,
-    }  # fmt: skip
-    return _doubts(api, asked)
+    return _doubts(api, question.selector, question.metric, question.where)
 
 
-def _doubts(api: ApiClient, asked: dict[str, str | list[str]]) -> list[str]:
+def _doubts(api: Fleet, selector: str, metric: str = "", where: Sequence[str] = ()) -> list[str]:
     found: list[str] = []
     with suppress(FaultError):  # a controller of an earlier version
-        found = api.get(DOUBTS_PATH, list[str], asked)
+        found = api.telemetry.doubts(selector=selector, metric=metric, where=where)
     return found
 
 

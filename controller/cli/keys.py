@@ -32,7 +32,6 @@ from controller.cli.signing import (
     secret_of,
     warn_of_extra,
 )
-from controller.schemas import MetadataState
 from wire.clock import SystemClock
 from wire.console.output import remark, write, write_fields, write_lines
 
@@ -181,7 +180,7 @@ def key_status(
         if releases:
             show_lists(current(api), as_json=as_json)
             return
-        found = api.get("/v1/metadata", MetadataState)
+        found = api.metadata.state()
     if as_json:
         write_json(found)
         return

@@ -18,9 +18,9 @@ from controller.cli.measure_view import counts, is_measured, show_measurement
 from controller.cli.output import write_json
 from controller.cli.repeating import PATIENCE_S
 from controller.cli.watch import EXIT_NO, POLL_S
-from controller.client.connection import ApiClient, segment
 from controller.client.errors import UnreachableError
-from controller.measure_schemas import MAX_LIMIT_S, Askable, Measurement, MeasurementRequest
+from controller.client.fleet import Fleet
+from controller.measure_schemas import MAX_LIMIT_S, Measurement, MeasurementRequest
 from wire.clock import Clock, SystemClock
 from wire.codec import to_builtins, to_pretty_json
 from wire.console.output import remark, write, write_table
@@ -119,7 +119,7 @@ def measure_run(
     return 0 if profiles else EXIT_NO
 
 
-def check_askable(api: ApiClient, selector: str) -> None:
+def check_askable(api: Fleet, selector: str) -> None:
     """Refuse a selector by which no device could be asked now.
 
     Args:
@@ -129,10 +129,10 @@ def check_askable(api: ApiClient, selector: str) -> None:
     Raises:
         FleetError: The controller refuses it, or does not answer.
     """
-    api.get("/v1/measurements/devices", Askable, {"selector": selector})
+    api.measurements.askable(selector)
 
 
-def measured(api: ApiClient, body: MeasurementRequest) -> Measurement:
+def measured(api: Fleet, body: MeasurementRequest) -> Measurement:
     """Ask devices to measure, and wait until all have answered or their time is over.
 
     Args:
@@ -145,7 +145,7 @@ def measured(api: ApiClient, body: MeasurementRequest) -> Measurement:
     Raises:
         FleetError: The controller refuses, or does not answer for long.
     """
-    asked = api.send("POST", "/v1/measurements", Measurement, body)
+    asked = api.measurements.ask(body)
     for device, reason in list(asked.not_asked.items())[:NAMED]:
         remark(f"{plain_text(device)} is not asked: {plain_text(reason)}")
     if (more := len(asked.not_asked) - NAMED) > 0:
@@ -163,7 +163,7 @@ def measure_show(
         fleet measure show m0123456789
     """
     with connect(context) as api:
-        found = api.get(f"/v1/measurements/{segment(measurement)}", Measurement)
+        found = api.measurements.get(measurement)
     show_measurement(found, as_json=as_json)
 
 
@@ -180,7 +180,7 @@ def measure_list(
         fleet measure list
     """
     with connect(context) as api:
-        found = api.get("/v1/measurements", list[Measurement], {"limit": str(limit)})
+        found = api.measurements.list(limit=limit)
     if as_json:
         write_json(found)
         return
@@ -234,7 +234,7 @@ def measure_figures(
     )
 
 
-def figures_of(api: ApiClient, profile: str = "", *, only: str = "") -> list[ProfileFigures]:
+def figures_of(api: Fleet, profile: str = "", *, only: str = "") -> list[ProfileFigures]:
     """Return the figures by profile.
 
     Args:
@@ -245,7 +245,7 @@ def figures_of(api: ApiClient, profile: str = "", *, only: str = "") -> list[Pro
     Returns:
         The figures.
     """
-    found = api.get("/v1/measurements/figures", list[ProfileFigures], {"profile": profile})
+    found = api.measurements.figures(profile=profile)
     return [each for each in found if only in {"", each.release}]
 
 
@@ -259,8 +259,7 @@ def measure_cancel(context: typer.Context, measurement: MeasurementArgument) -> 
         fleet measure cancel m0123456789
     """
     with connect(context) as api:
-        path = f"/v1/measurements/{segment(measurement)}/cancel"
-        found = api.send("POST", path, Measurement)
+        found = api.measurements.cancel(measurement)
     write(f"measurement {found.id}: {counts(found)}")
 
 
@@ -359,7 +358,7 @@ def _told_how_to_look(identifier: str) -> Iterator[None]:
         raise
 
 
-def _followed(api: ApiClient, asked: Measurement, clock: Clock) -> Measurement:
+def _followed(api: Fleet, asked: Measurement, clock: Clock) -> Measurement:
     """Wait until every device has answered, or its time is over.
 
     Raises:
@@ -377,7 +376,7 @@ def _followed(api: ApiClient, asked: Measurement, clock: Clock) -> Measurement:
             return found
         clock.sleep(POLL_S)
         try:
-            found = api.get(f"/v1/measurements/{segment(asked.id)}", Measurement)
+            found = api.measurements.get(asked.id)
             heard_s = clock.monotonic_s()
         except UnreachableError:
             if clock.monotonic_s() - heard_s > PATIENCE_S:

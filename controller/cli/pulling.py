@@ -31,7 +31,7 @@ import numpy as np
 
 from controller.capture_schemas import KeptSample
 from controller.cli.errors import ArgumentError
-from controller.client.connection import ApiClient, segment
+from controller.client.fleet import Fleet
 from packager.package.keys import check_private, read_key
 from runtime_adapters.protocol import Tensor, Tensors
 from runtime_adapters.sample_bytes import Sample, from_bytes
@@ -45,7 +45,6 @@ from wire.trust.sealing import OpeningKey
 INPUTS: Final = "inputs"
 ANSWERS: Final = "answers"
 INDEX: Final = "index.jsonl"
-PAGE: Final = 200
 MAX_LINE_BYTES: Final = 64 * 1024
 NAME_IT: Final = "give the file that `fleet capture key` wrote, not FILE.pub"
 
@@ -91,12 +90,11 @@ class Pull:
         directory: Where they go.
     """
 
-    def __init__(self, api: ApiClient, model: str, key: OpeningKey, directory: Path) -> None:
+    def __init__(self, api: Fleet, model: str, key: OpeningKey, directory: Path) -> None:
         self._api = api
         self._model = model
         self._key = key
         self._directory = directory
-        self._path = f"/v1/captures/{segment(model)}/samples"
 
     def run(self) -> Pulled:
         """Fetch what is not there.
@@ -108,23 +106,17 @@ class Pull:
             ArgumentError: The directory cannot be written or read.
             FleetError: The controller does not answer.
         """
-        done, after = Pulled(), ("", "")
+        done = Pulled()
         try:
             known = self._known()
-            while page := self._page(after):
-                for each in page:
-                    self._take(each, known, done)
-                after = (page[-1].device, page[-1].sample)
+            for each in self._api.captures.samples(self._model):
+                self._take(each, known, done)
         except OSError as exc:
             raise ArgumentError(
                 f"cannot use {self._directory}: {(exc.strerror or str(exc)).lower()}",
                 remedy="name another directory with --to",
             ) from exc
         return done
-
-    def _page(self, after: tuple[str, str]) -> list[KeptSample]:
-        params = {"limit": str(PAGE), "after_device": after[0], "after_sample": after[1]}
-        return self._api.get(self._path, list[KeptSample], params)
 
     def _known(self) -> set[str]:
         """Return the samples of which the index tells; a line that was broken off is none."""
@@ -169,7 +161,7 @@ class Pull:
         device, name = checked_device(listed.device), listed.sample
         if not is_id(name):
             raise WireFormatError("a sample has no possible name")
-        got = self._api.get(f"{self._path}/{segment(device)}/{name}", KeptSample)
+        got = self._api.captures.sample(self._model, device, name)
         said, sealed = _bytes(got.head), _bytes(got.sealed or "")
         content = self._key.open(sealed, info=bound(said))
         head = read_head(said)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from dataclasses import replace
 from datetime import datetime
 from typing import Annotated, Final
 
@@ -92,34 +93,35 @@ def other_conditions(
     return [*kept, *models, *conditions(where, model)]
 
 
-def params(question: TelemetryQuestion) -> dict[str, str | list[str]]:
-    """Return what the API is asked.
+def checked(question: TelemetryQuestion) -> TelemetryQuestion:
+    """Return a question with times as the API reads them.
 
     Raises:
         ArgumentError: A value makes no sense.
     """
-    asked = part_asked(question.where, question.selector, question.since, question.until)
-    words = {"stat": question.stat, "by": question.by}
-    if question.step:
-        words["step"] = format_duration(parse_duration(question.step, option="--step"))
-    return {"metric": question.metric, **{k: v for k, v in words.items() if v}, **asked}
+    check_conditions(question.where)
+    step = question.step and format_duration(parse_duration(question.step, option="--step"))
+    since, until = times_asked(question.since, question.until)
+    return replace(question, since=since, until=until, step=step)
 
 
-def part_asked(
-    where: Sequence[str], selector: str, since: str, until: str
-) -> dict[str, str | list[str]]:
-    """Return which part of the telemetry the API is asked for.
+def check_conditions(where: Sequence[str]) -> None:
+    """Refuse conditions that are none.
 
     Raises:
-        ArgumentError: A value makes no sense.
+        ArgumentError: One is not `key=value`.
     """
     for pair in where:
         parse_labels([pair])  # several values of one attribute are alternatives
-    asked: dict[str, str | list[str]] = {
-        "where": list(where), "selector": selector, "since": time_asked(since, "--since"),
-        "until": until and time_asked(until, "--until"),
-    }  # fmt: skip
-    return {name: value for name, value in asked.items() if value}
+
+
+def times_asked(since: str, until: str) -> tuple[str, str]:
+    """Return the ends of a time as the API reads them.
+
+    Raises:
+        ArgumentError: One is no time.
+    """
+    return time_asked(since, "--since"), until and time_asked(until, "--until")
 
 
 def time_asked(text: str, option: str) -> str:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from pathlib import Path
 from typing import Annotated
-from urllib.parse import urlencode
 
 import typer
 
@@ -14,18 +13,14 @@ from controller.cli.errors import ArgumentError
 from controller.cli.lists import write_list
 from controller.cli.output import write_json
 from controller.registration_schemas import (
-    Registered,
     RegisteredDevice,
     RegistrationRequest,
-    ShownRegistration,
 )
 from wire.clock import SystemClock
 from wire.console.output import remark, write
 from wire.console.text import age_text, plain_text
 from wire.files import open_file
 
-PATH = "/v1/registrations"
-PAGE = 10_000
 SENT_AT_ONCE = 100
 """Devices of one request: with as many labels as there may be, they fit into its body."""
 
@@ -61,7 +56,7 @@ def device_register(
     with connect(context) as api:
         for start in range(0, len(devices), SENT_AT_ONCE):
             request = RegistrationRequest(devices=devices[start : start + SENT_AT_ONCE])
-            api.send("POST", PATH, Registered, request)
+            api.registrations.add(request)
     write(f"{len(devices)} device{'' if len(devices) == 1 else 's'} registered")
     remark("each enrols by itself with a token of `fleet token create`")
 
@@ -72,14 +67,8 @@ def device_registered(context: typer.Context, as_json: JsonOption = False) -> No
     Examples:
         fleet device registered
     """
-    found: list[ShownRegistration] = []
     with connect(context) as api:
-        while True:
-            params = {"limit": str(PAGE)} | ({"after": found[-1].serial} if found else {})
-            page = api.get(PATH, list[ShownRegistration], params)
-            found += page
-            if len(page) < PAGE:
-                break
+        found = list(api.registrations.list())
     if as_json:
         write_json(found)
         return
@@ -109,8 +98,7 @@ def device_unregister(
     """
     with connect(context) as api:
         for serial in serials:
-            path = f"{PATH}?{urlencode({'serial': serial})}"
-            removed = api.send("DELETE", path, ShownRegistration)
+            removed = api.registrations.remove(serial)
             write(f"{plain_text(removed.serial)} is not registered any more")
 
 

@@ -10,12 +10,8 @@ from controller.cli.arguments import JsonOption
 from controller.cli.connecting import connect, tell_cut_off
 from controller.cli.lists import write_list
 from controller.cli.output import write_json
-from controller.schemas import DriftedModel
 from wire.clock import SystemClock
 from wire.console.text import age_text
-
-PATH = "/v1/release-drift"
-PAGE = 10_000
 
 
 def device_drift(
@@ -35,16 +31,8 @@ def device_drift(
         fleet device drift
         fleet device drift --selector "site=berlin and online=true"
     """
-    found: list[DriftedModel] = []
     with connect(context) as api:
-        while True:
-            params = {"selector": selector, "limit": str(PAGE)}
-            if found:
-                params |= {"after": found[-1].device, "after_model": found[-1].model}
-            page = api.get(PATH, list[DriftedModel], params)
-            found += page
-            if len(page) < PAGE:
-                break
+        found = list(api.devices.drift(selector=selector))
         tell_cut_off(api)
     if as_json:
         write_json(found)

@@ -39,10 +39,10 @@ from controller.cli.questions import (
     StepOption,
     UntilOption,
     WhereOption,
+    checked,
     conditions,
     listed,
     other_conditions,
-    params,
     shown_time,
     time_asked,
 )
@@ -89,7 +89,7 @@ def telemetry_save(  # noqa: PLR0913, PLR0917 - one parameter for each option
         metric=metric, stat=stat, by=listed(by), where=conditions(where, model), selector=selector,
         since=time_asked(since, "--since"), until=until and time_asked(until, "--until"), step=step,
     )  # fmt: skip
-    params(question)  # refuses what makes no sense, in the words of the options
+    checked(question)  # refuses what makes no sense, in the words of the options
     kept = _with_format(question, form)
     request = SavedQueryRequest(query=kept, saved_by=_user())
     with connect(context) as api:

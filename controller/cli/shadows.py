@@ -13,13 +13,11 @@ from controller.cli.errors import ArgumentError
 from controller.cli.hints import about_selector
 from controller.cli.lists import time_heading, write_list
 from controller.cli.output import write_json
-from controller.client.connection import ApiClient, segment
-from controller.schemas import Device, Release
-from controller.shadow_schemas import Shadow, ShadowFigures, ShadowReport, ShadowRequest
+from controller.client.fleet import Fleet
+from controller.shadow_schemas import Shadow, ShadowFigures, ShadowRequest
 from wire.console.output import remark, table_lines, write, write_exact, write_fields
 from wire.console.text import local_time, plain_text, value_text
 
-PATH = "/v1/shadows"
 COLUMNS = (
     "PROFILE", "DEVICES", "REQUESTS", "AGREE", "FAIL", "P50 MS", "LIVE P50", "P95 MS", "LIVE P95",
     "DIFFERENCE", "SKIPPED",
@@ -69,9 +67,9 @@ def shadow_start(
     if percent == 0:
         raise ArgumentError("--share: a shadow sees more than nothing", remedy="give 1% or so")
     with connect(context) as api:
-        found = api.get(f"/v1/releases/{segment(release)}", Release)
+        found = api.releases.get(release)
         request = ShadowRequest(release=found.digest, selector=selector, share=percent / 100)
-        shadow = api.send("PUT", f"{PATH}/{segment(found.name)}", Shadow, request)
+        shadow = api.shadows.start(found.name, request)
         hints = _about_devices(api, selector)
     if as_json:
         write_json(shadow)
@@ -91,7 +89,7 @@ def shadow_list(context: typer.Context, as_json: JsonOption = False) -> None:
         fleet shadow list
     """
     with connect(context) as api:
-        found = api.get(PATH, list[Shadow])
+        found = api.shadows.list()
     if as_json:
         write_json(found)
         return
@@ -127,7 +125,7 @@ def shadow_show(context: typer.Context, model: ModelArgument, as_json: JsonOptio
         fleet shadow show detector
     """
     with connect(context) as api:
-        found = api.get(f"{PATH}/{segment(model)}", ShadowReport)
+        found = api.shadows.get(model)
     if as_json:
         write_json(found)
         return
@@ -157,13 +155,13 @@ def shadow_stop(context: typer.Context, model: ModelArgument) -> None:
         fleet shadow stop detector
     """
     with connect(context) as api:
-        was = api.send("DELETE", f"{PATH}/{segment(model)}", Shadow)
+        was = api.shadows.stop(model)
     write(f"{plain_text(was.release)} is no shadow any more")
 
 
-def _about_devices(api: ApiClient, selector: str) -> list[str]:
+def _about_devices(api: Fleet, selector: str) -> list[str]:
     """Return that no device matches a selector, and what may be meant; empty if one does."""
-    if api.get("/v1/devices", list[Device], {"selector": selector, "limit": "1"}):
+    if api.devices.list(selector=selector).page(limit=1)[0]:
         return []
     return [
         f"no device matches {plain_text(selected(selector))} yet",

@@ -20,10 +20,9 @@ import typer
 
 from controller.cli.errors import ArgumentError
 from controller.cli.seen import check_newest
-from controller.client.connection import ApiClient
 from controller.client.errors import FaultError
+from controller.client.fleet import Fleet
 from controller.client.target import ConnectionOptions
-from controller.schemas import MetadataSubmission
 from wire.console.output import remark
 from wire.files import open_file
 
@@ -85,7 +84,7 @@ class Signing(NamedTuple):
     root: Path | None = None
 
 
-def current(api: ApiClient) -> Authored | None:
+def current(api: Fleet) -> Authored | None:
     """Return what people have signed of the fleet's metadata; None for a fleet without it.
 
     Raises:
@@ -97,7 +96,7 @@ def current(api: ApiClient) -> Authored | None:
     return authored_of(files) if files else None
 
 
-def newest_files(api: ApiClient) -> tuple[MetadataFile, ...]:
+def newest_files(api: Fleet) -> tuple[MetadataFile, ...]:
     """Return all files of the fleet's metadata; none for a fleet without it.
 
     Raises:
@@ -106,15 +105,15 @@ def newest_files(api: ApiClient) -> tuple[MetadataFile, ...]:
     from wire.messages import MetadataFile
 
     try:
-        found = api.get("/v1/metadata/files", MetadataSubmission)
+        found = api.metadata.files()
     except FaultError as exc:
         if exc.status == 404:  # noqa: PLR2004 - HTTP; also a controller of an earlier version
             return ()
         raise
-    return tuple(MetadataFile(name=name, content=text) for name, text in found.files.items())
+    return tuple(MetadataFile(name=name, content=text) for name, text in found.items())
 
 
-def needed(api: ApiClient, root: Path | None) -> Authored:
+def needed(api: Fleet, root: Path | None) -> Authored:
     """Return what people have signed of the fleet's metadata, beginning with a root that is known.
 
     Args:
@@ -132,7 +131,7 @@ def needed(api: ApiClient, root: Path | None) -> Authored:
     return found
 
 
-def needed_files(api: ApiClient) -> tuple[MetadataFile, ...]:
+def needed_files(api: Fleet) -> tuple[MetadataFile, ...]:
     """Return all files of the fleet's metadata.
 
     Raises:

@@ -22,11 +22,11 @@ from controller.cli.errors import ArgumentError
 from controller.cli.output import write_json
 from controller.cli.repeating import Page, draw
 from controller.cli.simulation import Simulation, split
-from controller.client.connection import ApiClient, segment
 from controller.client.errors import FaultError
+from controller.client.fleet import Fleet
 from controller.client.target import ConnectionOptions
 from controller.domain.states import DeviceState
-from controller.schemas import Device, DeviceUpdate, Token, TokenRequest, TokenSummary
+from controller.schemas import DeviceUpdate, TokenRequest
 from wire.clock import Clock, SystemClock
 from wire.console.output import is_terminal, remark, write
 from wire.console.text import plain_text
@@ -141,7 +141,7 @@ def simulate(  # noqa: PLR0913 - one parameter for each option
     fetch_bytes = parse_bytes(fetch, option="--fetch")
     with connect(context) as api:
         body = TokenRequest(uses=devices, expires_in_s=int(run_s) + TOKEN_SPARE_S, labels=labels)
-        made = api.send("POST", "/v1/tokens", Token, body)
+        made = api.tokens.create(body)
         plan = Plan(
             prefix=prefix,
             numbers=(0, devices),
@@ -163,7 +163,7 @@ def simulate(  # noqa: PLR0913 - one parameter for each option
             with Simulation(split(plan, processes)) as simulation:
                 _show(simulation, devices, run_s, SystemClock(), quiet=as_json)
         finally:
-            api.send("DELETE", f"/v1/tokens/{segment(enrol_username(made.token))}", TokenSummary)
+            api.tokens.revoke(enrol_username(made.token))
             if remove:
                 _remove(api, prefix, devices)
     if as_json:
@@ -277,13 +277,12 @@ def _lines(tally: Tally, devices: int) -> list[str]:
     return lines
 
 
-def _remove(api: ApiClient, prefix: str, devices: int) -> None:
+def _remove(api: Fleet, prefix: str, devices: int) -> None:
     """Decommission the devices; those that never enrolled are left out."""
-    removed = 0
+    removed, gone = 0, DeviceUpdate(state=DeviceState.DECOMMISSIONED)
     for number in range(devices):
-        path = f"/v1/devices/{prefix}-{number:05d}"
         try:
-            api.send("PATCH", path, Device, DeviceUpdate(state=DeviceState.DECOMMISSIONED))
+            api.devices.update(f"{prefix}-{number:05d}", gone)
         except FaultError:
             continue
         removed += 1

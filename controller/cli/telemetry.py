@@ -37,9 +37,9 @@ from controller.cli.questions import (
     UnitOption,
     UntilOption,
     WhereOption,
+    checked,
     conditions,
     listed,
-    params,
 )
 from controller.cli.saved_queries import (
     telemetry_forget,
@@ -234,9 +234,8 @@ def telemetry_compare(  # noqa: PLR0913, PLR0917 - one parameter for each option
         metric=metric, stat=stat, by=by, where=conditions(where, model), selector=selector,
         since=since, until=until,
     )  # fmt: skip
-    asked = params(question) | {"first": first, "second": second, "unit": unit}
     with connect(context) as api:
-        found = api.get("/v1/telemetry/compare", TelemetryComparison, asked)
+        found = api.telemetry.compare(checked(question), first, second, unit=unit)
     kinds = ((by, "text"), (stat, "number"), ("devices", "whole"), ("values", "number"))
     groups = [(g.name, g.value, g.devices, g.values) for g in (found.first, found.second)]
     if write_records(chosen, found, kinds, groups):

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Annotated, Final
 
 import typer
@@ -28,19 +29,19 @@ from controller.cli.questions import (
     SelectorOption,
     SinceOption,
     UntilOption,
-    part_asked,
+    check_conditions,
     part_text,
+    times_asked,
 )
 from controller.cli.why import KindOption, LimitOption, ModelOption, check_kinds
 from controller.client.fleet import Fleet
 from controller.domain.selectors import joined
-from controller.telemetry_schemas import DeadLetter, DeviceEvent, ReportingDevice
+from controller.telemetry_schemas import DeviceEvent
 from telemetry.server.clocks import clock_text
 from wire.clock import SystemClock
 from wire.codec import to_json
 from wire.console.text import local_time
 
-EVENTS_PATH: Final = "/v1/telemetry/events"
 MAX_LOOKED_AT: Final = 1000
 """Events whose keys are told where none has the one that was asked for."""
 
@@ -102,16 +103,23 @@ def telemetry_events(  # noqa: PLR0913, PLR0917 - one parameter for each option
     """
     chosen = chosen_form(form, as_json=as_json, as_csv=as_csv, output=output, possible=RECORDS)
     only = joined(selector, f"id={device}" if device else "")
-    asked = part_asked(where or [], only, since, until) | {"kind": kind or [], "limit": str(limit)}
-    if model is not None:
-        asked["model"] = model
+    check_conditions(where or [])
+    begin, end = times_asked(since, until)
     with connect(context) as api:
+        ask = partial(
+            api.telemetry.events,
+            kind=kind or [], selector=only, since=begin, until=end, model=model,
+        )  # fmt: skip
         if device is not None:
             api.devices.get(device)  # which may be misspelt
-        events = api.get(EVENTS_PATH, list[DeviceEvent], asked)
+        events = ask(where=where or [], limit=limit)
         check_kinds(kind or [], events)
         is_empty = not events and chosen.name == TABLE
-        hints = _about_none(api, asked, only, where or []) if is_empty else []
+        hints = (
+            _about_none(api, only, where or [], partial(ask, limit=MAX_LOOKED_AT))
+            if is_empty
+            else []
+        )
     rows: list[tuple[object, ...]] = [(e.device, e.at_s, e.kind, e.reason) for e in events]
     kinds: list[tuple[str, Kind]] = [
         ("device", "text"), ("at_s", "number"), ("kind", "text"), ("reason", "text"),
@@ -130,15 +138,13 @@ def telemetry_events(  # noqa: PLR0913, PLR0917 - one parameter for each option
 
 
 def _about_none(
-    api: Fleet, asked: Mapping[str, str | list[str]], selector: str, where: Sequence[str]
+    api: Fleet, selector: str, where: Sequence[str], others: Callable[[], list[DeviceEvent]]
 ) -> list[str]:
     """Return why there may be no events: what was asked for that there is not."""
     labels = about_selector(api, selector)
     if labels or not where:
         return labels
-    others = {name: value for name, value in asked.items() if name != "where"}
-    others["limit"] = str(MAX_LOOKED_AT)
-    return about_keys(where, api.get(EVENTS_PATH, list[DeviceEvent], others))
+    return about_keys(where, others())
 
 
 def telemetry_devices(
@@ -164,7 +170,7 @@ def telemetry_devices(
     """
     chosen = chosen_form(form, as_json=as_json, as_csv=as_csv, output=output, possible=RECORDS)
     with connect(context) as api:
-        found = api.get("/v1/telemetry/devices", list[ReportingDevice], {"selector": selector})
+        found = api.telemetry.devices(selector=selector)
         is_empty = not found and chosen.name == TABLE
         hints = about_selector(api, selector) if is_empty else []
     known = len(found)
@@ -226,7 +232,7 @@ def telemetry_dead_letters(
     """
     chosen = chosen_form(form, as_json=as_json, as_csv=as_csv, output=output, possible=RECORDS)
     with connect(context) as api:
-        found = api.get("/v1/telemetry/dead-letters", list[DeadLetter], {"device": device})
+        found = api.telemetry.dead_letters(device=device)
     kinds: list[tuple[str, Kind]] = [
         ("at_s", "number"), ("device", "text"), ("size_bytes", "whole"), ("reason", "text"),
     ]  # fmt: skip

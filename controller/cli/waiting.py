@@ -9,13 +9,10 @@ from controller.cli.connecting import connect
 from controller.cli.lists import write_list
 from controller.cli.named_arguments import DevicesArgument
 from controller.cli.output import write_json
-from controller.client.connection import segment
 from controller.schemas import WaitingDevice
 from wire.clock import SystemClock
 from wire.console.output import remark, write
 from wire.console.text import age_text, plain_text
-
-PATH = "/v1/waiting"
 
 
 def device_waiting(context: typer.Context, as_json: JsonOption = False) -> None:
@@ -28,7 +25,7 @@ def device_waiting(context: typer.Context, as_json: JsonOption = False) -> None:
         fleet device waiting
     """
     with connect(context) as api:
-        found = api.get(PATH, list[WaitingDevice])
+        found = api.waiting.list()
     if as_json:
         write_json(found)
         return
@@ -57,7 +54,10 @@ def device_accept(context: typer.Context, devices: DevicesArgument) -> None:
         fleet device accept cam-berlin
         fleet device accept cam-1 cam-2 cam-3
     """
-    _decide(context, devices, "accept")
+    with connect(context) as api:
+        for device in devices:
+            _tell(api.waiting.accept(device))
+    remark("they go on when they ask the next time")
 
 
 def device_refuse(context: typer.Context, devices: DevicesArgument) -> None:
@@ -69,13 +69,10 @@ def device_refuse(context: typer.Context, devices: DevicesArgument) -> None:
     Examples:
         fleet device refuse cam-berlin
     """
-    _decide(context, devices, "refuse")
-
-
-def _decide(context: typer.Context, devices: list[str], order: str) -> None:
     with connect(context) as api:
         for device in devices:
-            found = api.send("POST", f"{PATH}/{segment(device)}/{order}", WaitingDevice)
-            write(f"{plain_text(found.id)} {found.state}")
-    if order == "accept":
-        remark("they go on when they ask the next time")
+            _tell(api.waiting.refuse(device))
+
+
+def _tell(found: WaitingDevice) -> None:
+    write(f"{plain_text(found.id)} {found.state}")

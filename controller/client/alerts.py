@@ -11,6 +11,8 @@ from controller.alert_schemas import (
     AlertRule,
     AlertRulesChange,
     AlertRulesRequest,
+    AlertTest,
+    AlertTestResult,
     WebhookResult,
 )
 from controller.client.connection import segment
@@ -63,6 +65,10 @@ class Alerts(Resource):
     def apply(self, request: AlertRulesRequest) -> AlertRulesChange:
         """Put rules in the place of all that were set."""
         return self._api.send("PUT", "/v1/alerts/rules", AlertRulesChange, request)
+
+    def test(self, request: AlertTest) -> builtins.list[AlertTestResult]:
+        """Judge rules over the past, and return when each would have fired; changes nothing."""
+        return self._api.send("POST", "/v1/alerts/test", list[AlertTestResult], request)
 
     def test_webhooks(self) -> builtins.list[WebhookResult]:
         """Post a test to each webhook, and return what came of it."""

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import builtins
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from typing import Final
 
 from controller.client.connection import segment
 from controller.client.listing import Listing, Resource, order, yes
 from controller.group_schemas import Group, GroupMembers, GroupRequest
-from controller.schemas import Device, DeviceUpdate, SignedDesired
+from controller.schemas import Device, DeviceUpdate, DriftedModel, SignedDesired
 from controller.telemetry_schemas import DeviceEvent
+
+_AT_ONCE: Final = 10_000
 
 
 class Devices(Resource):
@@ -36,6 +39,17 @@ class Devices(Resource):
     def update(self, device: str, change: DeviceUpdate) -> Device:
         """Change a device; what is None stays as it is."""
         return self._api.send("PATCH", f"/v1/devices/{segment(device)}", Device, change)
+
+    def drift(self, *, selector: str = "") -> Iterator[DriftedModel]:
+        """List which devices run another release than they should, since when, and why.
+
+        Args:
+            selector: Only those that match.
+        """
+        params = {"selector": selector, "limit": str(_AT_ONCE)}
+        while page := self._api.get("/v1/release-drift", list[DriftedModel], params):
+            yield from page
+            params |= {"after": page[-1].device, "after_model": page[-1].model}
 
     def desired(self, device: str) -> SignedDesired:
         """Return what a device should run, signed."""

@@ -15,10 +15,15 @@ from wire.errors import FleetError
 if TYPE_CHECKING:
     from controller.client.access import Access, Audit, Tokens
     from controller.client.alerts import Alerts
+    from controller.client.captures import Captures
     from controller.client.devices import Devices, Groups
+    from controller.client.enrolment import Registrations, Waiting
+    from controller.client.measurements import Measurements
+    from controller.client.metadata import Metadata
     from controller.client.policies import Policies
     from controller.client.releases import Models, Releases
     from controller.client.rollouts import Rollouts
+    from controller.client.shadows import Shadows
     from controller.client.telemetry import SavedQueries, Telemetry
 
 
@@ -114,6 +119,13 @@ class Fleet(ApiClient):
         return Audit(self)
 
     @cached_property
+    def captures(self) -> Captures:
+        """Samples that devices capture."""
+        from controller.client.captures import Captures
+
+        return Captures(self)
+
+    @cached_property
     def devices(self) -> Devices:
         """Devices."""
         from controller.client.devices import Devices
@@ -128,6 +140,20 @@ class Fleet(ApiClient):
         return Groups(self)
 
     @cached_property
+    def measurements(self) -> Measurements:
+        """Measurements of releases on lent devices."""
+        from controller.client.measurements import Measurements
+
+        return Measurements(self)
+
+    @cached_property
+    def metadata(self) -> Metadata:
+        """Who may sign what."""
+        from controller.client.metadata import Metadata
+
+        return Metadata(self)
+
+    @cached_property
     def models(self) -> Models:
         """Models, over all their releases."""
         from controller.client.releases import Models
@@ -140,6 +166,13 @@ class Fleet(ApiClient):
         from controller.client.policies import Policies
 
         return Policies(self)
+
+    @cached_property
+    def registrations(self) -> Registrations:
+        """Devices that enrol by themselves, by their serial number."""
+        from controller.client.enrolment import Registrations
+
+        return Registrations(self)
 
     @cached_property
     def releases(self) -> Releases:
@@ -163,6 +196,13 @@ class Fleet(ApiClient):
         return SavedQueries(self)
 
     @cached_property
+    def shadows(self) -> Shadows:
+        """Releases that run beside those that serve."""
+        from controller.client.shadows import Shadows
+
+        return Shadows(self)
+
+    @cached_property
     def telemetry(self) -> Telemetry:
         """What devices measured."""
         from controller.client.telemetry import Telemetry
@@ -175,3 +215,10 @@ class Fleet(ApiClient):
         from controller.client.access import Tokens
 
         return Tokens(self)
+
+    @cached_property
+    def waiting(self) -> Waiting:
+        """Devices that wait to be let in."""
+        from controller.client.enrolment import Waiting
+
+        return Waiting(self)
