@@ -35,27 +35,30 @@ DURATION_SCHEMA: Final = MappingProxyType(
 Text = Annotated[str, msgspec.Meta(min_length=1)]
 Count = Annotated[int, msgspec.Meta(ge=1, le=MAX_DEVICES)]
 Duration = Annotated[str, msgspec.Meta(extra_json_schema=dict(DURATION_SCHEMA))]
+_Share = (
+    Annotated[str, msgspec.Meta(extra_json_schema={"pattern": r"^[0-9]+(\.[0-9]+)? *%?$"})]
+    | Annotated[float, msgspec.Meta(extra_json_schema={"exclusiveMinimum": 0, "maximum": 100})]
+)
 
 
 class ShadowTable(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """What the release must have shown as a shadow before a stage begins."""
 
     agreement: Annotated[
-        Annotated[str, msgspec.Meta(extra_json_schema={"pattern": r"^[0-9]+(\.[0-9]+)? *%?$"})]
-        | Annotated[float, msgspec.Meta(gt=0, lt=100)],
-        msgspec.Meta(description="How often it answers as the release that serves, below 100 %."),
+        _Share, msgspec.Meta(description="How often it answers as the release that serves.")
     ]
     requests: Annotated[
         int,
-        msgspec.Meta(ge=LEAST_IN_ALL, le=MAX_REQUESTS, description="How many it has answered."),
+        msgspec.Meta(
+            description="How many it has answered, on all devices.",
+            extra_json_schema={"minimum": LEAST_IN_ALL, "maximum": MAX_REQUESTS},
+        ),
     ] = LEAST_IN_ALL
     for_: Annotated[Duration, msgspec.Meta(description="For how long it has run.")] = msgspec.field(
         default="0s", name="for"
     )
     share: Annotated[
-        Annotated[str, msgspec.Meta(extra_json_schema={"pattern": r"^[0-9]+(\.[0-9]+)? *%?$"})]
-        | Annotated[float, msgspec.Meta(gt=0, le=100)],
-        msgspec.Meta(description="The share of the answered requests that it sees."),
+        _Share, msgspec.Meta(description="The share of the answered requests that it sees.")
     ] = "1%"
 
 
@@ -191,6 +194,11 @@ def _shadow_of(words: ShadowTable, *, called: str) -> StageShadow:
         raise ArgumentError(
             f"{called}.agreement must be above 0 and below 100 %, not {agreement:g} %",
             remedy="give a share, such as 99.9%: no number of requests shows that all agree",
+        )
+    if not LEAST_IN_ALL <= words.requests <= MAX_REQUESTS:
+        raise ArgumentError(
+            f"{called}.requests must be {LEAST_IN_ALL} to {MAX_REQUESTS}, not {words.requests}",
+            remedy="fewer show nothing: 5 devices must compare 20 each",
         )
     share = parse_percent(str(words.share), option=f"{called}.share")
     if share == 0:

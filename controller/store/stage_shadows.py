@@ -156,7 +156,7 @@ def members(session: Session, rollout: str) -> dict[str, bool]:
         .join(DeviceRow, DeviceRow.id == DeploymentRow.device)
         .where(DeploymentRow.rollout == rollout, DeploymentRow.state == DeploymentState.PENDING)
     )
-    return dict(rows.tuples())
+    return dict(rows.all())
 
 
 def left_behind(session: Session) -> list[ShadowRow]:
