@@ -170,7 +170,7 @@ def rollout_abort(context: typer.Context, rollout: RolloutArgument) -> None:
 
 
 def rollout_approve(context: typer.Context, rollout: RolloutArgument) -> None:
-    """Let the next stage of a rollout begin, or a stage end despite gates that hold it.
+    """Let the next stage of a rollout begin, or one go on despite gates or a shadow that hold it.
 
     Examples:
         fleet rollout approve r-7f3a

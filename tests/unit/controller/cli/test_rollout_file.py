@@ -20,8 +20,12 @@ from wire.codec import from_toml
 WHOLE = """
 release = "detector:1.1.0"
 selector = "site=berlin"
-stages = [1, "12.5%", {size = "50%", soak = "2h", approval = false, gates = ["max(x) <= +1"],
-  shadow = {agreement = "99.5%", requests = 1000, for = "1h", share = "5%"}}, "x3"]
+stages = [
+  1,
+  {size = "12.5%", shadow = {agreement = "99.5%", requests = 1000, for = "1h", share = "5%"}},
+  {size = "50%", soak = "2h", approval = false, gates = ["max(x) <= +1"]},
+  "x3",
+]
 spread = "site"
 rate = 10
 rate_factor = 2
@@ -57,14 +61,11 @@ def test_every_key_reaches_the_request() -> None:
         selector="site=berlin",
         stages=[
             Stage(count=1),
-            Stage(percent=12.5),
             Stage(
-                percent=50.0,
-                soak_s=7200.0,
-                approval=False,
-                gates=["max(x) <= +1"],
+                percent=12.5,
                 shadow=StageShadow(agreement_percent=99.5, requests=1000, for_s=3600.0, share=0.05),
             ),
+            Stage(percent=50.0, soak_s=7200.0, approval=False, gates=["max(x) <= +1"]),
             Stage(grow=3.0),
         ],
         spread="site",
