@@ -34,9 +34,11 @@ class ShadowedFleet(Fleet):
         found = {}
         for device in self.devices.values():
             model = device.documents[-1].model("digits")
-            rule = None if model is None else model.shadow
-            if rule and model.release and rule.release.digest != model.release.digest:
-                found[device.name] = rule.release.version
+            if model is None or model.release is None or not model.shadow:
+                continue
+            beside = model.shadow.release
+            if beside.digest != model.release.digest:
+                found[device.name] = beside.version
         return found
 
     def step(self, seconds: float = MINUTE_S) -> None:
@@ -54,11 +56,12 @@ class ShadowedFleet(Fleet):
 
     def until(self, rollout: str, what: str, steps: int = 40) -> dict[str, Any]:
         """Step until a rollout is in a state, or its second stage is."""
+        shown = self.show(rollout)
         for _ in range(steps):
-            shown = self.show(rollout)
             if what in {shown["state"], shown["stages"][1]["state"]}:
                 return shown
             self.step()
+            shown = self.show(rollout)
         raise AssertionError(f"{shown['state']}: {shown['reason']}")
 
     def listed(self) -> list[dict[str, Any]]:

@@ -43,5 +43,9 @@ def test_kinds_follow_from_what_the_policy_decides() -> None:
     shadow = ShadowView(state=GateState.FAIL, reason="98 % agree")
     assert kind(replace(COMPLETE, shadow=shadow)) == "shadow-failed"
     assert kind(replace(COMPLETE, shadow=ShadowView())) is None
+    assert [kind_of(each, "") for each in ("shadow", "shadow-pass")] == [
+        "shadow-begun",
+        "shadow-passed",
+    ]
     soaking = replace(COMPLETE.limits, soak_s=60.0)
     assert kind(replace(COMPLETE, limits=soaking)) is None
