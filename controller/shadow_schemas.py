@@ -33,6 +33,9 @@ class Shadow:
     selector: str
     share: float
     started_at_s: float
+    rollout: str = ""
+    """The rollout that started it and stops it; empty for one that was started by hand."""
+
     devices: int = 0
     """How many devices it was issued to."""
 

@@ -5,7 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Annotated
 
+from controller.domain.gates.states import GateState
 from controller.domain.rollout_policy import StageState
+from controller.domain.stage_shadow import LEAST_IN_ALL
 from controller.domain.start_rate import MAX_PER_MINUTE, MIN_PER_MINUTE
 from controller.domain.transfers import TransferSum
 from controller.schemas import Bounds, Request
@@ -13,6 +15,44 @@ from controller.schemas import Bounds, Request
 MAX_DEVICES = 10_000_000
 MAX_STAGES = 100
 MAX_WAIT_S = 366 * 86_400
+MAX_REQUESTS = 1_000_000_000
+
+
+@dataclass(kw_only=True)
+class StageShadow(Request):
+    """What the release must have shown as a shadow before a stage begins.
+
+    It runs on the devices of the rollout that were not started.
+    """
+
+    agreement_percent: Annotated[float, Bounds(gt=0, le=100)]
+    """It answers so often as the release that serves, at the mean over devices. Below 100: no
+    number of requests shows that it always does."""
+
+    requests: Annotated[int, Bounds(ge=LEAST_IN_ALL, le=MAX_REQUESTS)] = LEAST_IN_ALL
+    """It has answered so many, on all devices together."""
+
+    for_s: Annotated[float, Bounds(ge=0, le=MAX_WAIT_S)] = 0
+    """It has run for so long."""
+
+    share: Annotated[float, Bounds(gt=0, le=1)] = 0.01
+    """The share of the answered requests that it sees, if the rollout starts it."""
+
+
+@dataclass(kw_only=True)
+class ShownStageShadow:
+    """How far a stage is that waits for a shadow, or has waited."""
+
+    agreement_percent: float
+    requests: int
+    for_s: float
+    share: float
+    state: GateState
+    reason: str
+    """What is there, and what is missing."""
+
+    waived: bool
+    """Whether the operator began the stage all the same."""
 
 
 @dataclass(kw_only=True)
@@ -36,6 +76,9 @@ class Stage(Request):
 
     gates: list[str] = field(default_factory=list)
     """Those that are asked in this stage alone, beside those of the rollout."""
+
+    shadow: StageShadow | None = None
+    """What it waits for before it begins; None for nothing."""
 
 
 @dataclass(kw_only=True)
@@ -87,6 +130,9 @@ class PlannedStage:
     gates: list[str] = field(default_factory=list)
     """Its own."""
 
+    shadow: StageShadow | None = None
+    """What it waits for before it begins; None for nothing."""
+
     expected_s: float | None = None
     """How long it takes by the median of earlier installs; None if there were too few."""
 
@@ -113,6 +159,9 @@ class StageProgress:
 
     approval: bool = False
     """Whether the next stage then waits for `approve`."""
+
+    shadow: ShownStageShadow | None = None
+    """The shadow for which it waits before it begins; None if it needs none."""
 
     transfers: TransferSum | None = None
     """Of the devices that it started and that fetch now; None if none does."""

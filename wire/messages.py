@@ -238,6 +238,9 @@ class Hello(Message, frozen=True, kw_only=True):
     desired_form: int | msgspec.UnsetType = msgspec.UNSET
     """The newest form of a desired state that the device reads (`wire.desired`); unset for 1."""
 
+    shadows: bool | msgspec.UnsetType = msgspec.UNSET
+    """False where its owner lets it run no shadows; unset where it runs them."""
+
     metadata: MetadataVersions | msgspec.UnsetType = msgspec.UNSET
     """The trusted metadata that the device has; it is sent what is newer. Unset where a trust file
     takes its place."""

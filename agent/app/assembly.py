@@ -472,6 +472,7 @@ def _hello(
         variant=first.variant if first else None,
         models=served,
         desired_form=WINDOWS,
+        shadows=msgspec.UNSET if device.config.shadow.allow else False,
         metadata=msgspec.UNSET if device.metadata is None else device.metadata.versions,
     )
 

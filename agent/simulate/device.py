@@ -189,6 +189,7 @@ class Device:
             variant=models[0].variant if models else None,
             models=models,
             desired_form=NAMED_MODELS,
+            shadows=False,
         )
 
     def _take_desired(self, envelope: bytes) -> None:

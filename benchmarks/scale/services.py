@@ -20,6 +20,7 @@ from controller.services.reception import Reception
 from controller.services.rollout_engine import RolloutEngine
 from controller.services.rollout_work import RolloutWork
 from controller.services.rollouts import Rollouts
+from controller.services.stage_shadows import StageShadows
 from controller.services.transfers import Transfers
 from controller.services.upkeep import SILENT_AFTER_S, Upkeep
 from controller.store import device_status, reports
@@ -69,7 +70,10 @@ class Controller:
         self._director = director
         self._policies = Policies(database, director, clock)
         self._upkeep = Upkeep(database, telemetry, reception, clock)
-        self._engine = RolloutEngine(database, director, reception, preflight, looks, clock)
+        shadows = StageShadows(database, telemetry, clock)
+        self._engine = RolloutEngine(
+            database, director, reception, preflight, looks, shadows, clock
+        )
         self._work = RolloutWork(database, director, clock)
         self._sequence = 10
         self.devices = Devices(

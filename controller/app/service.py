@@ -91,6 +91,7 @@ from controller.services.rollouts import Rollouts
 from controller.services.saved_queries import SavedQueries
 from controller.services.shadows import Shadows
 from controller.services.shut_out import ShutOut
+from controller.services.stage_shadows import StageShadows
 from controller.services.transfers import Transfers
 from controller.services.upkeep import Upkeep
 from controller.services.waiting_devices import WaitingDevices
@@ -174,6 +175,7 @@ class Controller:
         self._engine = RolloutEngine(
             *(database, director, reception, preflight),
             GateLooks(database, telemetry, preflight, clock),
+            StageShadows(database, telemetry, clock),
             clock,
         )
         self._policies = Policies(database, director, clock)

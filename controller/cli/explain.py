@@ -12,6 +12,7 @@ from controller.cli.arguments import selected
 from controller.cli.connecting import connect, tell_cut_off
 from controller.cli.gates import drawn_gates, write_gates
 from controller.cli.named_arguments import RolloutArgument
+from controller.cli.stage_view import shadow_lines
 from controller.cli.watch import counts_text, event_text
 from controller.domain.rollout_policy import counted
 from controller.domain.states import DeploymentState, RolloutState
@@ -47,6 +48,8 @@ def rollout_explain(context: typer.Context, rollout: RolloutArgument) -> None:
         tell_cut_off(api)
     write_lines(_head(found))
     _write_part("What happened", happened(found.events))
+    if waits := shadow_lines(found.stages):
+        _write_part("What shadows show", waits)
     if found.gates:
         write()
         write("What the gates say")
@@ -163,4 +166,9 @@ def _next(rollout: Rollout) -> str:
         return f"`fleet rollout resume {rollout.id}` goes on all the same, without what failed."
     if rollout.state is RolloutState.RUNNING and waits:
         return f"`fleet rollout approve {rollout.id}` lets the next stage begin."
+    if any(stage.state == "waiting_for_shadow" for stage in rollout.stages):
+        return (
+            f"It goes on by itself; `fleet rollout approve {rollout.id}` begins the stage without "
+            "its shadow."
+        )
     return NEXT[RolloutState(rollout.state)].format(id=rollout.id)

@@ -208,6 +208,9 @@ def rollout_create(  # noqa: PLR0913, PLR0917 - one parameter for each option
     In a large fleet the answer comes before all devices are taken in. None starts before that;
     `fleet rollout show` says how many are left.
 
+    A stage of the file may wait until the release, as a shadow on devices that have not begun,
+    answers as the one that serves: the rollout starts that shadow and stops it.
+
     With --dry-run nothing begins: the stages are shown with their devices, who would refuse, what
     is sent at most, and about how long it takes. The exit status is 1 if it would not begin.
 

@@ -9,12 +9,13 @@ from typing import Annotated, Final
 
 import msgspec
 
-from controller.cli.arguments import WHOLE_PERCENT, parse_duration
+from controller.cli.arguments import WHOLE_PERCENT, parse_duration, parse_percent
 from controller.cli.errors import ArgumentError
 from controller.domain.gates.language import MAX_GATES, parse_gate
 from controller.domain.selectors import parse_selector
+from controller.domain.stage_shadow import LEAST_IN_ALL
 from controller.errors import ControllerError
-from controller.stage_schemas import MAX_DEVICES, MAX_WAIT_S, Stage
+from controller.stage_schemas import MAX_DEVICES, MAX_REQUESTS, MAX_WAIT_S, Stage, StageShadow
 
 LEAST_GROWTH: Final = 1.1
 MOST_GROWTH: Final = 1000.0
@@ -34,6 +35,31 @@ DURATION_SCHEMA: Final = MappingProxyType(
 Text = Annotated[str, msgspec.Meta(min_length=1)]
 Count = Annotated[int, msgspec.Meta(ge=1, le=MAX_DEVICES)]
 Duration = Annotated[str, msgspec.Meta(extra_json_schema=dict(DURATION_SCHEMA))]
+_Share = (
+    Annotated[str, msgspec.Meta(extra_json_schema={"pattern": r"^[0-9]+(\.[0-9]+)? *%?$"})]
+    | Annotated[float, msgspec.Meta(extra_json_schema={"exclusiveMinimum": 0, "maximum": 100})]
+)
+
+
+class ShadowTable(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What the release must have shown as a shadow before a stage begins."""
+
+    agreement: Annotated[
+        _Share, msgspec.Meta(description="How often it answers as the release that serves.")
+    ]
+    requests: Annotated[
+        int,
+        msgspec.Meta(
+            description="How many it has answered, on all devices.",
+            extra_json_schema={"minimum": LEAST_IN_ALL, "maximum": MAX_REQUESTS},
+        ),
+    ] = LEAST_IN_ALL
+    for_: Annotated[Duration, msgspec.Meta(description="For how long it has run.")] = msgspec.field(
+        default="0s", name="for"
+    )
+    share: Annotated[
+        _Share, msgspec.Meta(description="The share of the answered requests that it sees.")
+    ] = "1%"
 
 
 class StageTable(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -62,6 +88,10 @@ class StageTable(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
         list[Text],
         msgspec.Meta(max_length=MAX_GATES, description="Gates of this stage alone."),
     ] = msgspec.field(default_factory=list)
+    shadow: (
+        Annotated[ShadowTable, msgspec.Meta(description="What it waits for before it begins.")]
+        | msgspec.UnsetType
+    ) = msgspec.UNSET
 
 
 StageWords = (
@@ -148,7 +178,45 @@ def stage_of(words: str | int | StageTable, *, called: str) -> Stage:
     for gate in words.gates:
         _read(parse_gate, gate, f"{called}.gates")
     stage.gates = words.gates
+    if isinstance(words.shadow, ShadowTable):
+        stage.shadow = _shadow_of(words.shadow, called=f"{called}.shadow")
     return stage
+
+
+def _shadow_of(words: ShadowTable, *, called: str) -> StageShadow:
+    """Read what a stage needs of a shadow.
+
+    Raises:
+        ArgumentError: A value cannot be.
+    """
+    agreement = parse_percent(str(words.agreement), option=f"{called}.agreement")
+    if not 0 < agreement < WHOLE_PERCENT:
+        raise ArgumentError(
+            f"{called}.agreement must be above 0 and below 100 %, not {agreement:g} %",
+            remedy="give a share, such as 99.9%: no number of requests shows that all agree",
+        )
+    if not LEAST_IN_ALL <= words.requests <= MAX_REQUESTS:
+        raise ArgumentError(
+            f"{called}.requests must be {LEAST_IN_ALL} to {MAX_REQUESTS}, not {words.requests}",
+            remedy="fewer show nothing: 5 devices must compare 20 each",
+        )
+    share = parse_percent(str(words.share), option=f"{called}.share")
+    if share == 0:
+        raise ArgumentError(
+            f"{called}.share: a shadow sees more than nothing", remedy="give 1% or so"
+        )
+    for_s = parse_duration(words.for_, option=f"{called}.for")
+    if for_s > MAX_WAIT_S:
+        raise ArgumentError(
+            f"{called}.for must be a time, up to 366d, not {words.for_[:64]!r}",
+            remedy="give a shorter time, such as 1d",
+        )
+    return StageShadow(
+        agreement_percent=agreement,
+        requests=words.requests,
+        for_s=for_s,
+        share=share / WHOLE_PERCENT,
+    )
 
 
 def _read(read: Callable[[str], object], text: str, called: str) -> None:

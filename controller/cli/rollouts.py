@@ -21,7 +21,7 @@ from controller.cli.rollout_control import failures_text, limits_text
 from controller.cli.rollout_create import rollout_create, rollout_schema
 from controller.cli.rollout_members import rollout_add, rollout_exclude
 from controller.cli.rollout_rehearse import rollout_rehearse
-from controller.cli.stage_view import rate_text, rules_text
+from controller.cli.stage_view import rate_text, rules_text, shadow_lines
 from controller.cli.transfers import share_text
 from controller.cli.watch import counts_text, event_text, state_text, transfer_lines, watch
 from controller.client.rollouts import Rollouts
@@ -170,7 +170,7 @@ def rollout_abort(context: typer.Context, rollout: RolloutArgument) -> None:
 
 
 def rollout_approve(context: typer.Context, rollout: RolloutArgument) -> None:
-    """Let the next stage of a rollout begin, or a stage end despite gates that hold it.
+    """Let the next stage of a rollout begin, or one go on despite gates or a shadow that hold it.
 
     Examples:
         fleet rollout approve r-7f3a
@@ -286,6 +286,9 @@ def _show(rollout: Rollout) -> None:
         ("STAGE", "TO DEVICES", "RULES", "STATE"),
         [(s.number, s.target, rules_text(s), s.state.replace("_", " ")) for s in rollout.stages],
     )
+    if waits := shadow_lines(rollout.stages):
+        write()
+        write_lines(waits)
     if rollout.gates:
         write()
         write_gates(rollout.gates)

@@ -95,13 +95,14 @@ def shadow_list(context: typer.Context, as_json: JsonOption = False) -> None:
         return
     started = time_heading("STARTED", (each.started_at_s for each in found))
     write_list(
-        ("MODEL", "SHADOW", "SHARE", "SELECTOR", "DEVICES", "ACCEPTED", started),
+        ("MODEL", "SHADOW", "SHARE", "SELECTOR", "ROLLOUT", "DEVICES", "ACCEPTED", started),
         [
             (
                 each.model,
                 each.release,
                 _share(each),
                 selected(each.selector),
+                each.rollout,
                 each.devices,
                 each.accepted,
                 local_time(each.started_at_s),
@@ -137,6 +138,7 @@ def shadow_show(context: typer.Context, model: ModelArgument, as_json: JsonOptio
             ("accepted", str(shadow.accepted)),
             ("share", _share(shadow)),
             ("since", local_time(shadow.started_at_s)),
+            *([("for rollout", shadow.rollout)] if shadow.rollout else []),
         )
     )
     write()
@@ -150,6 +152,8 @@ def shadow_show(context: typer.Context, model: ModelArgument, as_json: JsonOptio
 
 def shadow_stop(context: typer.Context, model: ModelArgument) -> None:
     """End the shadow of a model; devices remove its package.
+
+    One that a rollout started ends with the wait of its stage.
 
     Examples:
         fleet shadow stop detector

@@ -2,8 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
+from controller.domain.stage_shadow import ShadowNeed
 from controller.domain.start_rate import MAX_PER_MINUTE
-from controller.stage_schemas import PlannedStage, Rate, StageProgress
+from controller.stage_schemas import (
+    PlannedStage,
+    Rate,
+    ShownStageShadow,
+    StageProgress,
+    StageShadow,
+)
 from wire.console.text import plain_text
 from wire.durations import format_duration
 
@@ -15,8 +24,32 @@ def rules_text(stage: PlannedStage | StageProgress) -> str:
             *([plain_text(stage.selector)] if stage.selector else []),
             *([f"soaks {format_duration(stage.soak_s)}"] if stage.soak_s else []),
             *(["approval"] if stage.approval else []),
+            *([f"first a shadow: {_need(stage.shadow)}"] if stage.shadow else []),
         ]
     )
+
+
+def shadow_lines(stages: Sequence[StageProgress]) -> list[str]:
+    """Return what is known of the shadows for which stages wait, a line for each."""
+    return [
+        f"shadow before stage {stage.number}: {_state(stage.shadow)}; "
+        f"{plain_text(stage.shadow.reason)}"
+        for stage in stages
+        if stage.shadow is not None
+    ]
+
+
+def _need(shadow: StageShadow | ShownStageShadow) -> str:
+    need = ShadowNeed(
+        agreement_percent=shadow.agreement_percent,
+        requests=shadow.requests,
+        for_s=shadow.for_s,
+    )
+    return need.text
+
+
+def _state(shadow: ShownStageShadow) -> str:
+    return "begun without it by the operator" if shadow.waived else shadow.state
 
 
 def rate_text(rate: Rate | None, now: float | None = None) -> str:

@@ -96,7 +96,7 @@ class Rollouts(Resource):
         return self._order(rollout, "abort")
 
     def approve(self, rollout: str) -> Rollout:
-        """Let the next stage begin, or one end despite gates that hold."""
+        """Let the next stage begin, or one go on despite gates or a shadow that hold."""
         return self._order(rollout, "approve")
 
     def add(self, rollout: str, request: JoinRequest) -> MembersChange:

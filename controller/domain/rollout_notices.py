@@ -18,6 +18,8 @@ from wire.codec import to_json
 _KINDS: Final = {
     "create": "created",
     "advance": "stage-begun",
+    "shadow": "shadow-begun",
+    "shadow-pass": "shadow-passed",
     "approve": "approved",
     RolloutOrder.PAUSE: "paused",
     RolloutOrder.RESUME: "resumed",
@@ -29,6 +31,7 @@ _KINDS: Final = {
 
 _WAITS: Final = re.compile(r"stage \d+ waits for approval\b")
 _GATE_FAILED: Final = re.compile(r"gate .+ failed: ")
+_SHADOW_FAILED: Final = re.compile(r"the shadow before stage \d+ failed: ")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -57,6 +60,8 @@ def kind_of(action: str, reason: str) -> str | None:
         return "waits-for-approval"
     if action == RolloutOrder.HALT and _GATE_FAILED.match(reason):
         return "gate-failed"
+    if action == RolloutOrder.HALT and _SHADOW_FAILED.match(reason):
+        return "shadow-failed"
     return _KINDS.get(action)
 
 

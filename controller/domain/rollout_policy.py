@@ -24,6 +24,7 @@ Rules:
   gates that hold.
 - A rollout whose devices another one took ends when none is left and none in flight, also if it is
   paused. The other does not end before that, and takes in those that finished there.
+- A stage that needs a shadow begins when that has passed. One that fails halts the rollout.
 - The control group keeps the old release until the gates have passed in the last stage. Then it
   gets the new one, as part of that stage.
 - Stages are cumulative; the last one includes devices that joined late.
@@ -41,6 +42,7 @@ from typing import Literal
 
 from controller.domain.failure_limits import NO_BOUND, failures, share_of
 from controller.domain.gates.states import LEAST_DEVICES, GateState
+from controller.domain.stage_shadow import ShadowNeed, ShadowView
 from controller.domain.states import ACTIVE_ROLLOUTS, RolloutState
 from wire.durations import format_duration
 
@@ -50,6 +52,7 @@ OnHalt = Literal["keep", "revert"]
 Action = Literal["hold", "advance", "halt", "finish"]
 StageState = Literal[
     "waiting",
+    "waiting_for_shadow",
     "running",
     "soaking",
     "waiting_for_gates",
@@ -82,6 +85,9 @@ class StageSpec:
     asks_gates: bool | None = None
     """Whether it reaches enough devices that can be compared, where stages choose some; None where
     its size tells."""
+
+    shadow: ShadowNeed | None = None
+    """What the release must have shown as a shadow before it begins; None for nothing."""
 
     def is_enough(self, reached: int) -> bool:
         """Tell whether it waits for gates.
@@ -211,6 +217,9 @@ class RolloutView:
     gates_passed_by_hand: int = 0
     """The last stage that the operator let end despite gates that held."""
 
+    shadow: ShadowView | None = None
+    """That for which the current stage waits; None if it needs none."""
+
     superseded_by: str = ""
     """The rollout that took its devices that had not started."""
 
@@ -302,10 +311,8 @@ def decide(view: RolloutView) -> Decision:
     if view.superseded_by and not left:
         reason = f"rollout {view.superseded_by} took its devices, and what had begun has ended"
         return replace(seen, action="finish", reason=reason)
-    if view.state is RolloutState.PAUSED:
-        return replace(
-            seen, reason="paused by the operator", stage_complete_at_s=view.stage_complete_at_s
-        )
+    if reason := _stands(view):
+        return replace(seen, reason=reason, stage_complete_at_s=view.stage_complete_at_s)
     target = _target(view)
     busy = _busy(view, seen)
     if busy or (view.started < target and view.candidates):
@@ -318,13 +325,22 @@ def decide(view: RolloutView) -> Decision:
     return _after_stage(view, seen, target)
 
 
+def _stands(view: RolloutView) -> str:
+    """Return why nobody starts, whatever the stage has come to; empty if somebody may."""
+    if view.state is RolloutState.PAUSED:
+        return "paused by the operator"
+    if view.shadow is not None and view.shadow.holds:
+        return f"stage {view.stage} waits for its shadow: {view.shadow.reason}"
+    return ""
+
+
 def wanted(view: RolloutView) -> int:
     """Return how many candidates a decision can use; to find them takes long in a large fleet.
 
     Args:
         view: What is known of a rollout but its candidates.
     """
-    if view.state is not RolloutState.RUNNING:
+    if view.state is not RolloutState.RUNNING or _stands(view):
         return 0
     seen = _changes(view)
     busy = _busy(view, seen)
@@ -398,6 +414,8 @@ def _broken_rules(view: RolloutView, *, silent: int, lost: int) -> Iterator[str]
     for gate in view.asked:
         if gate.state is GateState.FAIL and not gate.is_waived:
             yield f"gate {gate.text} failed: {gate.reason}"
+    if view.shadow is not None and view.shadow.fails:
+        yield f"the shadow before stage {view.stage} failed: {view.shadow.reason}"
     most = limits.max_failure_percent
     if most is None or share.finished < limits.min_finished or share.certain_percent <= most:
         return
@@ -479,6 +497,8 @@ def _stage_state(view: RolloutView, number: int, *, is_short: bool) -> StageStat
         return "done" if number < view.stage else "waiting"
     if view.state is RolloutState.SUCCEEDED:
         return "done"
+    if view.shadow is not None and view.shadow.holds:
+        return "waiting_for_shadow"
     if view.stage_complete_at_s is None or (is_short and not view.finished):
         return "running"
     state: StageState = "waiting_for_devices" if is_short else "soaking"
@@ -544,10 +564,11 @@ def _after_stage(view: RolloutView, seen: Decision, target: int) -> Decision:
             reason=f"{view.succeeded} of {counted(view.devices)} installed it{_left(short)}",
             leave=max(0, target - view.started),
         )
+    waits = " when its shadow agrees" if view.stages[view.stage].shadow else ""
     return replace(
         seen,
         action="advance",
-        reason=f"stage {view.stage} is complete: stage {view.stage + 1} begins",
+        reason=f"stage {view.stage} is complete: stage {view.stage + 1} begins{waits}",
     )
 
 

@@ -18,7 +18,7 @@ from __future__ import annotations
 import secrets
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from controller.domain.gates.states import GateState
 from controller.domain.stages import selectors
@@ -33,6 +33,7 @@ from controller.store import (
     rollout_steps,
     rollout_work,
     rollouts,
+    stage_shadows,
     stages,
     start_rates,
     starting_orders,
@@ -184,6 +185,14 @@ def another_try(transaction: Transaction, first: RolloutRow, *, only_failed: boo
                 remedy=f"make a new rollout with gates, or `fleet rollout resume {first.id}` goes "
                 "on despite it",
             )
+    specs = stages.of_rollout(transaction, first.id)
+    for stage, shadow in stage_shadows.views(transaction, first.id, specs).items():
+        if shadow.holds:
+            raise ConflictError(
+                f"the shadow before stage {stage} of rollout {first.id} has not passed: a retry "
+                "has none",
+                remedy="make a new rollout with it",
+            )
     states = [DeploymentState.FAILED]
     if not only_failed:
         states.append(DeploymentState.CANCELLED)
@@ -279,7 +288,7 @@ def _follow(
 ) -> None:
     counts = Counter(wanted.values())
     most = max(sorted(counts), key=lambda digest: counts[digest])
-    specs = stages.of_rollout(transaction, first.id)
+    specs = tuple(replace(spec, shadow=None) for spec in stages.of_rollout(transaction, first.id))
     last = len(selectors(specs))
     order = starting_orders.as_before(transaction, first.id, first.spread, last)
     rollouts.begin(

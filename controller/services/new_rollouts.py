@@ -12,7 +12,13 @@ from controller.domain.starting_order import places
 from controller.domain.supersession import Met
 from controller.errors import InvalidRequestError
 from controller.rollout_schemas import RolloutRequest
-from controller.services import follow_ups, rollout_checks, stage_checks, supersession
+from controller.services import (
+    follow_ups,
+    rollout_checks,
+    shadow_checks,
+    stage_checks,
+    supersession,
+)
 from controller.services.preflight import Preflight
 from controller.services.rollout_checks import IsListed
 from controller.store import (
@@ -95,6 +101,10 @@ class Making:
         stage_checks.check_chosen(request, order, devices)
         rollout_checks.check_growing(specs, len(devices))
         stage_checks.check_gates(request, specs, order, devices)
+        if any(spec.shadow for spec in specs):
+            shadow_checks.check_selector(transaction, request)
+            facts = device_facts.of_devices(transaction, devices)
+            shadow_checks.check_devices(specs, release.name, release.digest, facts)
         new = NewRollout(
             id=request.id or follow_ups.new_id(),
             release=release.digest,

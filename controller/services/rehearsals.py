@@ -299,6 +299,8 @@ def _notes(request: RolloutRequest, setting: Setting) -> list[str]:
         notes.append("windows are not heeded: devices activate the release at all hours")
     if request.shadow_agreement_percent is not None:
         notes.append("whether the shadow agrees is not asked")
+    if any(stage.shadow for stage in setting.stages):
+        notes.append("no stage waits for its shadow")
     if request.on_halt == "revert":
         notes.append("a run ends with the halt: how long devices take to go back is not told")
     return notes

@@ -6,7 +6,8 @@ Rules:
   from the database.
 - A rollout that is to revert when a rule halts it is rolled back in the transaction of the halt:
   there is one rollback, or the next tick decides again.
-- Before a rollout is decided about, its gates are looked at if it is time to.
+- Before a rollout is decided about, its gates are looked at if it is time to, and so is the shadow
+  for which its stage waits.
 - Devices that enrolled late are looked for outside of the transaction that writes, and seldom in a
   large fleet; but a rollout does not end before somebody has looked.
 - What is left to do of orders comes first, and nobody decides about a rollout before all of it is
@@ -33,6 +34,7 @@ from controller.services.pace import Pace
 from controller.services.preflight import Preflight
 from controller.services.reception import Reception
 from controller.services.rollout_work import TICK_S, RolloutWork
+from controller.services.stage_shadows import StageShadows
 from controller.store import newcomers, releases, rollout_steps, rollout_work, rollouts, stages
 from controller.store.database import Database, Transaction
 from controller.store.tables import RolloutRow
@@ -51,6 +53,7 @@ class RolloutEngine:
         reception: How long the controller has heard its devices.
         preflight: Knows which devices cannot take a release.
         gates: Asks what devices measure.
+        shadows: Keeps the shadows for which stages wait.
         clock: Wall time and durations.
     """
 
@@ -61,10 +64,12 @@ class RolloutEngine:
         reception: Reception,
         preflight: Preflight,
         gates: GateLooks,
+        shadows: StageShadows,
         clock: Clock,
     ) -> None:
         self._database = database
         self._gates = gates
+        self._shadows = shadows
         self._preflight = preflight
         self._director = director
         self._work = RolloutWork(database, director, clock)
@@ -83,14 +88,16 @@ class RolloutEngine:
         before_s, self._ticked_at_s = self._ticked_at_s, self._clock.monotonic_s()
         elapsed_s = min(self._ticked_at_s - before_s, self._reception.settled_s())
         self._work.go_on(within_s=TICK_S)
+        self._shadows.stop_left()
         with self._database.reading() as transaction:
             active = rollouts.active_ids(transaction)
         self._paces = {name: self._paces.get(name) or Pace(self._clock) for name in active}
         for rollout in active:
-            try:
-                self._gates.look(rollout)
-            except FleetError as exc:  # its abort rules still hold
-                _log.warning("the gates of rollout %s are looked at again: %s", rollout, exc)
+            for what, look in (("gates", self._gates.look), ("shadow", self._shadows.look)):
+                try:
+                    look(rollout)
+                except FleetError as exc:  # its abort rules still hold
+                    _log.warning("the %s of rollout %s: looked at again: %s", what, rollout, exc)
             try:
                 told = self._step(rollout, elapsed_s=elapsed_s)
             except FleetError as exc:

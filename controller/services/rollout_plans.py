@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import fields
+from dataclasses import asdict, fields
 from functools import partial
 from typing import Final, NamedTuple, TypeVar
 
@@ -44,13 +44,14 @@ from controller.services import (
     follow_ups,
     preflight,
     rollout_checks,
+    shadow_checks,
     stage_checks,
     supersession,
 )
 from controller.services.preflight import Preflight
 from controller.services.rollout_checks import IsListed
 from controller.services.shadow_checks import check_agreement
-from controller.stage_schemas import PlannedStage
+from controller.stage_schemas import PlannedStage, StageShadow
 from controller.store import (
     device_facts,
     install_times,
@@ -83,6 +84,7 @@ class _Read(NamedTuple):
     """What the plan needs of the control state."""
 
     model: str
+    digest: str
     offered: OfferedRelease
     facts: list[DeviceFacts]
     """Enrolled devices that match."""
@@ -177,6 +179,7 @@ class RolloutPlans:
                 partial(stage_checks.check_chosen, request, read.order, names),
                 partial(rollout_checks.check_growing, specs, len(members)),
                 partial(stage_checks.check_gates, request, specs, read.order, names),
+                partial(shadow_checks.check_devices, specs, read.model, read.digest, members),
                 partial(check_agreement, self._database, self._telemetry, request),
             ),
             devices=len(members),
@@ -217,6 +220,7 @@ class RolloutPlans:
         now_s = self._clock.now_s()
         with self._database.reading() as transaction:
             selector = read_selector(transaction, request.selector, now_s=now_s)
+            shadow_checks.check_selector(transaction, request)
             release = releases.get_published(transaction, request.release)
             if request.id is not None:
                 rollout_checks.check_id(transaction, request.id)
@@ -231,6 +235,7 @@ class RolloutPlans:
             took_s = install_times.took_s(transaction, release.name, limit=MAX_EARLIER)
             return _Read(
                 model=release.name,
+                digest=release.digest,
                 offered=self._preflight.offered(release),
                 facts=facts,
                 judged=judged,
@@ -366,7 +371,10 @@ def _times(
             rate=stage_checks.start_rate(request.rate),
             begun=begun,
         )
-        times.append((took(each_s=earlier.median_s), took(each_s=earlier.slow_s)))
+        first_s = spec.shadow.for_s if spec.shadow else 0.0
+        times.append(
+            (first_s + took(each_s=earlier.median_s), first_s + took(each_s=earlier.slow_s))
+        )
         begun += len(stage.devices)
     return times
 
@@ -408,6 +416,7 @@ def _shown(
         soak_s=_own(spec.soak_s, request.soak_s),
         approval=_own(spec.approval, request.approval) and not is_last,
         gates=list(gates),
+        shadow=StageShadow(**asdict(spec.shadow)) if spec.shadow else None,
         expected_s=times[0],
         slow_s=times[1],
     )

@@ -354,7 +354,7 @@ class Rollouts:
         self._work.go_on(model, within_s=ANSWER_S)
 
     def approve(self, rollout: str, by: str) -> None:
-        """Let a stage end despite gates that hold it, or let the next stage begin.
+        """Let a stage begin without its shadow, or end despite gates, or let the next one begin.
 
         Args:
             rollout: Its identifier.
@@ -363,13 +363,18 @@ class Rollouts:
         Raises:
             UnknownRolloutError: No such rollout.
             OwnRolloutError: That token made the rollout, and it is to be approved by another.
-            ConflictError: Nothing waits for approval, or for gates.
+            ConflictError: Nothing waits for approval, for a shadow, or for gates.
         """
         now_s = self._clock.now_s()
         with self._database.transaction() as transaction:
             row = rollouts.get(transaction, rollout, lock=True)
             last = row.stage == len(stages.of_rollout(transaction, rollout))
             view = rollouts.view(transaction, row, with_candidates=False)
+            if view.shadow is not None and view.shadow.holds and row.state in ACTIVE_ROLLOUTS:
+                if view.approval:
+                    _refuse_own(row, by)
+                rollouts.begin_by_hand(transaction, row, now_s=now_s)
+                return
             now = stage_states(view)[row.stage - 1]
             # Of a stage that nobody is left in, none has finished.
             is_proven = view.finished > 0 or now == "awaiting_approval"

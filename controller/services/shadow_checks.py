@@ -1,4 +1,4 @@
-"""What a new rollout asks of the shadow of its model.
+"""What a new rollout asks of the shadow of its model, and whether a stage can wait for one.
 
 Rules:
 - It is asked when the rollout is created, and in a dry run, in the same words.
@@ -6,19 +6,101 @@ Rules:
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Final
 
+from controller.domain.device_groups import check_steady
+from controller.domain.gates.states import LEAST_DEVICES
+from controller.domain.rollout_policy import StageSpec, counted, targets_of
+from controller.domain.selectors import parse_selector
 from controller.domain.shadow_agreement import why_not
-from controller.errors import ConflictError
+from controller.errors import ConflictError, InvalidRequestError
 from controller.rollout_schemas import RolloutRequest
-from controller.store import releases, shadows
-from controller.store.database import Database
+from controller.store import groups, releases, shadows
+from controller.store.database import Database, Transaction
+from controller.store.device_facts import DeviceFacts
 from telemetry.server.query import Query, run
 from telemetry.server.question import DEVICE
 from telemetry.server.store import TelemetryStore
 
 REQUESTS: Final = "shadow_requests_total"
 AGREEMENTS: Final = "shadow_agreements_total"
+
+
+def check_selector(transaction: Transaction, request: RolloutRequest) -> None:
+    """Refuse a rollout whose stages wait for a shadow, and whose selector can choose none.
+
+    Raises:
+        SelectorError: It asks for what changes while a device works.
+    """
+    if any(stage.shadow for stage in request.stages):
+        texts = groups.texts_for(transaction, [request.selector])
+        check_steady(parse_selector(request.selector), texts, "a shadow")
+
+
+def check_devices(
+    stages: Sequence[StageSpec], model: str, digest: str, facts: Sequence[DeviceFacts]
+) -> None:
+    """Refuse a stage that would wait for its shadow for ever.
+
+    Args:
+        stages: The stages.
+        model: The model.
+        digest: The release.
+        facts: The devices of the rollout.
+
+    Raises:
+        InvalidRequestError: Too few of them can run its shadow.
+    """
+    serving = [one for one in facts if model in one.models and digest not in one.releases]
+    able = sum(one.allows_shadows for one in serving)
+    reached = [0, *targets_of(stages, len(facts), len(facts))]
+    for number, stage in enumerate(stages, start=1):
+        left = len(facts) - reached[number - 1]
+        if stage.shadow is None or min(able, left) >= LEAST_DEVICES:
+            continue
+        what = f"{counted(left)} would be left that earlier stages have not reached"
+        remedy = "let an earlier stage wait for it"
+        if able < LEAST_DEVICES:
+            off = len(serving) - able
+            what = f"{counted(able)} of the rollout can run one beside another release of {model}"
+            what += f"; on {off} more it is off (`[shadow] allow`)" if off else ""
+            remedy = "leave the shadow out, or choose more devices"
+        raise InvalidRequestError(
+            f"stage {number} would wait for its shadow for ever: {what}, and it takes "
+            f"{LEAST_DEVICES}, as each device is one observation",
+            remedy=remedy,
+        )
+
+
+def told(
+    telemetry: TelemetryStore, release: str, since_s: float
+) -> tuple[dict[str, float], dict[str, float]]:
+    """Return what devices have told of a shadow.
+
+    Args:
+        telemetry: The telemetry.
+        release: The shadow, as `name:version`.
+        since_s: When it began.
+
+    Returns:
+        Device to the requests that its shadow got, and to those of them that both answered alike.
+
+    Raises:
+        TelemetryStoreError: The database failed.
+    """
+
+    def by_device(metric: str) -> dict[str, float]:
+        asked = Query(
+            metric=metric,
+            statistics=("total",),
+            group_by=(DEVICE,),
+            where=(("release", release),),
+            since_s=since_s,
+        )
+        return {str(device): float(total or 0.0) for device, total in run(telemetry, asked).rows}
+
+    return by_device(REQUESTS), by_device(AGREEMENTS)
 
 
 def check_agreement(database: Database, telemetry: TelemetryStore, request: RolloutRequest) -> None:
@@ -47,17 +129,7 @@ def check_agreement(database: Database, telemetry: TelemetryStore, request: Roll
             remedy=f"`fleet shadow start {name}` first, or leave --shadow-agreement out",
         )
 
-    def by_device(metric: str) -> dict[str, float]:
-        asked = Query(
-            metric=metric,
-            statistics=("total",),
-            group_by=(DEVICE,),
-            where=(("release", name),),
-            since_s=since_s,
-        )
-        return {str(device): float(total or 0.0) for device, total in run(telemetry, asked).rows}
-
-    if reason := why_not(by_device(REQUESTS), by_device(AGREEMENTS), least_percent):
+    if reason := why_not(*told(telemetry, name, since_s), least_percent):
         raise ConflictError(
             f"{name} as a shadow should agree in {least_percent:g} %: {reason}",
             remedy=f"`fleet shadow show {model}` shows what devices have told",

@@ -4,6 +4,7 @@ Rules:
 - A shadow only saves what is wanted; the ticks of `controller.services.policies` bring it to the
   devices, in their signed desired states.
 - A release that is revoked is no shadow any more (`controller.services.releases`).
+- One for which a stage of a rollout waits belongs to it (`controller.services.stage_shadows`).
 """
 
 from __future__ import annotations
@@ -15,19 +16,18 @@ from typing import Any, Final
 from controller.domain.device_groups import check_steady
 from controller.domain.selectors import parse_selector
 from controller.domain.shadow_choice import check_shadow
-from controller.errors import InvalidRequestError
+from controller.errors import ConflictError, InvalidRequestError
 from controller.services.device_queries import over_devices
 from controller.services.devices import Devices
 from controller.shadow_schemas import Shadow, ShadowFigures, ShadowReport, ShadowRequest
 from controller.store import groups, policies, releases, shadows
-from controller.store.database import Database
+from controller.store.database import Database, Transaction
 from controller.store.policies import Reach
 from controller.store.shadow_tables import ShadowRow
 from telemetry.server import query as telemetry_query
 from telemetry.server.store import TelemetryStore
 from wire.clock import Clock
-from wire.codec import convert, to_builtins
-from wire.messages import ReleaseRef
+from wire.codec import convert
 from wire.shadow import ShadowRule
 
 PROFILE: Final = "profile"
@@ -90,7 +90,7 @@ class Shadows:
             SelectorError: The selector cannot be read.
             UnknownReleaseError: There is no such release.
             IllegalTransitionError: It was revoked.
-            ConflictError: There are too many shadows.
+            ConflictError: There are too many shadows, or a rollout has started one of the model.
         """
         selector = parse_selector(request.selector)
         with self._database.transaction() as transaction:
@@ -101,28 +101,16 @@ class Shadows:
                     f"{model[:64]}",
                     remedy="name a release of this model",
                 )
-            ref = ReleaseRef(
-                name=release.name,
-                version=release.version,
-                digest=release.digest,
-                envelope_sha256=release.envelope_sha256,
-                envelope_size_bytes=release.envelope_size_bytes,
-            )
-            rule = ShadowRule(release=ref, share=request.share)
+            rule = shadows.rule_of(release, request.share)
             check_shadow(rule)
             policies.lock(transaction)
             check_steady(selector, groups.texts_for(transaction, [request.selector]), "a shadow")
+            _refuse_of_rollout(transaction, model)
             shadows.put(
-                transaction,
-                ShadowRow(
-                    model=model,
-                    release=release.digest,
-                    selector=request.selector,
-                    rule=to_builtins(rule),
-                    started_at_s=self._clock.now_s(),
-                ),
+                transaction, release, request.selector, rule, started_at_s=self._clock.now_s()
             )
-            _log.info("release %s:%s runs as a shadow: %r", model, ref.version, request.selector)
+            name = f"{model}:{release.version}"
+            _log.info("release %s runs as a shadow: %r", name, request.selector)
         return self._of(model)
 
     def stop(self, model: str) -> Shadow:
@@ -136,8 +124,10 @@ class Shadows:
 
         Raises:
             UnknownShadowError: There is none.
+            ConflictError: It is that of a rollout.
         """
         with self._database.transaction() as transaction:
+            _refuse_of_rollout(transaction, model)
             was = _to_schema(shadows.get(transaction, model), shadows.reach(transaction))
             shadows.remove(transaction, model)
         _log.info("model %s has no shadow any more", model)
@@ -191,6 +181,21 @@ class Shadows:
             return _to_schema(shadows.get(transaction, model), shadows.reach(transaction))
 
 
+def _refuse_of_rollout(transaction: Transaction, model: str) -> None:
+    """Refuse to change a shadow for which a rollout waits.
+
+    Raises:
+        ConflictError: There is one.
+    """
+    row = shadows.find(transaction, model)
+    if row is not None and row.rollout is not None:
+        raise ConflictError(
+            f"the shadow of model {model} is that of rollout {row.rollout}, which waits for it",
+            remedy=f"`fleet rollout approve {row.rollout}` begins the stage without it, "
+            f"`fleet rollout abort {row.rollout}` ends both",
+        )
+
+
 def _to_schema(row: ShadowRow, reach: dict[str, Reach]) -> Shadow:
     rule, so_far = convert(row.rule, ShadowRule), reach.get(row.model, Reach())
     return Shadow(
@@ -200,6 +205,7 @@ def _to_schema(row: ShadowRow, reach: dict[str, Reach]) -> Shadow:
         selector=row.selector,
         share=rule.share,
         started_at_s=row.started_at_s,
+        rollout=row.rollout or "",
         devices=so_far.devices,
         accepted=so_far.accepted,
     )

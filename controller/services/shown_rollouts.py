@@ -8,10 +8,12 @@ from dataclasses import asdict, fields
 from controller.domain.failure_limits import failures, share_of
 from controller.domain.rollout_policy import (
     RolloutView,
+    StageSpec,
     stage_states,
     stage_targets,
     targets_of,
 )
+from controller.domain.stage_shadow import ShadowView
 from controller.domain.states import ACTIVE_ROLLOUTS, DeploymentState, shown_state
 from controller.domain.transfers import FETCHING, together
 from controller.rollout_control_schemas import ShownLimits
@@ -30,6 +32,7 @@ from controller.store import (
     releases,
     rollout_work,
     rollouts,
+    stage_shadows,
     start_rates,
     way_back,
 )
@@ -60,6 +63,7 @@ def outline(transaction: Transaction, row: RolloutRow) -> Rollout:
     targets = targets_of(view.stages, meant, meant) if is_over else stage_targets(view)
     stages = zip(view.stages, targets, stage_states(view), strict=True)
     rate = start_rates.of_rollout(transaction, row.id)
+    shadows = stage_shadows.views(transaction, row.id, view.stages)
     return convert(
         {
             "id": row.id,
@@ -82,6 +86,7 @@ def outline(transaction: Transaction, row: RolloutRow) -> Rollout:
                     "soak_s": row.soak_s if spec.soak_s is None else spec.soak_s,
                     "approval": number < len(view.stages)
                     and (row.approval if spec.approval is None else spec.approval),
+                    "shadow": _shadow(spec, shadows.get(number)),
                 }
                 for number, (spec, target, state) in enumerate(stages, start=1)
             ],
@@ -160,6 +165,14 @@ def of_device(
         ahead=outcomes.count_ahead(transaction, part),
         **named,
     )
+
+
+def _shadow(spec: StageSpec, found: ShadowView | None) -> dict[str, object] | None:
+    """Return the shadow for which a stage waits; None if it needs none."""
+    if spec.shadow is None or found is None:
+        return None
+    known = {"state": found.state, "reason": found.reason, "waived": found.is_waived}
+    return asdict(spec.shadow) | known
 
 
 def _failures(view: RolloutView) -> dict[str, float]:

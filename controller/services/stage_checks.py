@@ -10,13 +10,15 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Collection, Sequence
+from dataclasses import asdict
 
 from controller.domain.gates.control import LEAST_OF_ROLLOUT
 from controller.domain.gates.language import MAX_GATES
 from controller.domain.gates.states import LEAST_DEVICES
 from controller.domain.rollout_policy import StageSpec, counted, targets_of
 from controller.domain.selectors import is_label_key, parse_selector
-from controller.domain.stages import Growth, grown, resolved, selectors
+from controller.domain.stage_shadow import ShadowNeed
+from controller.domain.stages import WHOLE_PERCENT, Growth, grown, resolved, selectors
 from controller.domain.start_rate import StartRate
 from controller.domain.starting_order import StartingOrder
 from controller.errors import InvalidRequestError
@@ -55,6 +57,12 @@ def check_stages(request: RolloutRequest) -> None:
                 f"stage {number} grows from the one before it until all devices have the release",
                 remedy="let it be the last, after one such as 1 or 5%",
             )
+        if stage.shadow is not None and stage.shadow.agreement_percent >= WHOLE_PERCENT:
+            raise InvalidRequestError(
+                f"the shadow before stage {number} should always agree, which no number of "
+                "requests shows",
+                remedy="give less than 100 %, such as 99.9 %",
+            )
     _check_last(stages[-1])
     if request.spread and not is_label_key(request.spread):
         raise InvalidRequestError(
@@ -77,6 +85,11 @@ def _check_last(last: Stage) -> None:
         raise InvalidRequestError(
             "a stage that grows stands for several, and has no gates of its own",
             remedy="give them to the whole rollout, or name each stage",
+        )
+    if last.grow is not None and last.shadow is not None:
+        raise InvalidRequestError(
+            "a stage that grows stands for several, and waits for no shadow of its own",
+            remedy="let an earlier stage wait for it, or name each stage",
         )
     if last.approval and last.grow is None:
         raise InvalidRequestError(
@@ -139,6 +152,7 @@ def specs(
             selector=stage.selector or "",
             soak_s=stage.soak_s,
             approval=stage.approval,
+            shadow=ShadowNeed(**asdict(stage.shadow)) if stage.shadow else None,
         )
         for stage in stages
         if stage.grow is None

@@ -17,6 +17,7 @@ from controller.store.rate_tables import StartRateRow
 from controller.store.registration_tables import RegistrationRow
 from controller.store.saved_query_tables import SavedQueryRow
 from controller.store.shadow_tables import ShadowRow
+from controller.store.stage_shadow_tables import StageShadowRow
 from controller.store.waiting_tables import WaitingDeviceRow
 from controller.store.work_tables import RolloutWorkRow
 from telemetry.server.tables import metadata as telemetry_metadata
@@ -37,6 +38,7 @@ _EACH: Final = (
     WaitingDeviceRow,
     DevicePenaltyRow,
     RegistrationRow,
+    StageShadowRow,
 )  # one of each module, which declares them all
 CONTROL_METADATA: Final = _EACH[0].metadata
 ALL_TABLES: Final = (*CONTROL_METADATA.sorted_tables, *telemetry_metadata.sorted_tables)

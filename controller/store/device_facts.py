@@ -48,6 +48,8 @@ class DeviceFacts(NamedTuple):
     """The start of its agent that was heard of last."""
 
     profile_name: str
+    allows_shadows: bool
+    """Whether it may run a shadow, as far as it has said."""
 
 
 _FACTS = select(
@@ -61,6 +63,7 @@ _FACTS = select(
     DeviceRow.lent,
     DeviceRow.boot_id,
     DeviceRow.profile_name,
+    DeviceRow.allows_shadows,
 )
 _SAID = DeviceFacts._fields.index("releases")
 """How many of these come before what other tables have."""

@@ -60,6 +60,7 @@ def take_hello(
     row.runtimes = _runtimes(hello)
     row.greeted = True
     row.peer_url = peer_url
+    row.allows_shadows = hello.shadows is not False
     row.trust_file = isinstance(hello.metadata, msgspec.UnsetType)
     row.agent_version = clean(hello.agent_version, MAX_CODE_CHARS)
     if attributes != steady_attributes(row):

@@ -32,6 +32,7 @@ from controller.store import (
     desired,
     gates,
     rollout_work,
+    stage_shadows,
     start_rates,
     taking_out,
     way_back,
@@ -287,6 +288,8 @@ def resume(
         row.stage_complete_at_s = None
         failed = changes.acknowledge_failures(session, row.id)
         waived = gates.waive_failed(session, row.id)
+        if stage_shadows.waive_failed(session, row, now_s=now_s):
+            waived.append(f"the shadow before stage {row.stage}")
         first, rest = reopened[: rollout_work.AT_ONCE], reopened[rollout_work.AT_ONCE :]
         changes.reopen(session, row.id, first)
         rollout_work.save(session, row.id, WorkKind.REOPEN, dict.fromkeys(rest))

@@ -43,6 +43,7 @@ from controller.store import (
     new_deployments,
     rollout_notices,
     rollout_work,
+    stage_shadows,
     stages,
     start_rates,
 )
@@ -321,6 +322,7 @@ def view(session: Session, row: RolloutRow, *, with_candidates: bool = True) -> 
         superseded_by=row.superseded_by or "",
         awaits=free_devices.awaited(session, row.id),
         gates_passed_by_hand=row.gates_passed_by_hand,
+        shadow=stage_shadows.view(session, row),
     )
     if not with_candidates or not known.pending:
         return known
@@ -374,6 +376,13 @@ def pass_by_hand(
     row.gates_passed_by_hand = row.stage
     names = ", ".join(gate.text for gate in held)
     reason = f"stage {row.stage} may end without {names}: approved by the operator"
+    log(session, row.id, action="approve", reason=reason, now_s=now_s)
+
+
+def begin_by_hand(session: Session, row: RolloutRow, *, now_s: float) -> None:
+    """Let the current stage begin without the shadow that holds it."""
+    stage_shadows.waive(session, row, now_s=now_s)
+    reason = f"stage {row.stage} may begin without its shadow: approved by the operator"
     log(session, row.id, action="approve", reason=reason, now_s=now_s)
 
 

@@ -22,3 +22,5 @@ class ShadowRow(Base):
     """As `wire.shadow.ShadowRule`."""
 
     started_at_s: Mapped[float]
+    rollout: Mapped[str | None] = mapped_column(String(NAME_CHARS))
+    """The rollout that started it, and stops it; None for one that was started by hand."""

@@ -1,4 +1,4 @@
-"""Which releases run as shadows, as the operator set it.
+"""Which releases run as shadows, as the operator or a rollout set it.
 
 Rules:
 - Each change raises the generation of the policies: with it the desired states are found in which
@@ -18,7 +18,10 @@ from controller.store import policies
 from controller.store.model_tables import DesiredModelRow, DesiredStateRow
 from controller.store.policies import Reach
 from controller.store.shadow_tables import ShadowRow
-from controller.store.tables import DeviceRow
+from controller.store.tables import DeviceRow, ReleaseRow
+from wire.codec import to_builtins
+from wire.messages import ReleaseRef
+from wire.shadow import ShadowRule
 
 
 def all_rows(session: Session) -> list[ShadowRow]:
@@ -32,7 +35,7 @@ def get(session: Session, model: str) -> ShadowRow:
     Raises:
         UnknownShadowError: There is none.
     """
-    row = session.get(ShadowRow, model)
+    row = find(session, model)
     if row is None:
         known = [each.model for each in all_rows(session)]
         raise UnknownShadowError(
@@ -44,30 +47,73 @@ def get(session: Session, model: str) -> ShadowRow:
     return row
 
 
+def find(session: Session, model: str) -> ShadowRow | None:
+    """Return the shadow of a model; None if there is none."""
+    return session.get(ShadowRow, model)
+
+
 def since_s(session: Session, model: str, digest: str) -> float | None:
     """Return since when a release is the shadow of its model; None if it is not."""
-    row = session.get(ShadowRow, model)
+    row = find(session, model)
     return row.started_at_s if row is not None and row.release == digest else None
 
 
-def put(session: Session, row: ShadowRow) -> None:
+def rule_of(release: ReleaseRow, share: float) -> ShadowRule:
+    """Return what devices are told of a shadow.
+
+    Args:
+        release: Its release.
+        share: The share of the requests that it sees.
+    """
+    ref = ReleaseRef(
+        name=release.name,
+        version=release.version,
+        digest=release.digest,
+        envelope_sha256=release.envelope_sha256,
+        envelope_size_bytes=release.envelope_size_bytes,
+    )
+    return ShadowRule(release=ref, share=share)
+
+
+def put(
+    session: Session,
+    release: ReleaseRow,
+    selector: str,
+    rule: ShadowRule,
+    *,
+    started_at_s: float,
+    rollout: str | None = None,
+) -> None:
     """Save a shadow in place of the one of that model.
 
     Args:
         session: The transaction.
-        row: The shadow, which belongs to no session yet.
+        release: Its release.
+        selector: The devices that it is for.
+        rule: What they are told.
+        started_at_s: Wall time.
+        rollout: The rollout that starts it; None for one that is started by hand.
 
     Raises:
         ConflictError: There are too many.
     """
-    policies.raise_generation(session)
     count = session.scalar(select(func.count()).select_from(ShadowRow)) or 0
-    if count >= MAX_SHADOWS and session.get(ShadowRow, row.model) is None:
+    if count >= MAX_SHADOWS and find(session, release.name) is None:
         raise ConflictError(
             f"there are shadows of {MAX_SHADOWS} models, which is the greatest number",
             remedy="stop one: fleet shadow stop MODEL",
         )
-    session.merge(row)
+    policies.raise_generation(session)
+    session.merge(
+        ShadowRow(
+            model=release.name,
+            release=release.digest,
+            selector=selector,
+            rule=to_builtins(rule),
+            started_at_s=started_at_s,
+            rollout=rollout,
+        )
+    )
 
 
 def remove(session: Session, model: str) -> None:

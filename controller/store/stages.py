@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import asdict
 
 from sqlalchemy import select
 from sqlalchemy.orm import Session
 
 from controller.domain.rollout_policy import StageSpec
+from controller.domain.stage_shadow import ShadowNeed
 from controller.store.tables import RolloutStageRow
 
 
@@ -23,6 +25,7 @@ def add(session: Session, rollout: str, stages: Sequence[StageSpec]) -> None:
             soak_s=stage.soak_s,
             approval=stage.approval,
             asks_gates=stage.asks_gates,
+            shadow=asdict(stage.shadow) if stage.shadow else None,
         )
         for number, stage in enumerate(stages, start=1)
     )
@@ -43,6 +46,7 @@ def of_rollout(session: Session, rollout: str) -> tuple[StageSpec, ...]:
             soak_s=row.soak_s,
             approval=row.approval,
             asks_gates=row.asks_gates,
+            shadow=ShadowNeed(**row.shadow) if row.shadow else None,
         )
         for row in rows
     )

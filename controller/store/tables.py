@@ -26,6 +26,7 @@ from sqlalchemy import (
     UniqueConstraint,
     false,
     text,
+    true,
 )
 from sqlalchemy.orm import DeclarativeBase, Mapped, mapped_column, relationship
 
@@ -114,6 +115,9 @@ class DeviceRow(Base):
 
     report_sequence: Mapped[int] = mapped_column(BigInteger, server_default="0")
     """Number of the last report of this boot; a report with a lower one comes late."""
+
+    allows_shadows: Mapped[bool] = mapped_column(Boolean, server_default=true())
+    """False if it said when it connected last that it runs none."""
 
     desired_form: Mapped[int] = mapped_column(Integer, server_default="1")
     """The newest form of a desired state that it reads (`wire.desired`), as it said last."""
@@ -315,6 +319,9 @@ class RolloutStageRow(Base):
     approval: Mapped[bool | None] = mapped_column(Boolean)
     asks_gates: Mapped[bool | None] = mapped_column(Boolean)
     """Whether it reaches enough devices that can be compared, where stages choose some."""
+
+    shadow: Mapped[dict[str, Any] | None] = mapped_column(JSON(none_as_null=True))
+    """What its shadow must have shown before it begins, as `ShadowNeed`; None for nothing."""
 
 
 class DeploymentRow(Base):

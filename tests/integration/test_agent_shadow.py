@@ -24,6 +24,7 @@ from wire.desired import NAMED_MODELS, DesiredModels, ModelState, desired_to_jso
 from wire.messages import (
     DESIRED_PAYLOAD_TYPE,
     GaugePoint,
+    Hello,
     HistogramPoint,
     SumPoint,
     TelemetryBatch,
@@ -157,6 +158,7 @@ def test_what_is_not_wanted_any_more_leaves_nothing(
     serving.config_path.write_text(serving.config_path.read_text() + "\n[shadow]\nallow = false\n")
     serving.start()
     until(lambda: not any((state / "shadows").iterdir()), "what it has to go")
+    until(lambda: controller.all("hello", Hello)[-1].shadows is False, "a hello of it")
     assert not (state / "packages" / ALIKE.digest).exists()
     until(lambda: serving.ask("status")["release"] == FIRST.digest, "the first release")
     assert serving.ask("status")["shadow"] is None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import signal
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -55,7 +56,9 @@ def figures(stack: Stack, device: StackDevice, least: int) -> dict[str, Any]:
     return until(find, "figures of the shadow", step_s=0.2)
 
 
-def test_a_shadow_is_started_compared_and_stopped(stack: Stack, device: StackDevice) -> None:
+def test_a_shadow_is_started_compared_and_stopped(
+    stack: Stack, device: StackDevice, tmp_path: Path
+) -> None:
     assert stack.fleet("shadow", "show", "digits").code == 2
     rollout = ("rollout", "create", "digits:2.0.0", "--shadow-agreement", "99%")
     assert "digits:2.0.0 is not the shadow of model digits" in stack.fleet(*rollout).err
@@ -71,6 +74,12 @@ def test_a_shadow_is_started_compared_and_stopped(stack: Stack, device: StackDev
     assert "0 devices have compared 20 requests or more" in stack.fleet(*rollout).err
     planned = stack.fleet(*rollout, "--dry-run", "--json").json
     assert planned["refused"][0].startswith("digits:2.0.0 as a shadow should agree in 99 %")
+    file = tmp_path / "rollout.toml"
+    file.write_text('stages = [{size = "100%", shadow = {agreement = "99%"}}]')
+    waits = stack.fleet("rollout", "create", "digits:2.0.0", "-f", str(file))
+    assert (waits.code, waits.err.count("\n")) == (2, 1)
+    can = "stage 1 would wait for its shadow for ever: 1 device of the rollout can run one"
+    assert can in waits.err
     shown = stack.ok("shadow", "show", "digits").out
     assert "100%" in shown
     (listed,) = stack.ok("shadow", "list", "--json").json

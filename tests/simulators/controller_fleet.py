@@ -139,6 +139,7 @@ class FleetDevice:
     labels: dict[str, str] = field(default_factory=dict)
     boot_id: str = "boot-1"
     desired_form: int = NAMED_MODELS
+    allows_shadows: bool = True
     outcomes: dict[str, Outcome] = field(default_factory=dict)
     """What comes of the installs of a model, where that differs from `outcome`."""
 
@@ -275,6 +276,7 @@ class FleetDevice:
             models=self._served() if self.desired_form >= NAMED_MODELS else msgspec.UNSET,
             desired_form=self.desired_form if self.desired_form >= NAMED_MODELS else msgspec.UNSET,
             metadata=self.metadata,
+            shadows=msgspec.UNSET if self.allows_shadows else False,
         )
         self.hub.deliver(Received(topics.up(self.name, "hello"), to_json(hello)))
 

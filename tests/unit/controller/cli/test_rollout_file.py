@@ -14,13 +14,18 @@ from controller.cli.rollout_file import (
     schema,
 )
 from controller.rollout_schemas import RolloutRequest
-from controller.stage_schemas import Rate, Stage
+from controller.stage_schemas import Rate, Stage, StageShadow
 from wire.codec import from_toml
 
 WHOLE = """
 release = "detector:1.1.0"
 selector = "site=berlin"
-stages = [1, "12.5%", {size = "50%", soak = "2h", approval = false, gates = ["max(x) <= +1"]}, "x3"]
+stages = [
+  1,
+  {size = "12.5%", shadow = {agreement = "99.5%", requests = 1000, for = "1h", share = "5%"}},
+  {size = "50%", soak = "2h", approval = false, gates = ["max(x) <= +1"]},
+  "x3",
+]
 spread = "site"
 rate = 10
 rate_factor = 2
@@ -56,7 +61,10 @@ def test_every_key_reaches_the_request() -> None:
         selector="site=berlin",
         stages=[
             Stage(count=1),
-            Stage(percent=12.5),
+            Stage(
+                percent=12.5,
+                shadow=StageShadow(agreement_percent=99.5, requests=1000, for_s=3600.0, share=0.05),
+            ),
             Stage(percent=50.0, soak_s=7200.0, approval=False, gates=["max(x) <= +1"]),
             Stage(grow=3.0),
         ],
@@ -86,6 +94,24 @@ def test_every_key_reaches_the_request() -> None:
 
 def test_an_empty_file_is_a_rollout_with_the_defaults_of_the_api() -> None:
     assert request_of(read_rollout_file(b"", "r.toml")) == RolloutRequest(release="")
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        ('agreement = "100%"', ".agreement must be above 0 and below 100 %, not 100 %"),
+        ('agreement = "101%"', ".agreement: '101%' is not a percentage"),
+        ('agreement = "99%", requests = 5', ".requests must be 100 to 1000000000, not 5"),
+        ('agreement = "99%", share = 0', ".share: a shadow sees more than nothing"),
+        ('agreement = "99%", for = "1"', ".for: '1' has no unit"),
+        ('agreement = "99%", for = "2000d"', ".for must be a time, up to 366d, not '2000d'"),
+    ],
+)
+def test_a_fault_of_a_shadow_names_its_stage(words: str, said: str) -> None:
+    text = f'stages = [1, {{size = "100%", shadow = {{{words}}}}}]'
+    with pytest.raises(ArgumentError) as caught:
+        read_rollout_file(text.encode(), "r.toml")
+    assert caught.value.message == f"r.toml: stages[1].shadow{said}"
 
 
 @pytest.mark.parametrize(

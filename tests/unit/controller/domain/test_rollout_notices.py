@@ -5,6 +5,7 @@ from dataclasses import replace
 from controller.domain.gates.states import GateState
 from controller.domain.rollout_notices import kind_of
 from controller.domain.rollout_policy import GateView, Limits, RolloutView, StageSpec, decide
+from controller.domain.stage_shadow import ShadowView
 from controller.domain.states import RolloutState
 
 COMPLETE = RolloutView(
@@ -39,5 +40,12 @@ def test_kinds_follow_from_what_the_policy_decides() -> None:
     assert kind(replace(COMPLETE, failed=1)) == "halted"
     gate = GateView(text="p95(inference_latency_ms) <= +10%", state=GateState.FAIL, reason="+20%")
     assert kind(replace(COMPLETE, gates=(gate,))) == "gate-failed"
+    shadow = ShadowView(state=GateState.FAIL, reason="98 % agree")
+    assert kind(replace(COMPLETE, shadow=shadow)) == "shadow-failed"
+    assert kind(replace(COMPLETE, shadow=ShadowView())) is None
+    assert [kind_of(each, "") for each in ("shadow", "shadow-pass")] == [
+        "shadow-begun",
+        "shadow-passed",
+    ]
     soaking = replace(COMPLETE.limits, soak_s=60.0)
     assert kind(replace(COMPLETE, limits=soaking)) is None

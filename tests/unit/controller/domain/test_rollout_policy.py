@@ -23,6 +23,7 @@ from controller.domain.rollout_policy import (
     stage_targets,
     wanted,
 )
+from controller.domain.stage_shadow import ShadowNeed, ShadowView
 from controller.domain.states import ACTIVE_ROLLOUTS, RolloutState
 
 LIMITS = Limits(
@@ -356,6 +357,34 @@ def test_a_stage_ends_when_its_gates_have_passed(
     assert (decision.action, decision.reason) == (action, reason)
 
 
+@pytest.mark.parametrize(
+    ("state", "waived", "action", "reason"),
+    [
+        (GateState.HOLD, False, "hold", "stage 1 waits for its shadow: 412 of 1,000 requests"),
+        (GateState.FAIL, False, "halt", "the shadow before stage 1 failed: 412 of 1,000 requests"),
+        (GateState.PASS, False, "hold", "stage 1 brings the release to 2 devices"),
+        (GateState.HOLD, True, "hold", "stage 1 brings the release to 2 devices"),
+        (GateState.FAIL, True, "hold", "stage 1 brings the release to 2 devices"),
+    ],
+)
+def test_a_stage_begins_when_its_shadow_has_passed(
+    state: GateState, waived: bool, action: str, reason: str
+) -> None:
+    shadow = ShadowView(state=state, reason="412 of 1,000 requests", is_waived=waived)
+    view = replace(VIEW, shadow=shadow)
+    decision = decide(view)
+    assert (decision.action, decision.reason) == (action, reason)
+    assert bool(decision.start) == reason.startswith("stage 1 brings")
+    assert (stage_states(view)[0] == "running") == bool(decision.start)
+    assert stage_states(view)[1] == "waiting"
+
+
+def test_the_end_of_a_stage_says_that_the_next_one_waits_for_a_shadow() -> None:
+    stages = (VIEW.stages[0], StageSpec(percent=100.0, shadow=ShadowNeed(agreement_percent=99.0)))
+    view = replace(VIEW, stages=stages, succeeded=2, pending=18)
+    assert decide(view).reason == ("stage 1 is complete: stage 2 begins when its shadow agrees")
+
+
 def test_the_operator_may_let_a_stage_end_whose_gates_hold() -> None:
     view = replace(GATED, gates=(gate(GateState.HOLD),))
     assert stage_states(view)[0] == "waiting_for_gates"
@@ -446,6 +475,12 @@ gate_strategy = st.builds(
     waived=st.booleans(),
     stage=st.none() | st.integers(1, 4),
 )
+shadow_strategy = st.none() | st.builds(
+    ShadowView,
+    state=st.sampled_from(GateState),
+    reason=st.just("412 of 1,000 requests"),
+    is_waived=st.booleans(),
+)
 phases = st.sampled_from(("", "fetching", "probing", "confirming"))
 
 
@@ -486,6 +521,7 @@ def views(draw: st.DrawFn) -> RolloutView:
         control=draw(st.integers(0, 8)),
         gates=tuple(draw(st.lists(gate_strategy, max_size=3))),
         gates_passed_by_hand=draw(st.integers(0, 4)),
+        shadow=draw(shadow_strategy),
         candidates=tuple(f"w{n}" for n in range(ready)),
     )
 
@@ -526,10 +562,13 @@ def test_a_device_in_flight_has_one_fate_and_a_reason_for_it(view: RolloutView) 
 
 
 @given(views())
-def test_nothing_halts_but_failures_and_gates_that_nobody_acknowledged(view: RolloutView) -> None:
+def test_nothing_halts_but_failures_gates_and_shadows_that_nobody_acknowledged(
+    view: RolloutView,
+) -> None:
     decision = decide(view)
     new = view.failed - view.acknowledged + len(decision.silent) + len(decision.lost)
     fails = any(each.state is GateState.FAIL and not each.is_waived for each in view.asked)
+    fails |= view.shadow is not None and view.shadow.fails
     if decision.action == "halt":
         assert new > 0 or fails
     if fails and view.state in ACTIVE_ROLLOUTS:
@@ -547,6 +586,14 @@ def test_no_stage_ends_while_a_gate_holds_it(view: RolloutView) -> None:
         assert not decision.start
     if decision.action == "finish":
         assert not view.control
+
+
+@given(views())
+def test_nobody_starts_in_a_stage_whose_shadow_holds(view: RolloutView) -> None:
+    decision = decide(view)
+    if view.shadow is not None and view.shadow.holds:
+        assert not decision.start
+        assert decision.action in {"hold", "halt"}
 
 
 @given(views())

@@ -1,0 +1,167 @@
+"""Shadows for which stages of rollouts wait: what each stage needs, and what looks have shown."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from sqlalchemy import select
+from sqlalchemy.orm import Session
+
+from controller.domain.gates.states import GateState
+from controller.domain.rollout_policy import StageSpec
+from controller.domain.shadow_agreement import Agreement
+from controller.domain.stage_shadow import ShadowNeed, ShadowView
+from controller.domain.states import ACTIVE_ROLLOUTS, DeploymentState
+from controller.store.shadow_tables import ShadowRow
+from controller.store.stage_shadow_tables import StageShadowRow
+from controller.store.tables import (
+    MAX_DETAIL_CHARS,
+    DeploymentRow,
+    DeviceRow,
+    RolloutRow,
+    RolloutStageRow,
+)
+
+
+class Waiting(NamedTuple):
+    """What the current stage of a rollout waits for."""
+
+    need: ShadowNeed
+    so_far: StageShadowRow | None
+    """How far it is; None if it has just come to that stage."""
+
+
+def need_of(session: Session, row: RolloutRow) -> ShadowNeed | None:
+    """Return what the current stage of a rollout needs of a shadow; None for nothing."""
+    spec = session.get(RolloutStageRow, (row.id, row.stage))
+    return ShadowNeed(**spec.shadow) if spec is not None and spec.shadow else None
+
+
+def view(session: Session, row: RolloutRow) -> ShadowView | None:
+    """Return the shadow for which the current stage of a rollout waits; None if it needs none."""
+    if need_of(session, row) is None:
+        return None
+    return _view(session.get(StageShadowRow, (row.id, row.stage)))
+
+
+def views(session: Session, rollout: str, specs: Sequence[StageSpec]) -> dict[int, ShadowView]:
+    """Return the shadows of all stages of a rollout that need one, by the stage.
+
+    Args:
+        session: The transaction.
+        rollout: The rollout.
+        specs: Its stages.
+    """
+    if not any(spec.shadow for spec in specs):
+        return {}
+    found = {
+        row.stage: row
+        for row in session.scalars(select(StageShadowRow).where(StageShadowRow.rollout == rollout))
+    }
+    return {
+        number: _view(found.get(number))
+        for number, spec in enumerate(specs, start=1)
+        if spec.shadow is not None
+    }
+
+
+def _view(row: StageShadowRow | None) -> ShadowView:
+    if row is None:
+        return ShadowView()
+    return ShadowView(state=GateState(row.state), reason=row.reason, is_waived=row.is_waived)
+
+
+def waiting(session: Session, row: RolloutRow) -> Waiting | None:
+    """Return for what the current stage of a rollout waits; None if it does not.
+
+    Args:
+        session: The transaction.
+        row: The rollout.
+    """
+    if row.state not in ACTIVE_ROLLOUTS or row.superseded_by is not None:
+        return None
+    need = need_of(session, row)
+    found = view(session, row)
+    if need is None or found is None or not found.holds:
+        return None
+    return Waiting(need=need, so_far=session.get(StageShadowRow, (row.id, row.stage)))
+
+
+def begin(session: Session, row: RolloutRow, *, now_s: float) -> None:
+    """Note that the current stage of a rollout waits for its shadow from now on.
+
+    Looks of before, as after a halt for another reason, have taken their part of what may err.
+    """
+    before = session.get(StageShadowRow, (row.id, row.stage))
+    session.merge(
+        StageShadowRow(
+            rollout=row.id,
+            stage=row.stage,
+            began_at_s=now_s,
+            looked_at_s=None,
+            looks=before.looks if before is not None else 0,
+            state=GateState.HOLD,
+            reason=ShadowView().reason,
+            is_waived=False,
+        )
+    )
+    session.flush()
+
+
+def save(session: Session, row: RolloutRow, found: Agreement, *, now_s: float) -> None:
+    """Save what a look at the shadow of the current stage has shown.
+
+    Args:
+        session: The transaction.
+        row: The rollout, locked.
+        found: What it has shown.
+        now_s: Wall time.
+    """
+    so_far = session.get_one(StageShadowRow, (row.id, row.stage))
+    so_far.state, so_far.reason = found.state, found.reason[:MAX_DETAIL_CHARS]
+    so_far.looked_at_s = now_s
+    so_far.looks += found.is_judged
+
+
+def waive(session: Session, row: RolloutRow, *, now_s: float) -> None:
+    """Let the current stage of a rollout begin without its shadow.
+
+    Args:
+        session: The transaction.
+        row: The rollout, locked.
+        now_s: Wall time.
+    """
+    if session.get(StageShadowRow, (row.id, row.stage)) is None:
+        begin(session, row, now_s=now_s)
+    session.get_one(StageShadowRow, (row.id, row.stage)).is_waived = True
+
+
+def waive_failed(session: Session, row: RolloutRow, *, now_s: float) -> bool:
+    """Let the current stage begin if its shadow failed; tell whether it did."""
+    found = view(session, row)
+    if found is None or not found.fails:
+        return False
+    waive(session, row, now_s=now_s)
+    return True
+
+
+def members(session: Session, rollout: str) -> dict[str, bool]:
+    """Return the devices of a rollout, and whether each could tell of a shadow.
+
+    Those that were started have the release itself; those that take no part do not count.
+    """
+    rows = session.execute(
+        select(DeploymentRow.device, DeviceRow.allows_shadows)
+        .join(DeviceRow, DeviceRow.id == DeploymentRow.device)
+        .where(DeploymentRow.rollout == rollout, DeploymentRow.state == DeploymentState.PENDING)
+    )
+    return dict(rows.all())
+
+
+def left_behind(session: Session) -> list[ShadowRow]:
+    """Return the shadows of rollouts that do not wait for them any more."""
+    rows = session.execute(
+        select(ShadowRow, RolloutRow).join(RolloutRow, RolloutRow.id == ShadowRow.rollout)
+    )
+    return [shadow for shadow, rollout in rows if waiting(session, rollout) is None]
