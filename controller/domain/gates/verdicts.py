@@ -7,8 +7,8 @@ Rules:
   so it never passes.
 - The next device may be off by the limit although none was so far: with few devices the interval is
   wide even if all measured the same.
-- Of a share, a pass says what part of the devices may be harmed wholly although none was seen that
-  is. A gate in the worst case passes only if that is within its limit, too.
+- A pass says what part of the devices may do otherwise although none was seen that does. A gate in
+  the worst case passes only if that is within its limit, too.
 - A part of the old value is no limit where more than a tenth of those that tell measure 0.
 - If devices with the new release tell less often of themselves than the control group does, the
   gate holds: those that are silent may be the ones that it harmed. What counts is how many of those
@@ -122,10 +122,10 @@ def verdict(
         state, reason = GateState.HOLD, f"{silent}; the others: {reason}"
     elif state is GateState.HOLD:
         reason += f": cannot tell yet{_needs(gate, found, low, high, coverage)}"
-    elif state is GateState.PASS and gate.unit == "pp" and not gate.in_worst_case:
+    elif state is GateState.PASS and not gate.in_worst_case:
         sides = [number for number in (found.treated, found.control) if number]
         unseen = 1.0 - level ** (1.0 / min(sides))
-        reason += f"; up to {100.0 * unseen:.2g} % of devices may be off wholly, unseen"
+        reason += f"; up to {100.0 * unseen:.2g} % of devices may do otherwise, unseen"
     return Verdict(
         state=state,
         reason=reason,

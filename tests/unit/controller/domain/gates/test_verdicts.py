@@ -93,7 +93,7 @@ def test_what_is_new_to_most_devices_is_counted_of_all() -> None:
 def test_a_share_that_passes_says_how_many_devices_may_be_off_unseen() -> None:
     told = verdict(FALLS, found(0.0, 0.001), 0.05, ALL)
     assert told.state is GateState.PASS
-    assert told.reason.endswith("; up to 9.5 % of devices may be off wholly, unseen")
+    assert told.reason.endswith("; up to 9.5 % of devices may do otherwise, unseen")
 
 
 @pytest.mark.parametrize(("zero", "state"), [(3, GateState.PASS), (4, GateState.HOLD)])
