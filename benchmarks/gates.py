@@ -42,7 +42,7 @@ from controller.domain.gates.contrast import Observed, contrast
 from controller.domain.gates.language import parse_gate
 from controller.domain.gates.looks import ERROR, level, next_look_s
 from controller.domain.gates.states import LEAST_OF_STRATUM, GateState
-from controller.domain.gates.verdicts import Coverage, verdict
+from controller.domain.gates.verdicts import Coverage, Telling, verdict
 
 Floats = npt.NDArray[np.float64]
 
@@ -104,7 +104,7 @@ class Harm(NamedTuple):
 NONE: Final = Harm("A/A")
 UNEVEN: Final = Harm("A/A, an uneven profile")
 FEW: Final = Harm("5 % of devices fail wholly", few=0.05)
-ALL_TELL: Final = Coverage(treated=1, control=1, treated_told=1, control_told=1)
+ALL_TELL: Final = Coverage(treated=Telling(devices=1, told=1), control=Telling(devices=1, told=1))
 LIMITS: Final = (
     Harm("p95 at its limit", p95=0.03),
     Harm("accuracy at its limit", accuracy=-0.005),

@@ -138,6 +138,7 @@ class GateLooks:
                 gates.without_release(transaction, rollout),
                 at,
                 began_s=row.created_at_s,
+                under_way=gates.under_way(transaction, rollout, at_s=at.had_s),
             )
             if of is None:
                 return None

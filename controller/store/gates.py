@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
-from sqlalchemy import func, insert, select, update
+from sqlalchemy import Select, func, insert, or_, select, update
 from sqlalchemy.orm import Session
 
 from controller.domain.gates.look import Member
@@ -204,6 +204,24 @@ def without_release(session: Session, rollout: str) -> list[Member]:
     return _members(session, rollout, DeploymentRow.state == DeploymentState.PENDING)
 
 
+def under_way(session: Session, rollout: str, *, at_s: float) -> int:
+    """Return how many devices of a rollout had begun at some wall time and had no outcome then."""
+    return session.scalars(
+        select(func.count())
+        .select_from(DeploymentRow)
+        .where(
+            DeploymentRow.rollout == rollout,
+            DeploymentRow.started_at_s <= at_s,
+            or_(DeploymentRow.finished_at_s.is_(None), DeploymentRow.finished_at_s > at_s),
+            DeploymentRow.device.not_in(_away(rollout)),
+        )
+    ).one()
+
+
+def _away(rollout: str) -> Select[str]:
+    return select(GateAwayRow.device).where(GateAwayRow.rollout == rollout)
+
+
 def _members(session: Session, rollout: str, *conditions: object) -> list[Member]:
     rows = session.execute(
         select(DeploymentRow.device, DeviceRow.profile_name, DeploymentRow.position)
@@ -211,9 +229,7 @@ def _members(session: Session, rollout: str, *conditions: object) -> list[Member
         .where(
             DeploymentRow.rollout == rollout,
             DeviceRow.state == DeviceState.ENROLLED,
-            DeploymentRow.device.not_in(
-                select(GateAwayRow.device).where(GateAwayRow.rollout == rollout)
-            ),
+            DeploymentRow.device.not_in(_away(rollout)),
             *conditions,  # type: ignore[arg-type]  # columns' conditions
         )
         .order_by(DeploymentRow.device)

@@ -8,7 +8,8 @@ trust: somebody who bets against a mean that is true does not get rich.
 Rules:
 - Each device is a bet that its share is below the mean in question, at several stakes at once. A
   mean at which the bets together win `1 / level` times what was put in is too large.
-- The old release is known: its mean has Student's interval.
+- The same bets, on the other side, bound what the old release did: of five devices of a control
+  group that are all alike, none shows what the sixth does.
 - Stakes depend on no device, and devices may have means of their own, so their order says nothing.
 
 Source:
@@ -30,7 +31,6 @@ import numpy.typing as npt
 
 from controller.domain.gates.contrast import Observed
 from controller.domain.gates.states import LEAST_OF_STRATUM
-from telemetry.server.student import student_t
 
 Floats = npt.NDArray[np.float64]
 
@@ -65,9 +65,8 @@ def most_harm(
         )
         return 2.0 * most_mean((moved + 1.0) / 2.0, level) - 1.0
     harmed: list[Floats] = []
-    weights: list[Floats] = []
-    total = least = variance = 0.0
-    degrees = 0
+    usual: list[Floats] = []
+    weights: list[tuple[Floats, Floats]] = []
     for name in sorted({one.stratum for one in treated} & {one.stratum for one in control}):
         mine, theirs = (
             _harms([one.value for one in side if one.stratum == name], falls)
@@ -76,17 +75,16 @@ def most_harm(
         if min(len(mine), len(theirs)) < LEAST_OF_STRATUM:
             continue
         weight = len(mine) * len(theirs) / (len(mine) + len(theirs))
-        total += weight
         harmed.append(mine)
-        weights.append(np.full(len(mine), weight / len(mine)))
-        least += weight * float(theirs.mean())
-        variance += weight**2 * float(theirs.var(ddof=1)) / len(theirs)
-        degrees += len(theirs) - 1
+        usual.append(theirs)
+        weights.append(
+            (np.full(len(mine), weight / len(mine)), np.full(len(theirs), weight / len(theirs)))
+        )
     if not harmed:
         return 1.0
-    reach = student_t(1.0 - level / 2.0, degrees) * math.sqrt(variance)
-    most = most_mean(np.concatenate(harmed), level / 2.0, np.concatenate(weights))
-    return most - max(least - reach, 0.0) / total
+    new, old = (np.concatenate(each) for each in zip(*weights, strict=True))
+    most = most_mean(np.concatenate(harmed), level / 2.0, new)
+    return most - (1.0 - most_mean(1.0 - np.concatenate(usual), level / 2.0, old))
 
 
 def most_mean(shares: Floats, level: float, weights: Floats | None = None) -> float:

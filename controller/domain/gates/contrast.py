@@ -13,7 +13,8 @@ Rules:
 - Neither side counts as less uneven than both are together. A few devices that happen to measure
   the same, such as no failure, do not show that all such devices do.
 - Nor does a stratum count as less uneven than its own devices are, however even the others: what a
-  few servers do is not better known for many cameras beside them.
+  few servers do is not better known for many cameras beside them. The same holds for the devices
+  with the new release in it: what it does to three is not better known for a hundred without it.
 - Without a control group, each device is compared with itself before; then what else has changed
   since counts as the release's doing.
 - Fewer than `LEAST_DEVICES` devices on a side tell nothing.
@@ -54,6 +55,14 @@ class Observed(NamedTuple):
     """Devices of one stratum are compared with each other."""
 
 
+class Part(NamedTuple):
+    """A part of a variance."""
+
+    variance: float
+    degrees: float
+    """Its degrees of freedom."""
+
+
 class Contrast(NamedTuple):
     """By how much devices with the new release differ."""
 
@@ -75,9 +84,9 @@ class Contrast(NamedTuple):
     lacks: str = ""
     """Why nothing can be told; empty if something can."""
 
-    parts: tuple[tuple[float, float], ...] = ()
-    """Of each stratum the part of the variance that its own devices show, and its degrees of
-    freedom; empty where there are no strata."""
+    parts: tuple[tuple[Part, ...], ...] = ()
+    """Of each stratum what part of the variance its own devices show, in several ways, of which the
+    widest counts; empty where there are no strata."""
 
     def widened(self, distance: float) -> Contrast:
         """Return the same as if one more device on each side were off by some distance.
@@ -93,7 +102,7 @@ class Contrast(NamedTuple):
         """
         sides = [number for number in (self.treated, self.control) if number]
         unseen = [distance / (number + 1) for number in sides]
-        more = ((math.hypot(*unseen) ** 2, self.degrees),) if self.parts else ()
+        more = ((Part(math.hypot(*unseen) ** 2, self.degrees),),) if self.parts else ()
         return self._replace(error=math.hypot(self.error, *unseen), parts=self.parts + more)
 
     def interval(self, level: float) -> tuple[float, float]:
@@ -108,7 +117,10 @@ class Contrast(NamedTuple):
         if self.lacks:
             return -math.inf, math.inf
         chance = 1.0 - level / 2.0
-        apart = sum(student_t(chance, degrees) ** 2 * part for part, degrees in self.parts)
+        apart = sum(
+            max(student_t(chance, part.degrees) ** 2 * part.variance for part in each)
+            for each in self.parts
+        )
         reach = max(student_t(chance, self.degrees) * self.error, math.sqrt(apart))
         return self.difference - reach, self.difference + reach
 
@@ -247,9 +259,35 @@ def _weighted(
             (part / variance) ** 2 / each for part, each in zip(parts, freedoms, strict=True)
         )
     apart = tuple(
-        (share**2 * (a + b) / (a * b) * float(square) / each, each)
-        for share, a, b, square in zip(shares, mine, theirs, squares.sum(axis=0), strict=True)
-        for each in [max(a + b - 2.0 * parameters / len(cells), 1.0)]
+        _own(float(share), sizes, (float(a), float(b)), parameters / len(cells))
+        for share, *sizes, a, b in zip(shares, mine, theirs, *squares, strict=True)
     )
     both = sum(mine), sum(theirs)
     return Contrast(difference, math.sqrt(variance), freedom, *both, parts=apart)
+
+
+def _own(
+    share: float, sizes: Sequence[int], squares: tuple[float, float], parameters: float
+) -> tuple[Part, ...]:
+    """Return what part of the variance a stratum shows: both its sides alike, and each for itself.
+
+    Args:
+        share: What part of the difference is its own.
+        sizes: How many devices each side has.
+        squares: The squared distances of each side from its mean, added up.
+        parameters: How many are taken from these data on each side.
+    """
+    freedoms = [max(size - parameters, 1.0) for size in sizes]
+    alike = share**2 * sum(1.0 / size for size in sizes) * sum(squares) / sum(freedoms)
+    sides = [
+        share**2 * square / freedom / size
+        for square, freedom, size in zip(squares, freedoms, sizes, strict=True)
+    ]
+    apart = sum(sides)
+    if apart <= 0.0:
+        return (Part(alike, sum(freedoms)),)
+    # As parts of the whole: the square of a small variance is no number any more.
+    degrees = 1.0 / sum(
+        (side / apart) ** 2 / freedom for side, freedom in zip(sides, freedoms, strict=True)
+    )
+    return Part(alike, sum(freedoms)), Part(apart, degrees)

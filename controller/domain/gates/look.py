@@ -4,6 +4,8 @@ Rules:
 - All devices are looked at over the same time: since the stage was complete, or else over the last
   soak time, then only those that had the release all the while. The minute that still runs does
   not count.
+- While a stage runs, those that have the release may be the ones that could begin first, such as
+  those where it is night. So it is looked at when nearly all that have begun have it.
 - The control group, and the devices that have not begun, are compared with those that have the
   release. Without either, devices are compared with themselves in the same hours of the last day
   that ended before the rollout.
@@ -22,7 +24,7 @@ from controller.domain.gates.bounded import most_harm
 from controller.domain.gates.contrast import Observed, against_before, contrast
 from controller.domain.gates.language import Gate
 from controller.domain.gates.states import LEAST_DEVICES
-from controller.domain.gates.verdicts import Coverage, Verdict, verdict
+from controller.domain.gates.verdicts import MOST_SILENT, Coverage, Telling, Verdict, verdict
 from controller.domain.starting_order import group_of
 from wire.durations import DAY_S, MINUTE_S
 
@@ -95,7 +97,12 @@ class Compared:
 
 
 def compared(
-    treated: Sequence[Member], control: Sequence[Member], at: Window, *, began_s: float
+    treated: Sequence[Member],
+    control: Sequence[Member],
+    at: Window,
+    *,
+    began_s: float,
+    under_way: int,
 ) -> Compared | None:
     """Return what a look compares.
 
@@ -104,11 +111,15 @@ def compared(
         control: Those that keep the old one.
         at: When.
         began_s: When the rollout began.
+        under_way: How many devices had begun by `at.had_s` and had no outcome then.
 
     Returns:
-        None while the stage runs and hardly anybody has had the release all the while.
+        None while the stage runs and hardly anybody has had the release all the while, or too many
+        of those that had begun did not have it yet.
     """
     if not at.is_complete and len(treated) < LEAST_DEVICES:
+        return None
+    if not at.is_complete and under_way > MOST_SILENT * (len(treated) + under_way):
         return None
     before = began_s - DAY_S, began_s
     if not control:
@@ -146,12 +157,8 @@ def judged(
         most = most_harm(harmed, control, level / 2.0, falls=gate.limit < 0)
     found = contrast(treated, control) if of.control else against_before(treated)
     coverage = Coverage(
-        treated=len(of.treated),
-        control=len(of.control),
-        treated_told=len(treated),
-        control_told=len(control),
-        treated_zero=_among(of.treated, zero),
-        control_zero=_among(of.control, zero),
+        treated=_telling(of.treated, after, before, zero),
+        control=_telling(of.control, after, before, zero),
     )
     return verdict(gate, found, level, coverage, most=most)
 
@@ -166,5 +173,17 @@ def _observed(
     ]
 
 
-def _among(side: Sequence[Member], names: Collection[str]) -> int:
-    return sum(one.device in names for one in side)
+def _telling(
+    side: Sequence[Member],
+    after: Mapping[str, float],
+    before: Mapping[str, float],
+    zero: Collection[str],
+) -> Telling:
+    names = [one.device for one in side]
+    return Telling(
+        devices=len(names),
+        told=sum(name in after for name in names),
+        zero=sum(name in after and name in zero for name in names),
+        known=sum(name in before for name in names),
+        still=sum(name in before and name in after for name in names),
+    )

@@ -7,11 +7,12 @@ Rules:
   so it never passes.
 - The next device may be off by the limit although none was so far: with few devices the interval is
   wide even if all measured the same.
-- Of a share, a pass says what part of the devices may be harmed wholly although none was seen that
-  is. A gate in the worst case passes only if that is within its limit, too.
-- A part of the old value is no limit where more than a tenth of the devices measure 0.
+- A pass says what part of the devices may do otherwise although none was seen that does. A gate in
+  the worst case passes only if that is within its limit, too.
+- A part of the old value is no limit where more than a tenth of those that tell measure 0.
 - If devices with the new release tell less often of themselves than the control group does, the
-  gate holds: those that are silent may be the ones that it harmed.
+  gate holds: those that are silent may be the ones that it harmed. What counts is how many of those
+  that told enough before still do, so a figure that few devices report is no easier to silence.
 """
 
 from __future__ import annotations
@@ -25,7 +26,8 @@ from controller.domain.gates.language import Gate
 from controller.domain.gates.states import GateState
 
 MOST_SILENT: Final = 0.1
-"""By how much the share of devices that tell may be less with the new release."""
+"""What part of the devices that tell may have fallen silent with the new release, or measure 0;
+silent they must be fewer."""
 
 TELLING: Final = 1e100
 """An interval that goes further tells nothing."""
@@ -55,20 +57,34 @@ class Verdict:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Coverage:
-    """How many devices there are on each side, and how many of them tell enough.
+class Telling:
+    """How many devices of one side tell enough.
 
     Those that nobody can be compared with, such as the only one of a profile, tell as well.
     """
 
-    treated: int
-    control: int
-    treated_told: int
-    control_told: int
-    treated_zero: int = 0
-    """Those that measured 0, of which a gate on parts can tell nothing."""
+    devices: int
+    """All of them."""
 
-    control_zero: int = 0
+    told: int
+    """Those that tell enough."""
+
+    zero: int = 0
+    """Those of them that measured 0, now or before, of which a gate on parts can tell nothing."""
+
+    known: int = 0
+    """Those that told enough before the rollout."""
+
+    still: int = 0
+    """Those of them that tell enough now."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Coverage:
+    """Who tells enough, with the new release and with the old one."""
+
+    treated: Telling
+    control: Telling
 
 
 def verdict(
@@ -106,9 +122,10 @@ def verdict(
         state, reason = GateState.HOLD, f"{silent}; the others: {reason}"
     elif state is GateState.HOLD:
         reason += f": cannot tell yet{_needs(gate, found, low, high, coverage)}"
-    elif state is GateState.PASS and gate.unit == "pp" and not gate.in_worst_case:
-        unseen = 1.0 - level ** (1.0 / found.treated)
-        reason += f"; up to {100.0 * unseen:.2g} % of devices may be off wholly, unseen"
+    elif state is GateState.PASS and not gate.in_worst_case:
+        sides = [number for number in (found.treated, found.control) if number]
+        unseen = 1.0 - level ** (1.0 / min(sides))
+        reason += f"; up to {100.0 * unseen:.2g} % of devices may do otherwise, unseen"
     return Verdict(
         state=state,
         reason=reason,
@@ -132,25 +149,32 @@ def _state(gate: Gate, low: float, high: float) -> GateState:
 
 def _at_zero(coverage: Coverage) -> str:
     """Say that a part of the old value tells too little; empty if it does not."""
-    for zero, of, what in (
-        (coverage.treated_zero, coverage.treated, "with the new release"),
-        (coverage.control_zero, coverage.control, "with the old one"),
+    for side, what in (
+        (coverage.treated, "with the new release"),
+        (coverage.control, "with the old one"),
     ):
-        if zero > MOST_SILENT * of:
+        if side.zero > MOST_SILENT * side.told:
             return (
-                f"{zero} of {of} devices {what} measure 0, now or before, which has no part to "
-                "grow by: give the limit without %, in the metric's own unit or in pp"
+                f"{side.zero} of {side.told} devices {what} measure 0, now or before, which has no "
+                "part to grow by: give the limit without %, in the metric's own unit or in pp"
             )
     return ""
 
 
 def _silent(coverage: Coverage) -> str:
-    told = coverage.treated_told / max(coverage.treated, 1)
-    usual = coverage.control_told / coverage.control if coverage.control else 1.0
-    if told >= usual - MOST_SILENT:
+    """Say that devices with the new release tell less often of themselves; empty if they do not."""
+    treated, control = coverage.treated, coverage.control
+    # Which devices measure a thing at all is known from before, unless it is new to most of them.
+    is_known = treated.known > 0 and (control.known > 0 or not control.devices)
+    if is_known and all(2 * side.known >= side.told for side in (treated, control)):
+        told, of, which = treated.still, treated.known, " that told enough before"
+        usual = control.still / control.known if control.devices else 1.0
+    else:
+        told, of, which = treated.told, treated.devices, ""
+        usual = control.told / control.devices if control.devices else 1.0
+    if told > (1.0 - MOST_SILENT) * usual * of:
         return ""
-    silent = coverage.treated - coverage.treated_told
-    return f"{silent} of {coverage.treated} devices with the new release do not tell enough"
+    return f"{of - told} of {of} devices with the new release{which} do not tell enough"
 
 
 def _needs(gate: Gate, found: Contrast, low: float, high: float, coverage: Coverage) -> str:
@@ -166,7 +190,11 @@ def _needs(gate: Gate, found: Contrast, low: float, high: float, coverage: Cover
     if times > 1000.0:  # noqa: PLR2004 - nobody has so many
         return ""
     wanted = math.ceil(min(found.treated, found.control) * times)
-    more = ", more than the rollout has" if 2 * wanted > coverage.treated + coverage.control else ""
+    more = (
+        ", more than the rollout has"
+        if 2 * wanted > coverage.treated.devices + coverage.control.devices
+        else ""
+    )
     return f"; about {wanted} devices on each side would{more}"
 
 

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Final
 
 import numpy as np
@@ -27,7 +27,8 @@ from controller.domain.gates.look import Member, compared, window
 from controller.domain.gates.looks import next_look_s
 from controller.domain.gates.states import LEAST_DEVICES, GateState
 from controller.domain.rehearsal.chance import parts
-from controller.domain.rehearsal.history import HOUR_S, Floats, History, Played
+from controller.domain.rehearsal.flights import DRAWS, Flight, drawn_flights
+from controller.domain.rehearsal.history import HOUR_S, History, Played
 from controller.domain.rehearsal.looks import look
 from controller.domain.rehearsal.setting import End, Outcome, Planted, Setting, Told
 from controller.domain.rollout_policy import (
@@ -48,23 +49,6 @@ HORIZON_S: Final = 60 * DAY_S
 TICK_S: Final = 1.0
 DEVICES_BY_TICK: Final = 200
 """Of a larger fleet ticks are as much longer, so that it does not take as many more of them."""
-
-_DRAWS: Final = 3
-"""Numbers that each device takes: how it ends, whether planted harm fails it, how long it takes."""
-
-
-@dataclass(slots=True)
-class _Flight:
-    """A device that has its order."""
-
-    needs_s: float
-    """How long it must be online; infinite if it never answers."""
-
-    fate: FailureKind | None
-    """None for success."""
-
-    online_s: float = 0.0
-    away_s: float = 0.0
 
 
 def rehearse(
@@ -88,10 +72,12 @@ class _Run:
     ) -> None:
         self._setting, self._planted = setting, planted
         names = setting.devices
-        drawn = parts(seed, run, 1 + _DRAWS * len(names))
+        drawn = parts(seed, run, 1 + DRAWS * len(names))
         day = int(drawn[0] * history.days)
         self._played = Played(history, setting.profiles, day)
-        self._flights = _drawn(setting, history, planted, drawn[1:].reshape(-1, _DRAWS))
+        self._flights = drawn_flights(
+            setting, history.installs, planted, drawn[1:].reshape(-1, DRAWS)
+        )
         placed = places(setting.order, setting.id or f"{seed}/{run}", names)
         self._places = [placed[name] for name in names]
         profiles = dict(zip(names, setting.profiles, strict=True))
@@ -105,10 +91,13 @@ class _Run:
 
         self._control = [at for at in starting if names[at] in held]
         self._tick_s = max(TICK_S, len(names) / DEVICES_BY_TICK)
-        self._flying: dict[int, _Flight] = {}
-        self._waiting: dict[int, _Flight] = {}
+        self._flying: dict[int, Flight] = {}
+        self._waiting: dict[int, Flight] = {}
         self._succeeded: dict[int, float] = {}
         """With when each did."""
+
+        self._started: dict[int, float] = {}
+        self._ended_s: dict[int, float] = {}
 
         self._failed: list[FailureKind] = []
         self._now_s, self._online = 0.0, self._played.online(0)
@@ -193,6 +182,7 @@ class _Run:
         """Do what was decided, as `controller.store.rollout_steps.save_decision` does."""
         for name in (*decision.silent, *decision.lost):
             del self._flying[self._number[name]]
+            self._ended_s[self._number[name]] = self._now_s
             self._failed.append(FailureKind.TIMED_OUT)
         for name in decision.parted:
             self._waiting[self._number[name]] = self._flying.pop(self._number[name])
@@ -214,6 +204,7 @@ class _Run:
             begun = {self._number[name] for name in decision.start}
             self._pending = [at for at in self._pending if at not in begun]
             self._flying |= {at: self._flights[at] for at in sorted(begun)}
+            self._started |= dict.fromkeys(begun, self._now_s)
 
     def _pass_to(self, next_s: float) -> None:
         """Let time pass, and devices work."""
@@ -225,6 +216,7 @@ class _Run:
             flight.online_s += passed_s
             if flight.online_s >= flight.needs_s:
                 del self._flying[at]
+                self._ended_s[at] = next_s
                 if flight.fate is None:
                     self._succeeded[at] = next_s
                 else:
@@ -311,6 +303,7 @@ class _Run:
             self._members((*self._pending, *self._control)),
             at,
             began_s=0.0,
+            under_way=self._under_way(at.had_s),
         )
         if of is None:
             return
@@ -333,6 +326,14 @@ class _Run:
             )
             if self._told[number] is None and told.state is not GateState.HOLD:
                 self._told[number] = Told(at_s=now_s, devices=len(self._succeeded))
+
+    def _under_way(self, at_s: float) -> int:
+        """Return how many devices had begun at some time and had no outcome then."""
+        return sum(
+            began_s <= at_s < self._ended_s.get(at, math.inf)
+            for at, began_s in self._started.items()
+            if at not in self._away
+        )
 
     def _members(self, devices: Iterable[int]) -> list[Member]:
         """Return those of some devices that were there when stages began."""
@@ -357,33 +358,6 @@ class _Run:
             with_release=len(self._succeeded),
             left=unstarted + len(self._waiting),
         )
-
-
-def _drawn(setting: Setting, history: History, planted: Planted, drawn: Floats) -> list[_Flight]:
-    """Draw what becomes of the install of each device."""
-    installs = history.installs
-    ends = (
-        (installs.refused, FailureKind.REFUSED),
-        (installs.timed_out, FailureKind.TIMED_OUT),
-        (installs.failed, FailureKind.FAILED),
-    )
-    flights = []
-    for name, (how, harmed, long) in zip(setting.devices, drawn.tolist(), strict=True):
-        fate, below = None, 0.0
-        for share, kind in ends:
-            fate = kind if fate is None and below <= how < below + share else fate
-            below += share
-        if harmed < planted.failing and fate is None:
-            fate = FailureKind.FAILED
-        needs_s = installs.took_s[int(long * len(installs.took_s))]
-        if name in setting.running:
-            fate = None
-        if name in setting.running or fate is FailureKind.REFUSED:
-            needs_s = 0.0
-        if fate is FailureKind.TIMED_OUT:
-            needs_s = math.inf
-        flights.append(_Flight(needs_s=needs_s, fate=fate))
-    return flights
 
 
 def _rule(view: RolloutView, decision: Decision) -> str:

@@ -35,6 +35,18 @@ def test_the_bound_is_too_low_no_more_often_than_it_says() -> None:
     assert missed["student"] > 200 * 0.4
 
 
+def test_a_small_control_group_that_is_all_alike_proves_nothing_of_the_others() -> None:
+    """85 % of the devices fail with the old release already; a new one lets all fail."""
+    chance = np.random.Generator(np.random.PCG64(5))
+    too_low = 0
+    for _ in range(200):
+        old = chance.random(10) < 0.85
+        treated = [Observed(1.0, NAN, "a")] * 90
+        control = [Observed(float(value), NAN, "a") for value in old]
+        too_low += most_harm(treated, control, 0.05, falls=False) < 0.15
+    assert too_low <= 200 * 0.05
+
+
 @pytest.mark.parametrize("falls", [False, True])
 def test_what_may_fall_is_turned_round_and_profiles_are_compared_apart(falls: bool) -> None:
     def one(harm: float, profile: str) -> Observed:
@@ -42,7 +54,7 @@ def test_what_may_fall_is_turned_round_and_profiles_are_compared_apart(falls: bo
 
     new = [*(one(0.5, "a") for _ in range(100)), *(one(0.0, "b") for _ in range(300))]
     old = [*(one(0.5, "a") for _ in range(300)), *(one(0.0, "b") for _ in range(100))]
-    assert 0.0 < most_harm(new, old, 0.05, falls=falls) < 0.1
+    assert 0.0 < most_harm(new, old, 0.05, falls=falls) < 0.25
     assert most_harm(new, [one(0.5, "c")] * 9, 0.05, falls=falls) == 1.0
 
 

@@ -53,16 +53,28 @@ def test_a_running_stage_is_looked_at_when_some_had_the_release_all_the_while() 
     at = window(9_999.0, complete_for_s=None, soak_s=HOUR_S)
     assert at is not None
     few, enough = members(0, LEAST_DEVICES - 1), members(0, LEAST_DEVICES)
-    assert compared(few, members(50, 9), at, began_s=0.0) is None
-    assert compared(enough, members(50, 9), at, began_s=0.0) is not None
+    assert compared(few, members(50, 9), at, began_s=0.0, under_way=0) is None
+    assert compared(enough, members(50, 9), at, began_s=0.0, under_way=0) is not None
+
+
+def test_a_running_stage_is_looked_at_when_nearly_all_that_began_have_the_release() -> None:
+    """Where most wait for their night, those that have it are those where it is night."""
+    running = window(9_999.0, complete_for_s=None, soak_s=HOUR_S)
+    complete = window(9_999.0, complete_for_s=HOUR_S, soak_s=HOUR_S)
+    assert running is not None
+    assert complete is not None
+    have_it, others = members(0, 9), members(50, 9)
+    assert compared(have_it, others, running, began_s=0.0, under_way=1) is not None
+    assert compared(have_it, others, running, began_s=0.0, under_way=2) is None
+    assert compared(have_it, others, complete, began_s=0.0, under_way=2) is not None
 
 
 def test_without_a_control_group_the_same_hours_before_the_rollout_are_the_other_side() -> None:
     began_s, now_s = 10 * DAY_S, 12 * DAY_S + 5 * HOUR_S
     at = window(now_s, complete_for_s=HOUR_S, soak_s=HOUR_S)
     assert at is not None
-    alone = compared(members(0, 9), [], at, began_s=began_s)
-    beside = compared(members(0, 9), members(9, 9), at, began_s=began_s)
+    alone = compared(members(0, 9), [], at, began_s=began_s, under_way=0)
+    beside = compared(members(0, 9), members(9, 9), at, began_s=began_s, under_way=0)
     assert alone is not None
     assert beside is not None
     assert alone.before == (at.since_s - 3 * DAY_S, at.until_s - 3 * DAY_S)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from dataclasses import replace
 
 import pytest
 
@@ -11,11 +10,15 @@ from controller.domain.gates.contrast import Contrast, Observed, contrast
 from controller.domain.gates.language import parse_gate
 from controller.domain.gates.shift import of_all_classes
 from controller.domain.gates.states import GateState
-from controller.domain.gates.verdicts import Coverage, verdict
+from controller.domain.gates.verdicts import Coverage, Telling, verdict
 
 GROWS = parse_gate("p95(inference_latency_ms) <= +10%")
 FALLS = parse_gate("mean(feedback_accuracy_ratio) >= -2pp")
-ALL = Coverage(treated=30, control=30, treated_told=30, control_told=30)
+ALL = Coverage(treated=Telling(devices=30, told=30), control=Telling(devices=30, told=30))
+
+
+def told_by(treated: Telling, control: Telling | None = None) -> Coverage:
+    return Coverage(treated=treated, control=ALL.control if control is None else control)
 
 
 def found(difference: float, error: float, treated: int = 30, control: int = 30) -> Contrast:
@@ -59,28 +62,53 @@ def test_too_few_devices_hold() -> None:
 
 
 def test_a_release_that_makes_devices_silent_does_not_pass() -> None:
-    silent = Coverage(treated=30, control=30, treated_told=20, control_told=30)
+    silent = told_by(Telling(devices=30, told=20))
     told = verdict(GROWS, found(0.0, 0.01, treated=20), 0.05, silent)
     assert told.state is GateState.HOLD
     assert told.reason.startswith("10 of 30 devices with the new release do not tell enough")
-    both = Coverage(treated=30, control=30, treated_told=20, control_told=19)
+    both = told_by(Telling(devices=30, told=20), Telling(devices=30, told=19))
     assert verdict(GROWS, found(0.0, 0.01, 20, 19), 0.05, both).state is GateState.PASS
     assert verdict(GROWS, found(0.3, 0.01, treated=20), 0.05, silent).state is GateState.FAIL
+
+
+@pytest.mark.parametrize(("silent", "state"), [(2, GateState.PASS), (3, GateState.HOLD)])
+def test_silence_is_a_part_of_those_that_told_before(silent: int, state: GateState) -> None:
+    """Of 300 devices 30 measure the thing at all: to silence three of them is a tenth."""
+    control = Telling(devices=300, told=30, known=30, still=30)
+    treated = Telling(devices=300, told=30 - silent, known=30, still=30 - silent)
+    told = verdict(GROWS, found(0.0, 0.01), 0.05, told_by(treated, control))
+    assert told.state is state
+    if state is GateState.HOLD:
+        why = "3 of 30 devices with the new release that told enough before do not tell enough"
+        assert told.reason.startswith(why)
+
+
+def test_what_is_new_to_most_devices_is_counted_of_all() -> None:
+    control = Telling(devices=100, told=100, known=2, still=2)
+    treated = Telling(devices=100, told=100, known=2, still=1)
+    passes = verdict(GROWS, found(0.0, 0.01), 0.05, told_by(treated, control))
+    assert passes.state is GateState.PASS
 
 
 def test_a_share_that_passes_says_how_many_devices_may_be_off_unseen() -> None:
     told = verdict(FALLS, found(0.0, 0.001), 0.05, ALL)
     assert told.state is GateState.PASS
-    assert told.reason.endswith("; up to 9.5 % of devices may be off wholly, unseen")
+    assert told.reason.endswith("; up to 9.5 % of devices may do otherwise, unseen")
 
 
 @pytest.mark.parametrize(("zero", "state"), [(3, GateState.PASS), (4, GateState.HOLD)])
 def test_a_part_of_0_is_no_limit(zero: int, state: GateState) -> None:
     """Devices that began to throttle would have no part to grow by, and be left out."""
-    for side in ("treated_zero", "control_zero"):
-        told = verdict(GROWS, found(0.0, 0.001), 0.05, replace(ALL, **{side: zero}))
+    none = some(0)
+    for few in (told_by(some(zero), none), told_by(none, some(zero))):
+        told = verdict(GROWS, found(0.0, 0.001), 0.05, few)
         assert told.state is state
         assert ("measure 0, now or before" in told.reason) == (state is GateState.HOLD)
+
+
+def some(zero: int) -> Telling:
+    """Return a side of which few devices measure the thing at all, some of them 0."""
+    return Telling(devices=300, told=30, zero=zero, known=30, still=30)
 
 
 def test_devices_that_nobody_can_be_compared_with_are_not_silent() -> None:
@@ -104,7 +132,8 @@ def test_a_gate_that_holds_says_how_many_devices_would_do() -> None:
     told = verdict(GROWS, found(0.0, 0.1), 0.05, ALL)
     would = "+0 %, -18.2 % to +22.3 %: cannot tell yet; about 134 devices on each side would"
     assert told.reason == f"{would}, more than the rollout has"
-    large = Coverage(treated=200, control=200, treated_told=200, control_told=200)
+    many = Telling(devices=200, told=200)
+    large = Coverage(treated=many, control=many)
     assert verdict(GROWS, found(0.0, 0.1), 0.05, large).reason == would
 
 
