@@ -25,7 +25,7 @@ ORDERS = {f"POST /v1/rollouts/{{}}/{name}" for name in ("pause", "resume", "appr
 
 
 def plain(path: str) -> str:
-    """Return a path without the names of its parameters, and without a query, which may be the last part."""
+    """Return a path without the names of its parameters, and without its query."""
     return re.sub(r"{[^}]*}", "{}", path.partition("?")[0]).replace("{}{}", "{}")
 
 

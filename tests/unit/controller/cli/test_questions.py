@@ -6,8 +6,8 @@ import pytest
 
 from controller.cli.errors import ArgumentError
 from controller.cli.questions import (
+    checked,
     other_conditions,
-    params,
     span_s,
     time_asked,
     title_of,
@@ -19,10 +19,13 @@ NOW_S = 1_764_000_000.0
 
 
 def test_the_api_is_asked_for_what_was_typed() -> None:
-    asked = TelemetryQuestion(metric="m_ms", stat="p95", where=["a=1", "a=2"], step="5m")
-    assert params(asked) == {
-        "metric": "m_ms", "stat": "p95", "where": ["a=1", "a=2"], "since": "1h", "step": "5m",
-    }  # fmt: skip
+    typed = TelemetryQuestion(
+        metric="m_ms", where=["a=1", "a=2"], since=" 90m", until="1769860800", step="300s"
+    )
+    asked = TelemetryQuestion(
+        metric="m_ms", where=["a=1", "a=2"], since="1h30m", until="1769860800", step="5m"
+    )
+    assert checked(typed) == asked
 
 
 def test_a_moment_without_a_zone_is_local(monkeypatch: pytest.MonkeyPatch) -> None:
