@@ -146,7 +146,7 @@ def take(
         first, rest = moves[:room], moves[room:]
         room -= len(first)
         taking_out.let_go(transaction, row, first, verdict, now_s=now_s)
-        rollout_work.save(transaction, row.id, WorkKind.SUPERSEDE, dict.fromkeys(rest), verdict)
+        rollout_work.save(transaction, row.id, WorkKind.LET_GO, dict.fromkeys(rest), verdict)
         row.superseded_by = new
         row.awaited_by = new if met.stays else None
         what = f"moved to rollout {new}"
