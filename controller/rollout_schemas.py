@@ -94,6 +94,9 @@ class RollbackRequest(Request):
     release: str | None = None
     """`name:version` or a digest; None for what each device had before the rollout."""
 
+    keep_pace: bool = False
+    """Soak, keep the rate and wait for approvals as the rollout did, instead of none of these."""
+
 
 @dataclass(kw_only=True)
 class RetryRequest(Request):
