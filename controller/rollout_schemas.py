@@ -210,7 +210,11 @@ class RolloutPlan:
     rate: Rate | None = None
     limits: ShownLimits = field(default_factory=ShownLimits)
     windows: list[str] = field(default_factory=list)
-    """The local hours in which devices activate it; the wait for them is in no time here."""
+    """The local hours in which devices activate it."""
+
+    opens_in_s: float | None = None
+    """When the first of them opens by the controller's clock, 0 if one is open; None without. The
+    times here count the waits for them, as if all devices had that clock."""
 
     total_bytes: int
     """What all devices fetch together, at most."""

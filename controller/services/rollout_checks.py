@@ -159,7 +159,8 @@ def check_unfit(request: RolloutRequest, unfit: Mapping[str, str], devices: int)
         return
     first, reason = next(iter(unfit.items()))
     check = f"`fleet rollout check {request.release}"
-    check += f" --selector {shlex.quote(request.selector)}`" if request.selector else "`"
+    check += f" --selector {shlex.quote(request.selector)}" if request.selector else ""
+    check += " --windows`" if request.windows else "`"
     if len(unfit) == devices:
         which = f"{first} cannot take {request.release}"
         if devices > 1:

@@ -11,6 +11,8 @@ import pytest
 import wire.desired
 from tests.simulators.controller_fleet import Fleet, names
 from tests.simulators.packages import two_variants
+from wire.clock import local_time
+from wire.windows import opens_in_s, parse_window
 
 pytestmark = pytest.mark.flow
 
@@ -148,6 +150,11 @@ def test_windows_come_with_the_order_and_leave_out_agents_that_do_not_read_them(
         ).json()
         assert plan["preflight"]["refusing"][0]["reason"].startswith("its agent knows no windows")
         assert bool(plan["refused"]) is not bool(body)
+        windows = [window for text in WINDOWS if (window := parse_window(text))]
+        assert plan["opens_in_s"] == opens_in_s(windows, local_time(fleet.clock.now_s()))
+    path = "/v1/releases/digits:1/preflight"
+    assert fleet.api.get(path).json()["refuses"] == 0
+    assert fleet.api.get(path, params={"windowed": True}).json()["refuses"] == len(DEVICES)
     rollout = fleet.roll_out("digits:1", windows=WINDOWS, unfit="exclude")
     assert fleet.run(rollout)["state"] == "succeeded"
     assert fleet.running(ONE.digest) == {"new-1"}
