@@ -18,6 +18,7 @@ from __future__ import annotations
 import csv
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from io import StringIO
 from typing import Final
 
 from controller.domain.acceptance import MAX_SERIAL_CHARS, is_serial
@@ -58,7 +59,7 @@ def read_registrations(text: str) -> list[Registration]:
         InvalidRequestError: It cannot be read; the first fault is its message, and further ones are
             shown below.
     """
-    reader = csv.reader(text.splitlines(keepends=True), strict=True)
+    reader = csv.reader(StringIO(text, newline=""), strict=True)
     try:
         columns = _columns(next(reader, []))
         found: list[Registration] = []
