@@ -376,6 +376,9 @@ class Rollout:
     """How many devices ran which release before."""
 
     selector: str
+    rolled_back_by: str | None = None
+    """The rollout that brings its devices back; None in lists of rollouts."""
+
     rollback_of: str | None = None
     """The rollout that this one undoes; no further device joins it."""
 

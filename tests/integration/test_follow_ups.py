@@ -278,6 +278,7 @@ def test_a_rollback_in_the_middle_takes_what_has_the_release(fleet: Fleet) -> No
     touched = fleet.running(TWO.digest)
     shown = order(fleet, rollout, "rollback", {}).raise_for_status().json()
     assert fleet.state(rollout) == "aborted"
+    assert fleet.show(rollout)["rolled_back_by"] == shown["id"]
     assert set(parts(shown)) == touched
     assert [(s["soak_s"], s["approval"]) for s in shown["stages"]] == [(0.0, False)] * 2
     assert fleet.run(shown["id"], steps=8)["state"] == "succeeded"
