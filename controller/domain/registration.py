@@ -16,9 +16,9 @@ Rules:
 from __future__ import annotations
 
 import csv
+import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from io import StringIO
 from typing import Final
 
 from controller.domain.acceptance import MAX_SERIAL_CHARS, is_serial
@@ -35,6 +35,9 @@ MAX_FAULTS: Final = 10
 ID: Final = "id"
 SERIAL: Final = "serial"
 REMEDY: Final = "docs/enrolment.md says how the file is written"
+
+_LINE: Final = re.compile(r"[^\r\n]*(?:\r\n|\r|\n)|[^\r\n]+")
+"""A line does not end at the other signs that Python counts as ends: a cell may hold them."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,7 +62,7 @@ def read_registrations(text: str) -> list[Registration]:
         InvalidRequestError: It cannot be read; the first fault is its message, and further ones are
             shown below.
     """
-    reader = csv.reader(StringIO(text, newline=""), strict=True)
+    reader = csv.reader(_LINE.findall(text), strict=True)
     try:
         columns = _columns(next(reader, []))
         found: list[Registration] = []

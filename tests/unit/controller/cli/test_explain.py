@@ -99,6 +99,6 @@ def test_only_orders_that_would_be_taken_are_offered(
             stages=[],
             counts=counts,
             rolled_back_by=back,
-        )  # fmt: skip
+        )
     )
     assert re.findall(r"`fleet rollout (\w+)", told) == orders
