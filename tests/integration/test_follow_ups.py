@@ -271,22 +271,14 @@ def test_a_rollback_spares_what_has_moved_on(fleet: Fleet) -> None:
 
 
 def test_a_rollback_in_the_middle_takes_what_has_the_release(fleet: Fleet) -> None:
-    stages = [{"count": 2, "soak_s": 100.0, "approval": True}, {"percent": 100}]
-    rollout = fleet.roll_out("digits:2", stages=stages, soak_s=100, rate={"per_minute": 12.0})
-    for _ in range(9):
+    rollout = fleet.roll_out("digits:2", stages=[{"count": 2}, {"percent": 100}], soak_s=100)
+    for _ in range(5):
         fleet.step()
     touched = fleet.running(TWO.digest)
     shown = order(fleet, rollout, "rollback", {}).raise_for_status().json()
     assert fleet.state(rollout) == "aborted"
-    assert fleet.show(rollout)["rolled_back_by"] == shown["id"]
     assert set(parts(shown)) == touched
-    assert [(s["soak_s"], s["approval"]) for s in shown["stages"]] == [(0.0, False)] * 2
-    assert fleet.run(shown["id"], steps=8)["state"] == "succeeded"
-    slow = order(fleet, rollout, "rollback", {"release": "digits:2", "keep_pace": True}).json()
-    assert [(s["soak_s"], s["approval"]) for s in slow["stages"]] == [(100.0, True), (100.0, False)]
-    assert slow["rate"]["per_minute"] == 12.0
-    assert fleet.api.post(f"/v1/rollouts/{slow['id']}/abort").is_success
-    fleet.step()
+    assert fleet.run(shown["id"], step_s=5)["state"] == "succeeded"
     assert fleet.running(ONE.digest) == set(DEVICES)
 
 
