@@ -107,7 +107,9 @@ class JoinRequest(Request):
 class LeaveRequest(Request):
     """Devices that leave a rollout."""
 
-    devices: list[str]
+    devices: list[str] = field(default_factory=list)
+    selector: str | None = None
+    """Which of its devices instead of named ones."""
 
 
 @dataclass(kw_only=True)

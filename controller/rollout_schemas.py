@@ -94,6 +94,9 @@ class RollbackRequest(Request):
     release: str | None = None
     """`name:version` or a digest; None for what each device had before the rollout."""
 
+    keep_pace: bool = False
+    """Soak, keep the rate and wait for approvals as the rollout did, instead of none of these."""
+
 
 @dataclass(kw_only=True)
 class RetryRequest(Request):
@@ -207,7 +210,11 @@ class RolloutPlan:
     rate: Rate | None = None
     limits: ShownLimits = field(default_factory=ShownLimits)
     windows: list[str] = field(default_factory=list)
-    """The local hours in which devices activate it; the wait for them is in no time here."""
+    """The local hours in which devices activate it."""
+
+    opens_in_s: float | None = None
+    """When the first of them opens by the controller's clock, 0 if one is open; None without. The
+    times here count the waits for them, as if all devices had that clock."""
 
     total_bytes: int
     """What all devices fetch together, at most."""
@@ -369,6 +376,9 @@ class Rollout:
     """How many devices ran which release before."""
 
     selector: str
+    rolled_back_by: str | None = None
+    """The rollout that brings its devices back; None in lists of rollouts."""
+
     rollback_of: str | None = None
     """The rollout that this one undoes; no further device joins it."""
 

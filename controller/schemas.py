@@ -190,6 +190,9 @@ class WaitingDevice:
     token: str
     """The token with which it asked, as `fleet token list` names it."""
 
+    why: str = ""
+    """Why it is not let in by itself, as one line."""
+
     asked_at_s: float
     last_asked_at_s: float
 

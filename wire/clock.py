@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import threading
 import time
+from datetime import UTC, datetime
 from typing import Protocol
 
 
@@ -35,6 +36,11 @@ class Clock(Protocol):
 def steady_s() -> float:
     """Return how long the machine has been switched on, in seconds; it runs on while it sleeps."""
     return time.clock_gettime(time.CLOCK_BOOTTIME)
+
+
+def local_time(at_s: float) -> datetime:
+    """Return what the clock on the wall shows here at a wall time, with its distance from UTC."""
+    return datetime.fromtimestamp(at_s, UTC).astimezone()
 
 
 class SystemClock:

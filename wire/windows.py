@@ -104,6 +104,27 @@ def longest_wait_s(windows: Iterable[Window]) -> float:
     return longest_s + CHANGE_S
 
 
+def opens_in_s(windows: Iterable[Window], at: datetime) -> float:
+    """Return when one of some windows opens, if the clocks are not changed before.
+
+    Args:
+        windows: The windows.
+        at: What the clock on the wall shows.
+
+    Returns:
+        In how many seconds; 0 if one is open now, or there is none.
+    """
+    known = list(windows)
+    if not known or any(window.holds(at) for window in known):
+        return 0.0
+    week_s, of_week_s = DAY_S * len(DAYS), at.weekday() * DAY_S + seconds_of_day(at)
+    return min(
+        (day * DAY_S + window.begin_s - of_week_s) % week_s
+        for window in known
+        for day in window.days
+    )
+
+
 def seconds_of_day(at: datetime) -> int:
     """Return the seconds since midnight by the clock on the wall."""
     return at.hour * 3600 + at.minute * 60 + at.second

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
@@ -24,7 +23,7 @@ from agent.interrupts import Interrupts
 from agent.link.connection import Link
 from agent.log import Log
 from agent.ports import RecorderPort
-from wire.clock import Clock
+from wire.clock import Clock, local_time
 from wire.errors import FleetError
 from wire.progress import DELTA, HTTP, LOCAL, MQTT, MULTICAST, PEER
 from wire.trust.root import Trust
@@ -245,11 +244,6 @@ def make_fetching(
         coming=coming,
         slow=slow,
     )
-
-
-def local_time(at_s: float) -> datetime:
-    """Return what the clock on the wall shows here, with its distance from UTC."""
-    return datetime.fromtimestamp(at_s, UTC).astimezone()
 
 
 def _budgets(config: AgentConfig, recorder: RecorderPort, log: Log, clock: Clock) -> Budgets:

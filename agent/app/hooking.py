@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from agent.app.config import AgentConfig
-from agent.app.fetching import local_time
 from agent.errors import HookFilesError
 from agent.install.conditions import Later
 from agent.install.slots import Slots
@@ -20,7 +19,7 @@ from agent.install.workflow import Effects
 from agent.interrupts import Interrupts
 from agent.log import Log
 from agent.ports import RecorderPort
-from wire.clock import Clock
+from wire.clock import Clock, local_time
 from wire.health import HealthSnapshot
 
 if TYPE_CHECKING:

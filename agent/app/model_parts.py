@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from agent.app.config import AgentConfig
-from agent.app.fetching import Fetching, local_time
+from agent.app.fetching import Fetching
 from agent.app.hooking import put_hooks
 from agent.app.models import Model
 from agent.app.serving import make_serving
@@ -32,7 +32,7 @@ from agent.select.adaptations import Adaptations
 from agent.serve.served import ServedModels
 from agent.trust.keeper import MetadataTrust
 from telemetry.device.recorder import Recorder
-from wire.clock import Clock
+from wire.clock import Clock, local_time
 from wire.profile import DeviceProfile
 from wire.trust.root import Trust
 

@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from agent.app.config import AgentConfig, serving_settings
-from agent.app.fetching import local_time
 from agent.errors import StoppedError
 from agent.install.slots import Slots
 from agent.install.store import StateStore
@@ -23,7 +22,7 @@ from agent.log import Log
 from agent.select.adaptations import Adaptations
 from agent.serve.router import Router
 from telemetry.device.recorder import Recorder
-from wire.clock import Clock
+from wire.clock import Clock, local_time
 from wire.profile import DeviceProfile
 from wire.shadow import ShadowRule
 from wire.trust.root import Trust

@@ -26,7 +26,7 @@ from agent.simulate.spool import MemorySpool
 from telemetry.device.recorder import Recorder
 from wire.codec import sha256_hex, to_json
 from wire.delivery import Chunk, ChunkRequest
-from wire.desired import NAMED_MODELS
+from wire.desired import WINDOWS
 from wire.errors import FleetError
 from wire.messages import (
     Hello,
@@ -188,7 +188,7 @@ class Device:
             release=models[0].release if models else None,
             variant=models[0].variant if models else None,
             models=models,
-            desired_form=NAMED_MODELS,
+            desired_form=WINDOWS,
             shadows=False,
         )
 

@@ -2,6 +2,7 @@
 
 Rules:
 - One install at a time; a further order waits, and a newer one takes the place of an older.
+- It fetches at once, and waits with the rest for a window of its rollout, as a device does.
 - What is ordered again whose outcome is known is told again, and not installed again.
 """
 
@@ -13,13 +14,14 @@ from typing import Final, Protocol
 
 import msgspec
 
+from agent.install.conditions import Later, out_of_windows
 from agent.install.events import BYTES_METRIC, DURATION_METRIC, INSTALL
 from agent.install.states import State
 from agent.simulate.course import TAKES_S, Course
 from agent.simulate.fate import Fate
 from agent.simulate.retrieval import Retrieval
 from telemetry.device.recorder import Recorder
-from wire.clock import Clock
+from wire.clock import Clock, local_time
 from wire.delivery import Chunk, ChunkRequest
 from wire.desired import DesiredModels, ModelState
 from wire.errors import FleetError
@@ -217,7 +219,12 @@ class Installs:
         """Begin the effect of a state."""
         self._step += 1
         step = self._step
-        self._road.tell(self._report(course.wanted, course.release, course.state, "running"))
+        report = self._report(course.wanted, course.release, course.state, "running")
+        if (later := self._held(course)) is not None:
+            self._road.tell(msgspec.structs.replace(report, detail=later.why))
+            self._around.after(later.look_s, lambda: self._look(course, step))
+            return
+        self._road.tell(report)
         if course.state is State.FETCHING:
             if self._retrieval is None:
                 self._retrieval = Retrieval(
@@ -227,6 +234,21 @@ class Installs:
         elif not course.hangs:
             takes_s = TAKES_S[course.state] * self._fate.spread(course.state, 0.3)
             self._around.after(takes_s / self._plan.speed, lambda: self._effected(course, step))
+
+    def _held(self, course: Course) -> Later | None:
+        """Return why an install does not go on yet, or None."""
+        if course.state is not State.STAGING:
+            return None
+        return out_of_windows(course.wanted.hours, self._clock.now_s(), local_time)
+
+    def _look(self, course: Course, step: int) -> None:
+        """Go on with an install that waits, once nothing holds it any more."""
+        if step != self._step:
+            return
+        if (later := self._held(course)) is None:
+            self._enter(course)
+        else:
+            self._around.after(later.look_s, lambda: self._look(course, step))
 
     def _effected(self, course: Course, step: int) -> None:
         if step != self._step:

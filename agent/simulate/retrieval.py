@@ -170,7 +170,8 @@ class Retrieval:
             raise NoVariantError("no variant of the package fits this device")
         self.variant = fitting[0].name
         entries = index.files_for(fitting[:1])
-        self.total_bytes = sum(entry.size_bytes for entry in entries)
+        self.total_bytes = self._release.envelope_size_bytes
+        self.total_bytes += sum(entry.size_bytes for entry in entries)
         for entry in entries:
             if entry.path == MANIFEST_FILE or not entry.chunks:
                 continue

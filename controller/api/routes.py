@@ -271,9 +271,12 @@ def preflight(
     limit: Annotated[
         int, Query(ge=1, le=MAX_LISTED, description="How many devices are named for each reason.")
     ] = DEFAULT_NAMED,
+    windowed: Annotated[
+        bool, Query(description="Whether the rollout is to have windows, which old agents lack.")
+    ] = False,
 ) -> PreflightReport:
     """Tell which devices could take a release, and who would refuse it and why. Changes nothing."""
-    return services.preflight.check(ref, selector, limit=limit)
+    return services.preflight.check(ref, selector, limit=limit, is_windowed=windowed)
 
 
 @_releases.post("/{ref}/revoke")

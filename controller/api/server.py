@@ -19,7 +19,7 @@ import threading
 from typing import cast
 
 import uvicorn
-from starlette.types import ASGIApp
+from starlette.types import ASGIApp, Receive, Scope, Send
 
 from controller.api.places import Places
 from controller.api.protocol import API, BoundedProtocol, ConnectionLimits, Served
@@ -86,7 +86,7 @@ class HttpServer:
             refusal=self._of.refusal(),
         )
         config = uvicorn.Config(
-            app,
+            _ending_in_a_line(app),
             http=cast("type[asyncio.Protocol]", protocol),  # uvicorn only calls it
             ws="none",
             log_config=None,
@@ -150,6 +150,21 @@ class _Server(uvicorn.Server):
         for connection in list(self.server_state.connections):
             if isinstance(connection, BoundedProtocol):
                 connection.end()
+
+
+def _ending_in_a_line(app: ASGIApp) -> ASGIApp:
+    """Return an application of which a request that a stop ends is told in one line, not a trace.
+
+    Such a request waits for something that does not come, such as a broker that went first.
+    """
+
+    async def run(scope: Scope, receive: Receive, send: Send) -> None:
+        try:
+            await app(scope, receive, send)
+        except asyncio.CancelledError:
+            _log.warning("no answer to %s %s: stopping", scope["method"], scope["path"])
+
+    return run
 
 
 def _is_loopback(listening: socket.socket) -> bool:

@@ -223,7 +223,7 @@ class Controller:
                 enrolment=self._enrolment,
                 measurements=self._measurements,
                 metadata=self._metadata,
-                membership=Membership(database, preflight, clock),
+                membership=Membership(database, director, preflight, clock),
                 models=Models(database, director, clock),
                 policies=self._policies,
                 preflight=preflight,

@@ -14,6 +14,7 @@ from controller.cli.gates import drawn_gates, write_gates
 from controller.cli.named_arguments import RolloutArgument
 from controller.cli.stage_view import shadow_lines
 from controller.cli.watch import counts_text, event_text
+from controller.domain.gates.states import GateState
 from controller.domain.rollout_policy import counted
 from controller.domain.states import DeploymentState, RolloutState
 from controller.rollout_schemas import DevicePart, OutcomeGroup, Rollout, RolloutEvent
@@ -23,16 +24,7 @@ from wire.console.text import local_time, plain_text
 AT_WORK: Final = frozenset({"start", "return", "wait"})
 """What happens to devices again and again: of several in a row only the first and last are told."""
 
-NEXT: Final = {
-    RolloutState.RUNNING: "It goes on by itself; `fleet rollout watch {id}` follows it.",
-    RolloutState.PAUSED: "`fleet rollout resume {id}` lets it go on, `fleet rollout abort {id}` "
-    "ends it.",
-    RolloutState.HALTED: "`fleet rollout rollback {id}` brings its devices back. `fleet rollout "
-    "resume {id}` goes on all the same, without those that failed.",
-    RolloutState.SUCCEEDED: "`fleet rollout rollback {id}` brings its devices back, if need be.",
-    RolloutState.ABORTED: "`fleet rollout retry {id}` tries it with the devices without the "
-    "release.",
-}
+UNREACHED: Final = (DeploymentState.CANCELLED, DeploymentState.FAILED)
 
 
 def rollout_explain(context: typer.Context, rollout: RolloutArgument) -> None:
@@ -56,14 +48,15 @@ def rollout_explain(context: typer.Context, rollout: RolloutArgument) -> None:
         write_gates(found.gates)
         write_lines(drawn_gates(found.gates))
     _write_part("What has become of the devices", _outcomes(found))
-    _write_part("What can be done", [_next(found)])
+    _write_part("What can be done", [next_step(found)])
 
 
 def part_lines(part: DevicePart) -> list[str]:
     """Return one device's part in a rollout as sentences."""
     its, device = part.deployment, plain_text(part.deployment.device)
     online = "online" if part.online else "offline"
-    lines = [f"{device} is to get {its.release} by rollout {part.rollout}; it is {online}"]
+    to_get = "was to get" if its.finished_at_s is not None else "is to get"
+    lines = [f"{device} {to_get} {its.release} by rollout {part.rollout}; it is {online}"]
     if its.started_at_s is not None:
         before = part.previous or "nothing of the model"
         lines.append(
@@ -112,8 +105,10 @@ def _head(rollout: Rollout) -> list[str]:
     targets = ", ".join([*map(str, first), counted(last)])
     stages = "1 stage" if len(rollout.stages) == 1 else f"{len(rollout.stages)} stages"
     by = f" by {plain_text(rollout.created_by)}" if rollout.created_by else ""
+    hours = ", ".join(map(plain_text, rollout.windows))
     return [
         f"Rollout {rollout.id} {what}, in {stages}: to {targets}",
+        *([f"devices activate it within {hours}, in their local time"] if hours else []),
         f"made at {local_time(rollout.created_at_s)}{by}",
         f"{rollout.state}: {plain_text(rollout.reason)}".rstrip(": "),
     ]
@@ -143,8 +138,7 @@ def _told(group: Sequence[RolloutEvent]) -> list[str]:
     if len(group) <= 2:  # noqa: PLR2004 - the first and the last
         return [event_text(event) for event in group]
     more = len(group) - 2
-    times = "once more" if more == 1 else f"{more} more times"
-    between = f"... {times} devices started, left or came back ..."
+    between = f"... and {more} more such line{'' if more == 1 else 's'} ..."
     return [event_text(group[0]), between, event_text(group[-1])]
 
 
@@ -160,15 +154,41 @@ def _outcome(group: OutcomeGroup) -> str:
     return f"{group.count} {group.state}{code} ({such}{names}){detail}"
 
 
-def _next(rollout: Rollout) -> str:
-    waits = any(stage.state == "awaiting_approval" for stage in rollout.stages)
-    if rollout.state is RolloutState.HALTED and any(e.action == "revert" for e in rollout.events):
-        return f"`fleet rollout resume {rollout.id}` goes on all the same, without what failed."
-    if rollout.state is RolloutState.RUNNING and waits:
-        return f"`fleet rollout approve {rollout.id}` lets the next stage begin."
-    if any(stage.state == "waiting_for_shadow" for stage in rollout.stages):
-        return (
-            f"It goes on by itself; `fleet rollout approve {rollout.id}` begins the stage without "
-            "its shadow."
-        )
-    return NEXT[RolloutState(rollout.state)].format(id=rollout.id)
+def next_step(rollout: Rollout) -> str:
+    """Say which orders the controller would take now, as far as the rollout tells."""
+    its, by = rollout.id, rollout.rolled_back_by
+    back = f"`fleet rollout rollback {its}` brings its devices back"
+    has_it = rollout.counts.get(DeploymentState.SUCCEEDED, 0) > 0
+    match rollout.state:
+        case _ if by is not None:
+            text = (
+                f"Rollout {by} brings its devices back: `fleet rollout explain {by}` tells of it."
+            )
+        case RolloutState.RUNNING if any(s.state == "awaiting_approval" for s in rollout.stages):
+            text = f"`fleet rollout approve {its}` lets the next stage begin."
+        case RolloutState.RUNNING if any(s.state == "waiting_for_shadow" for s in rollout.stages):
+            text = (
+                f"It goes on by itself; `fleet rollout approve {its}` begins the stage without its "
+                "shadow."
+            )
+        case RolloutState.RUNNING:
+            text = f"It goes on by itself; `fleet rollout watch {its}` follows it."
+        case RolloutState.PAUSED:
+            text = (
+                f"`fleet rollout resume {its}` lets it go on, `fleet rollout abort {its}` ends it."
+            )
+        case RolloutState.HALTED:
+            on = f"`fleet rollout resume {its}` goes on all the same, without those that failed."
+            text = f"{back}. {on}" if has_it else on
+        case RolloutState.ABORTED if _is_left(rollout):
+            text = f"`fleet rollout retry {its}` tries it with the devices without the release."
+        case _:
+            text = f"{back}, if need be." if has_it else "Nothing: no device has its release."
+    return text
+
+
+def _is_left(rollout: Rollout) -> bool:
+    """Tell whether devices could be tried again; what a gate has stopped is not."""
+    stopped = [g for g in rollout.gates if g.looks and g.looks[-1].state is GateState.FAIL]
+    left = sum(rollout.counts.get(state, 0) for state in UNREACHED) - rollout.left_out
+    return left > 0 and all(gate.waived for gate in stopped)

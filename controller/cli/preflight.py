@@ -38,6 +38,10 @@ def rollout_check(
             max=MAX_NAMED,
         ),
     ] = 20,
+    windows: Annotated[
+        bool,
+        typer.Option("--windows", help="The rollout is to have --window: old agents know none."),
+    ] = False,
     as_json: JsonOption = False,
 ) -> int:
     """Show which devices can take a release, before anything is sent.
@@ -50,7 +54,7 @@ def rollout_check(
         fleet rollout check detector:1.1.0 --selector site=berlin
     """
     with connect(context) as api:
-        report = api.releases.preflight(release, selector=selector, limit=limit)
+        report = api.releases.preflight(release, selector=selector, limit=limit, windowed=windows)
     if as_json:
         write_json(report)
     else:

@@ -12,6 +12,8 @@ from controller.cli.connecting import connect
 from controller.cli.errors import ArgumentError
 from controller.cli.lists import write_list
 from controller.cli.output import write_json
+from controller.client.errors import FaultError
+from controller.client.fleet import Fleet
 from controller.registration_schemas import (
     RegisteredDevice,
     RegistrationRequest,
@@ -56,9 +58,24 @@ def device_register(
     with connect(context) as api:
         for start in range(0, len(devices), SENT_AT_ONCE):
             request = RegistrationRequest(devices=devices[start : start + SENT_AT_ONCE])
-            api.registrations.add(request)
+            _send(api, file, request)
     write(f"{len(devices)} device{'' if len(devices) == 1 else 's'} registered")
     remark("each enrols by itself with a token of `fleet token create`")
+
+
+def _send(api: Fleet, file: Path, request: RegistrationRequest) -> None:
+    """Register some devices of a file.
+
+    Raises:
+        FaultError: The controller refused them.
+        ArgumentError: It refused a line of the file.
+    """
+    try:
+        api.registrations.add(request)
+    except FaultError as exc:
+        if not exc.message.startswith("line "):
+            raise
+        raise ArgumentError(f"{file}: {exc.message}", remedy=exc.remedy) from exc
 
 
 def device_registered(context: typer.Context, as_json: JsonOption = False) -> None:

@@ -47,7 +47,13 @@ def rollout_add(
 def rollout_exclude(
     context: typer.Context,
     rollout: RolloutArgument,
-    devices: Annotated[list[str], typer.Argument(metavar="DEVICE...", help="Who leaves it.")],
+    devices: Annotated[
+        list[str] | None, typer.Argument(metavar="[DEVICE...]", help="Who leaves it.")
+    ] = None,
+    selector: Annotated[
+        str | None,
+        typer.Option(help="Which of its devices leave it, instead of names.", metavar="SELECTOR"),
+    ] = None,
     as_json: JsonOption = False,
 ) -> int:
     """Take devices out of a rollout that have not started.
@@ -57,9 +63,11 @@ def rollout_exclude(
 
     Examples:
         fleet rollout exclude r-7f3a cam-7
+        fleet rollout exclude r-7f3a --selector site=hamburg
     """
+    body = LeaveRequest(devices=devices or [], selector=selector)
     with connect(context) as api:
-        change = api.rollouts.exclude(rollout, LeaveRequest(devices=devices))
+        change = api.rollouts.exclude(rollout, body)
     return _tell(change, done="left", as_json=as_json)
 
 

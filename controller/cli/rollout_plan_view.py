@@ -44,9 +44,9 @@ def write_plan(plan: RolloutPlan) -> None:
             *([("devices start", rate_text(plan.rate))] if plan.rate else []),
             ("limits", limits_text(plan.limits)),
             *(("activates", f"{hours}, in local time") for hours in plan.windows),
+            *([("opens", _opens(plan.opens_in_s))] if plan.opens_in_s is not None else []),
             ("to fetch", _bytes(plan)),
             *_times(plan),
-            *([("on top", "the wait for these hours")] if plan.windows else []),
         ]
     )
     for reason in plan.refused:
@@ -96,6 +96,11 @@ def _times(plan: RolloutPlan) -> list[tuple[str, object]]:
         ("takes", f"about {_span(plan.expected_s, plan.slow_s)}"),
         ("earlier installs", f"{earlier.count}: half took up to {half}, nine of ten {most}"),
     ]
+
+
+def _opens(in_s: float) -> str:
+    when = f"in {about_text(in_s)}" if in_s else "now"
+    return f"{when}, by the clock of the controller"
 
 
 def _span(expected_s: float | None, slow_s: float | None) -> str:

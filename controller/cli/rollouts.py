@@ -212,20 +212,27 @@ def rollout_rollback(
             help="Release to go to. The default is what each device had before the rollout.",
         ),
     ] = None,
+    keep_pace: Annotated[
+        bool,
+        typer.Option(
+            "--keep-pace",
+            help="Soak, keep the rate and wait for approvals as the rollout did.",
+        ),
+    ] = False,
     follow: WatchOption = False,
     as_json: JsonOption = False,
 ) -> int:
     """Bring the devices of a rollout back to what they had before, or to a release that you name.
 
-    This starts a new rollout. Without --to it leaves alone the devices that have nothing to go back
-    to, and says which.
+    This starts a new rollout with the stages and limits of the first. It goes as fast as these let
+    it. Without --to it leaves alone the devices that have nothing to go back to, and says which.
 
     Examples:
         fleet rollout rollback r-7f3a --watch
         fleet rollout rollback r-7f3a --to detector:0.9.0
     """
     with connect(context) as api:
-        body = RollbackRequest(release=to)
+        body = RollbackRequest(release=to, keep_pace=keep_pace)
         created = api.rollouts.roll_back(rollout, body)
         tell_skipped(created)
         return answer(api, created, follow=follow, as_json=as_json)

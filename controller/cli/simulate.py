@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import secrets
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Annotated, Final, NamedTuple
 
@@ -22,7 +23,7 @@ from controller.cli.errors import ArgumentError
 from controller.cli.output import write_json
 from controller.cli.repeating import Page, draw
 from controller.cli.simulation import Simulation, split
-from controller.client.errors import FaultError
+from controller.client.errors import FaultError, NotThereError
 from controller.client.fleet import Fleet
 from controller.client.target import ConnectionOptions
 from controller.domain.states import DeviceState
@@ -140,6 +141,7 @@ def simulate(  # noqa: PLR0913 - one parameter for each option
     labels = {**parse_labels(label or []), SIMULATED: "true"}
     fetch_bytes = parse_bytes(fetch, option="--fetch")
     with connect(context) as api:
+        _check_new(api, f"{prefix}-{0:05d}")
         body = TokenRequest(uses=devices, expires_in_s=int(run_s) + TOKEN_SPARE_S, labels=labels)
         made = api.tokens.create(body)
         plan = Plan(
@@ -171,6 +173,20 @@ def simulate(  # noqa: PLR0913 - one parameter for each option
         return
     for line in _lines(simulation.tally, devices):
         write(line)
+
+
+def _check_new(api: Fleet, first: str) -> None:
+    """Refuse a name whose devices are in the fleet already: new ones have other keys.
+
+    Raises:
+        ArgumentError: The first of them is, or was.
+    """
+    with suppress(NotThereError):
+        api.devices.get(first)
+        raise ArgumentError(
+            f"there is a device {first} already, and each simulation makes new keys",
+            remedy="give another --name, or none; the same --seed brings the same faults",
+        )
 
 
 def _profile(name: str) -> DeviceProfile:

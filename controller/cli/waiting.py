@@ -16,10 +16,11 @@ from wire.console.text import age_text, plain_text
 
 
 def device_waiting(context: typer.Context, as_json: JsonOption = False) -> None:
-    """List devices that wait to be let in.
+    """List devices that wait to be let in, and why.
 
-    They asked with a token that does not accept them by itself. What is shown is what they say of
-    themselves. Who has not asked for seven days is not listed any more.
+    Their token does not accept them by itself, or their identifier is registered with another
+    serial number. What is shown is what they say of themselves. Who has not asked for seven days is
+    not listed any more.
 
     Examples:
         fleet device waiting
@@ -31,11 +32,12 @@ def device_waiting(context: typer.Context, as_json: JsonOption = False) -> None:
         return
     now_s = SystemClock().now_s()
     write_list(
-        ("DEVICE", "STATE", "SERIAL", "PROFILE", "LABELS", "TOKEN", "ASKED", "LAST ASKED"),
+        ("DEVICE", "STATE", "SERIAL", "PROFILE", "LABELS", "TOKEN", "ASKED", "LAST ASKED", "WHY"),
         [
             (
                 d.id, d.state, d.serial or None, d.profile_name, d.labels, d.token,
                 age_text(d.asked_at_s, now_s), age_text(d.last_asked_at_s, now_s),
+                d.why,
             )
             for d in found
         ],

@@ -32,16 +32,22 @@ class Releases(Resource):
         """Return a release by `name:version` or digest, with the devices that run it."""
         return self._api.get(f"/v1/releases/{segment(release)}", Release)
 
-    def preflight(self, release: str, *, selector: str = "", limit: int = 20) -> PreflightReport:
+    def preflight(
+        self, release: str, *, selector: str = "", limit: int = 20, windowed: bool = False
+    ) -> PreflightReport:
         """Return which devices could take a release; nothing is changed.
 
         Args:
             release: As `name:version` or digest.
             selector: Only devices that match.
             limit: How many devices are named for each reason.
+            windowed: Whether the rollout is to have windows.
         """
         path = f"/v1/releases/{segment(release)}/preflight"
-        return self._api.get(path, PreflightReport, {"selector": selector, "limit": str(limit)})
+        params = {"selector": selector, "limit": str(limit)}
+        if windowed:
+            params["windowed"] = "true"
+        return self._api.get(path, PreflightReport, params)
 
     def publish(self, envelope_sha256: str) -> Release:
         """Publish a package whose files are there (`Fleet.put_blob`).

@@ -13,10 +13,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from difflib import get_close_matches
 from typing import Final
 
 from controller.domain.attributes import DeviceValues, Value, attribute
-from controller.domain.selector_tree import Group, leaves
+from controller.domain.selector_tree import LABEL_PREFIX, Exists, Group, leaves
 from controller.domain.selectors import parse_selector
 from controller.domain.states import AUTO, BY_HAND
 from controller.errors import InvalidRequestError
@@ -61,6 +62,14 @@ def checked_rule(rule: str) -> str:
             "the rule that accepts devices is empty",
             remedy=f"write {AUTO}, {BY_HAND} or a selector such as 'profile=pi5'",
         )
+    if isinstance(tree, Exists) and not _is_known(tree.key):
+        near = get_close_matches(tree.key, (AUTO, BY_HAND), n=1)
+        meant = f"did you mean {near[0]}? " if near else ""
+        raise InvalidRequestError(
+            f"{tree.key!r} is no rule that accepts devices",
+            remedy=f"{meant}write {AUTO}, {BY_HAND} or a selector; for those with the label, "
+            f"{LABEL_PREFIX}{tree.key}",
+        )
     for leaf in leaves(tree):
         if isinstance(leaf, Group):
             fault = f"group:{leaf.name}"
@@ -73,6 +82,11 @@ def checked_rule(rule: str) -> str:
             remedy="ask for labels, serial, or what devices report of their hardware",
         )
     return rule
+
+
+def _is_known(key: str) -> bool:
+    """Tell whether a word alone may ask for what it names."""
+    return key == SERIAL or key.startswith(LABEL_PREFIX) or attribute(key) is not None
 
 
 def accepts(

@@ -16,6 +16,7 @@ Rules:
 from __future__ import annotations
 
 import csv
+import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final
@@ -34,6 +35,9 @@ MAX_FAULTS: Final = 10
 ID: Final = "id"
 SERIAL: Final = "serial"
 REMEDY: Final = "docs/enrolment.md says how the file is written"
+
+_LINE: Final = re.compile(r"[^\r\n]*(?:\r\n|\r|\n)|[^\r\n]+")
+"""A line does not end at the other signs that Python counts as ends: a cell may hold them."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -58,7 +62,7 @@ def read_registrations(text: str) -> list[Registration]:
         InvalidRequestError: It cannot be read; the first fault is its message, and further ones are
             shown below.
     """
-    reader = csv.reader(text.splitlines(keepends=True), strict=True)
+    reader = csv.reader(_LINE.findall(text), strict=True)
     try:
         columns = _columns(next(reader, []))
         found: list[Registration] = []

@@ -140,8 +140,9 @@ class WorkKind(StrEnum):
     CANCEL = "cancel"
     """The rollout has succeeded without these devices."""
 
-    SUPERSEDE = "supersede"
-    """Another rollout takes these devices, which have not begun in this one."""
+    LET_GO = "supersede"
+    """These devices, which have not begun, leave the rollout, which goes on: another one takes
+    them, or the operator excluded them. The database keeps the word for the first of these."""
 
     TAKE_IN = "take_in"
     HOLD_OUT = "hold_out"
@@ -158,7 +159,7 @@ MAKING_WORK = (WorkKind.TAKE_IN, WorkKind.HOLD_OUT, WorkKind.LEAVE_OUT)
 ENDED_WORK = (WorkKind.TAKE_OUT, WorkKind.RECALL, WorkKind.CANCEL)
 """With all devices of a rollout that has ended."""
 
-ENDING_WORK = (*ENDED_WORK, WorkKind.SUPERSEDE)
+ENDING_WORK = (*ENDED_WORK, WorkKind.LET_GO)
 """It comes before all else: other rollouts of the model wait for those devices."""
 
 ROLLOUT_TRANSITIONS: Mapping[tuple[RolloutState, RolloutOrder], RolloutState] = {

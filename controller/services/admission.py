@@ -11,6 +11,8 @@ Rules:
   token; all tokens together fill it up to `MAX_WAITING`. With another token it asks anew.
 - The operator decides about a key. From then on the device needs no token, which may have expired
   meanwhile, and signs a challenge like one that was in before.
+- Who was refused stays so, also when others were refused after it, until the identifier is
+  forgotten. With another token it asks anew.
 - What it said when it asked first counts, because that is what the operator sees.
 - A registered device is let in by itself when it says its serial number, also if another one waits
   under its identifier. Such another one waits, whatever its token accepts.
@@ -63,6 +65,13 @@ BLOCKED = (
 FULL = f"{MAX_WAITING} devices wait already; `fleet device waiting` shows them"
 WAITS = "it waits to be let in: `fleet device accept {device}`"
 REFUSED = "an operator refused it; `fleet device accept` lets it in all the same"
+REFUSED_BEFORE = (
+    "an operator refused it before, and another device asked for its identifier since; choose "
+    "another in agent.toml, or give it another token"
+)
+MAX_REFUSED = 16
+"""How many that were refused are remembered under an identifier."""
+
 NOTED_EVERY_S = 60.0
 """How exact `last_asked_at_s` is: not each question of a device must cause a write."""
 
@@ -145,18 +154,24 @@ class Admission:
             if taken is not None:
                 _check_state(taken)
                 raise EnrolmentError(OTHER_KEY)
+            refused: list[str] = []
             if queued is not None:
+                refused = list(queued.refused or ())
+                if _mark(request.public_key, token.username) in refused:
+                    raise EnrolmentError(REFUSED_BEFORE)
                 is_other = queued.public_key != request.public_key
                 # Whoever asks first for a registered identifier keeps the registered one not out.
                 known = registrations.fitting(transaction, device, _serial(request))
                 if is_other and queued.state != WaitingState.REFUSED and known is None:
                     raise EnrolmentError(OTHER_WAITS)
+                if is_other and queued.state == WaitingState.REFUSED:
+                    refused.append(_mark(queued.public_key, queued.token))
                 transaction.delete(queued)
                 transaction.flush()
             self._certificates.check_free(row, request.public_key)
             if not tokens.use(transaction, digest, now_s=now_s):
                 raise EnrolmentError(USED_UP)
-            return self._begin(transaction, row, token, request)
+            return self._begin(transaction, row, token, request, refused[-MAX_REFUSED:])
 
     def sweep(self) -> None:
         """Forget devices that have not asked for long.
@@ -177,6 +192,7 @@ class Admission:
         row: DeviceRow | None,
         token: EnrolmentTokenRow,
         request: EnrolRequest,
+        refused: list[str],
     ) -> Step | Waits:
         """Let a new device in if its token accepts it or it is registered, else let it wait.
 
@@ -198,6 +214,7 @@ class Admission:
         count = waiting.count(transaction)
         if count >= MAX_WAITING:
             raise EnrolmentError(FULL)
+        entry.refused = refused or None
         transaction.add(entry)
         _log.info("device %s waits to be let in", entry.id)
         return Waits(acceptance.ask_again_s(count + 1))
@@ -254,6 +271,11 @@ def _is_of(
     """Tell whether a device that waits asks again, and not another one or with another token."""
     is_same_token = token is None or token.username == queued.token
     return queued.public_key == request.public_key and is_same_token
+
+
+def _mark(public_key: str, token: str) -> str:
+    """Return what a refusal is remembered by."""
+    return f"{public_key} {token}"
 
 
 def _entry(

@@ -3,6 +3,8 @@
 Rules:
 - Each is a rollout of its own and of the same model, with the stages and the limits of the first;
   no other devices join.
+- A rollback goes as fast as stages, limits and `max_in_flight` let it: it soaks, keeps a rate and
+  waits for approvals only if that is asked for.
 - A rollback ends the first rollout if that has not ended, and no device that waits for its release
   gets it any more.
 - A rollback without a named release brings each device to the release that it had before the first
@@ -21,7 +23,9 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from controller.domain.gates.states import GateState
+from controller.domain.rollout_policy import Limits, StageSpec
 from controller.domain.stages import selectors
+from controller.domain.start_rate import StartRate
 from controller.domain.starting_order import places
 from controller.domain.states import ACTIVE_ROLLOUTS, DeploymentState, RolloutOrder, WorkKind
 from controller.errors import ConflictError
@@ -59,6 +63,15 @@ class FollowUp:
 
     left: Sequence[str] = ()
     """Devices that a rollback leaves alone."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Pace:
+    """What decides how fast a rollout may go."""
+
+    limits: Limits
+    stages: tuple[StageSpec, ...]
+    rate: StartRate | None
 
 
 def rollback(transaction: Transaction, first: RolloutRow, release: ReleaseRow | None) -> FollowUp:
@@ -102,7 +115,12 @@ def rollback(transaction: Transaction, first: RolloutRow, release: ReleaseRow | 
 
 
 def roll_back(
-    transaction: Transaction, first: RolloutRow, found: FollowUp, *, now_s: float
+    transaction: Transaction,
+    first: RolloutRow,
+    found: FollowUp,
+    *,
+    keep_pace: bool = False,
+    now_s: float,
 ) -> tuple[str, list[str]]:
     """Bring the devices that a rollout touched to another release.
 
@@ -110,6 +128,7 @@ def roll_back(
         transaction: The transaction.
         first: The rollout to undo, locked.
         found: Its devices.
+        keep_pace: Whether to soak, keep the rate and wait for approvals as the first one.
         now_s: Wall time.
 
     Returns:
@@ -122,7 +141,10 @@ def roll_back(
         told = rollout_steps.end(transaction, first, order, reason=reason, now_s=now_s)
     else:
         told = rollout_steps.recall_all(transaction, first, reason=reason, now_s=now_s)
-    _follow(transaction, first, new, found.wanted, is_retry=False, now_s=now_s)
+    pace = _pace(transaction, first)
+    if not keep_pace:
+        pace = _hurried(pace)
+    _follow(transaction, first, new, found.wanted, pace, is_retry=False, now_s=now_s)
     if found.left:
         reason = rollouts.named(found.left, "left alone: busy, or without a release to go back to")
         rollouts.log(transaction, new, action="skip", reason=reason, now_s=now_s)
@@ -222,7 +244,8 @@ def try_again(transaction: Transaction, first: RolloutRow, found: FollowUp, *, n
         The identifier of the new rollout.
     """
     new = new_id()
-    _follow(transaction, first, new, found.wanted, is_retry=True, now_s=now_s)
+    pace = _pace(transaction, first)
+    _follow(transaction, first, new, found.wanted, pace, is_retry=True, now_s=now_s)
     return new
 
 
@@ -277,19 +300,39 @@ def _had_before(transaction: Transaction, first: RolloutRow) -> tuple[list[str],
     return list(found), back
 
 
+def _pace(transaction: Transaction, first: RolloutRow) -> Pace:
+    """Return how fast a rollout may go."""
+    return Pace(
+        limits=rollouts.limits(first),
+        stages=tuple(
+            replace(each, shadow=None) for each in stages.of_rollout(transaction, first.id)
+        ),
+        rate=start_rates.of_rollout(transaction, first.id),
+    )
+
+
+def _hurried(pace: Pace) -> Pace:
+    """Return the pace of one that neither soaks nor waits for anybody."""
+    return Pace(
+        limits=replace(pace.limits, soak_s=0.0, approval=False),
+        stages=tuple(replace(stage, soak_s=None, approval=None) for stage in pace.stages),
+        rate=None,
+    )
+
+
 def _follow(
     transaction: Transaction,
     first: RolloutRow,
     new: str,
     wanted: Mapping[str, str],
+    pace: Pace,
     *,
     is_retry: bool,
     now_s: float,
 ) -> None:
     counts = Counter(wanted.values())
     most = max(sorted(counts), key=lambda digest: counts[digest])
-    specs = tuple(replace(spec, shadow=None) for spec in stages.of_rollout(transaction, first.id))
-    last = len(selectors(specs))
+    last = len(selectors(pace.stages))
     order = starting_orders.as_before(transaction, first.id, first.spread, last)
     rollouts.begin(
         transaction,
@@ -298,10 +341,10 @@ def _follow(
             release=most,
             model=first.model,
             selector=first.selector,
-            limits=rollouts.limits(first),
-            stages=specs,
+            limits=pace.limits,
+            stages=pace.stages,
             spread=first.spread,
-            rate=start_rates.of_rollout(transaction, first.id),
+            rate=pace.rate,
             origin=first.id,
             is_retry=is_retry,
             created_at_s=now_s,

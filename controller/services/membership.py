@@ -4,34 +4,30 @@ Rules:
 - Who joins starts after all others: the stages before the last do not grow.
 - Who has started is not taken out: what has its order finishes, and counts.
 - Each device that does not join or leave is told with the reason.
+- Very many join and leave in several transactions, as `controller.services.rollout_work` says.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Final
 
-from controller.domain.deployment_codes import EXCLUDED
-from controller.domain.states import (
-    ACTIVE_ROLLOUTS,
-    ORDERED_DEPLOYMENTS,
-    DeploymentEvent,
-    DeploymentState,
-)
+from controller.domain.states import ACTIVE_ROLLOUTS, ORDERED_DEPLOYMENTS, DeploymentState
 from controller.errors import ConflictError, IllegalTransitionError, InvalidRequestError
 from controller.rollout_control_schemas import MAX_NAMED, JoinRequest, LeaveRequest, MembersChange
 from controller.services import rollout_checks
+from controller.services.director import Director
 from controller.services.preflight import Preflight
+from controller.services.rollout_work import ANSWER_S, RolloutWork
 from controller.store import (
-    deployment_changes,
-    device_facts,
+    deployments,
+    devices,
     free_devices,
     members,
     releases,
     rollouts,
 )
 from controller.store.database import Database, Transaction
-from controller.store.deployment_changes import Verdict
 from controller.store.groups import read_selector
 from controller.store.tables import RolloutRow
 from wire.clock import Clock
@@ -39,6 +35,7 @@ from wire.profile import NAME_PATTERN
 
 _HAS_ORDER: Final = "it has its order: it finishes, and counts; an abort would send it back"
 _ENDED: Final = "it has finished"
+_GONE: Final = "it is gone, or joined another rollout just now"
 
 
 class Membership:
@@ -46,12 +43,16 @@ class Membership:
 
     Args:
         database: The control state.
+        director: Sends desired states to devices that go back.
         preflight: Knows which devices cannot take a release.
         clock: Wall time.
     """
 
-    def __init__(self, database: Database, preflight: Preflight, clock: Clock) -> None:
+    def __init__(
+        self, database: Database, director: Director, preflight: Preflight, clock: Clock
+    ) -> None:
         self._database = database
+        self._work = RolloutWork(database, director, clock)
         self._preflight = preflight
         self._clock = clock
 
@@ -76,38 +77,31 @@ class Membership:
         """
         _check_named(request.devices, or_selector=request.selector)
         now_s = self._clock.now_s()
-        with self._database.transaction() as transaction:
-            row = _open(transaction, rollout)
+
+        def decide(transaction: Transaction) -> tuple[list[str], dict[str, str]]:
+            row = rollouts.get(transaction, rollout)
+            _check_open(transaction, row)
             _check_own(row)
-            rollout_checks.check_cleared(transaction, row.model)
-            release = releases.get_published(transaction, row.release)
-            asked = request.devices
-            if request.selector is not None:
-                selector = read_selector(transaction, request.selector, now_s=now_s)
-                asked = [fact.id for fact in device_facts.of_selector(transaction, selector)]
-            unchanged = dict.fromkeys(asked, "no device of that name is enrolled")
-            asked = _names(asked)
-            unchanged |= dict.fromkeys(
-                members.states(transaction, row.id, asked), "it is in the rollout already"
-            )
-            taken = free_devices.busy_among(transaction, row.model, asked)
-            unchanged |= {
-                device: f"it takes part in rollout {other}, which has not ended"
-                for device, other in taken.items()
-                if other != row.id
-            }
-            free = members.joinable(transaction, row.id, row.model, asked)
-            unfit = self._preflight.unfit(transaction, release, free, is_windowed=bool(row.windows))
-            unchanged |= {device: f"it would refuse: {why}" for device, why in unfit.items()}
-            joining = [device for device in free if device not in unfit]
-            if joining:
-                members.join(transaction, row, joining, now_s=now_s)
-        joined = frozenset(joining)
-        return MembersChange(
-            rollout=rollout,
-            changed=joining,
-            unchanged={name: why for name, why in unchanged.items() if name not in joined},
-        )
+            return self._joining(transaction, row, request, now_s=now_s)
+
+        def save(
+            transaction: Transaction, found: tuple[list[str], dict[str, str]]
+        ) -> tuple[list[str], dict[str, str]]:
+            joining, unchanged = found
+            row = rollouts.get(transaction, rollout, lock=True)
+            _check_open(transaction, row)
+            _check_own(row)
+            releases.get_published(transaction, row.release)
+            lost = members.join(transaction, row, joining, now_s=now_s) if joining else []
+            joined = sorted(frozenset(joining).difference(lost))
+            return joined, unchanged | dict.fromkeys(lost, _GONE)
+
+        with self._database.reading() as transaction:
+            model = rollouts.get(transaction, rollout).model
+        joined, unchanged = self._work.order(lambda _: model, decide, save)
+        if joined:
+            self._work.go_on(model, within_s=ANSWER_S)
+        return MembersChange(rollout=rollout, changed=joined, unchanged=unchanged)
 
     def exclude(self, rollout: str, request: LeaveRequest) -> MembersChange:
         """Take devices out of a rollout that have not started in it.
@@ -123,32 +117,62 @@ class Membership:
             UnknownRolloutError: No such rollout.
             IllegalTransitionError: It has ended.
             ConflictError: An earlier order about it is still being carried out.
-            InvalidRequestError: No device is named.
+            InvalidRequestError: No device is named, or both devices and a selector.
+            SelectorError: The selector cannot be read.
         """
-        _check_named(request.devices)
+        _check_named(request.devices, or_selector=request.selector)
         now_s = self._clock.now_s()
-        asked = sorted(set(request.devices))
+
         with self._database.transaction() as transaction:
-            row = _open(transaction, rollout)
-            known = members.states(transaction, row.id, _names(asked))
-            leaving = [name for name in known if known[name] is DeploymentState.PENDING]
+            row = rollouts.get(transaction, rollout, lock=True)
+            _check_open(transaction, row)
+            model = row.model
+            pending = deployments.in_state(transaction, rollout, DeploymentState.PENDING)
+            asked = frozenset(request.devices)
+            if request.selector is not None:
+                selector = read_selector(transaction, request.selector, now_s=now_s)
+                asked = devices.chosen(transaction, selector)
+            leaving = sorted(asked.intersection(pending))
+            known = members.states(transaction, rollout, _names(asked.difference(pending)))
+            others = sorted(known if request.devices == [] else asked.difference(pending))
             if leaving:
-                deployment_changes.move(
-                    transaction,
-                    row.id,
-                    leaving,
-                    DeploymentEvent.CANCEL,
-                    now_s=now_s,
-                    verdict=Verdict(error_code=EXCLUDED, detail="taken out by the operator"),
-                )
-                reason = rollouts.named(leaving, "taken out by the operator")
-                rollouts.log(transaction, row.id, action="exclude", reason=reason, now_s=now_s)
-        left = frozenset(leaving)
+                members.leave(transaction, row, leaving, now_s=now_s)
+        if leaving:
+            self._work.go_on(model, within_s=ANSWER_S)
         return MembersChange(
             rollout=rollout,
             changed=leaving,
-            unchanged={name: _stays(known.get(name)) for name in asked if name not in left},
+            unchanged={name: _stays(known.get(name)) for name in others},
         )
+
+    def _joining(
+        self, transaction: Transaction, row: RolloutRow, request: JoinRequest, *, now_s: float
+    ) -> tuple[list[str], dict[str, str]]:
+        """Return which devices join a rollout, and why others do not; this only reads."""
+        release = releases.get_published(transaction, row.release)
+        asked, selector = request.devices, None
+        if request.selector is not None:
+            selector = read_selector(transaction, request.selector, now_s=now_s)
+            asked = sorted(devices.chosen(transaction, selector))
+        unchanged = dict.fromkeys(asked, "no device of that name is enrolled")
+        asked = _names(asked)
+        unchanged |= dict.fromkeys(
+            members.states(transaction, row.id, asked), "it is in the rollout already"
+        )
+        taken = free_devices.busy_among(transaction, row.model, asked, but=row.id)
+        unchanged |= {
+            device: f"rollout {other} has it, and has not ended or not yet let it go"
+            for device, other in taken.items()
+        }
+        free = members.joinable(transaction, row.id, row.model, asked)
+        unfit = self._preflight.unfit(
+            transaction, release, free, selector, is_windowed=bool(row.windows)
+        )
+        unchanged |= {device: f"it would refuse: {why}" for device, why in unfit.items()}
+        joining = [device for device in free if device not in unfit]
+        for device in joining:
+            del unchanged[device]
+        return joining, unchanged
 
 
 def _stays(state: DeploymentState | None) -> str:
@@ -158,22 +182,19 @@ def _stays(state: DeploymentState | None) -> str:
     return _HAS_ORDER if state in ORDERED_DEPLOYMENTS else _ENDED
 
 
-def _open(transaction: Transaction, rollout: str) -> RolloutRow:
-    """Return a rollout that has not ended, locked.
+def _check_open(transaction: Transaction, row: RolloutRow) -> None:
+    """Refuse a rollout that has ended, or about which an earlier order is still carried out.
 
     Raises:
-        UnknownRolloutError: No such rollout.
-        ConflictError: An earlier order about it is still being carried out.
+        ConflictError: It is.
         IllegalTransitionError: It has ended.
     """
-    row = rollouts.get(transaction, rollout, lock=True)
     if row.state not in ACTIVE_ROLLOUTS:
         raise IllegalTransitionError(
             f"rollout {row.id} is {row.state}: its devices stay as they are",
             remedy="make a new one with `fleet rollout create`",
         )
     rollout_checks.check_settled(transaction, row.id)
-    return row
 
 
 def _check_own(row: RolloutRow) -> None:
@@ -194,23 +215,23 @@ def _check_own(row: RolloutRow) -> None:
         )
 
 
-def _names(devices: Sequence[str]) -> list[str]:
+def _names(asked: Iterable[str]) -> list[str]:
     """Return what may be names of devices, sorted, each once."""
-    return sorted({device for device in devices if NAME_PATTERN.fullmatch(device)})
+    return sorted({device for device in asked if NAME_PATTERN.fullmatch(device)})
 
 
-def _check_named(devices: Sequence[str], *, or_selector: str | None = None) -> None:
+def _check_named(asked: Sequence[str], *, or_selector: str | None) -> None:
     """Refuse a request that names no device, too many, or devices in two ways.
 
     Raises:
         InvalidRequestError: It does.
     """
-    if bool(devices) == (or_selector is not None):
+    if bool(asked) == (or_selector is not None):
         raise InvalidRequestError(
-            "name devices or give a selector, one of the two" if devices else "no device is named",
-            remedy="give the names of devices, or --selector with `fleet rollout add`",
+            "name devices or give a selector, one of the two" if asked else "no device is named",
+            remedy="give the names of devices, or --selector",
         )
-    if len(devices) > MAX_NAMED:
+    if len(asked) > MAX_NAMED:
         raise InvalidRequestError(
-            f"{len(devices)} devices are more than {MAX_NAMED}", remedy="name fewer at once"
+            f"{len(asked)} devices are more than {MAX_NAMED}", remedy="name fewer at once"
         )

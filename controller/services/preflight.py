@@ -64,13 +64,16 @@ class Preflight:
         self._trust = trust
         self._kept: dict[str, OfferedRelease] = {}
 
-    def check(self, ref: str, selector: str, *, limit: int) -> PreflightReport:
+    def check(
+        self, ref: str, selector: str, *, limit: int, is_windowed: bool = False
+    ) -> PreflightReport:
         """Return what the devices that match a selector would say to a release.
 
         Args:
             ref: The release, by digest or `name:version`.
             selector: A label expression.
             limit: How many devices are named for each reason.
+            is_windowed: Whether they may activate it only at some hours.
 
         Returns:
             The counts, and who would refuse it and why.
@@ -86,7 +89,7 @@ class Preflight:
             row = releases.get_published(transaction, ref)
             facts = device_facts.of_selector(transaction, parsed)
             enrolled = [device for device in facts if device.state == DeviceState.ENROLLED]
-            judged = self.answers(transaction, row, enrolled)
+            judged = self.answers(transaction, row, enrolled, is_windowed=is_windowed)
         shut_out = len(facts) - len(enrolled)
         return report(row, selector, enrolled, judged, limit=limit, shut_out=shut_out)
 

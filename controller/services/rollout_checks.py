@@ -91,19 +91,6 @@ def check_settled(transaction: Transaction, rollout: str) -> None:
         )
 
 
-def check_cleared(transaction: Transaction, model: str) -> None:
-    """Refuse to take devices in while those of an ended rollout of the model are taken out.
-
-    Raises:
-        ConflictError: They are.
-    """
-    if ended := rollout_work.rollouts(transaction, model, is_ending=True):
-        raise ConflictError(
-            f"devices are still taken out of rollout {ended[0]}, which has ended",
-            remedy="try again in some seconds",
-        )
-
-
 def lists_of(metadata: FleetMetadata | None) -> IsListed:
     """Return what tells which releases are on trusted lists; of a fleet without lists, all are."""
     return metadata.lists if metadata is not None else lambda *_: True
@@ -172,7 +159,8 @@ def check_unfit(request: RolloutRequest, unfit: Mapping[str, str], devices: int)
         return
     first, reason = next(iter(unfit.items()))
     check = f"`fleet rollout check {request.release}"
-    check += f" --selector {shlex.quote(request.selector)}`" if request.selector else "`"
+    check += f" --selector {shlex.quote(request.selector)}" if request.selector else ""
+    check += " --windows`" if request.windows else "`"
     if len(unfit) == devices:
         which = f"{first} cannot take {request.release}"
         if devices > 1:

@@ -129,17 +129,13 @@ class RolloutEngine:
             if row.state not in ACTIVE_ROLLOUTS or rollout_work.is_left(transaction, rollout):
                 return []
             rollout_steps.look(transaction, row, elapsed_s=elapsed_s)
-            # Devices of an ended rollout are free when they are out of it; they may be promised.
-            is_clearing = bool(rollout_work.rollouts(transaction, row.model, is_ending=True))
-            takes = not is_clearing and _takes_newcomers(transaction, row)
+            takes = _takes_newcomers(transaction, row)
             if takes and found:
                 self._join(transaction, row, found, now_s=now_s)
             decision = decide(rollouts.view(transaction, row))
             if takes and found is None and decision.action == "finish":
                 self._join(transaction, row, self._found(transaction, row), now_s=now_s)
                 decision = decide(rollouts.view(transaction, row))
-            if is_clearing and decision.action == "finish":
-                return []
             told = rollout_steps.save_decision(transaction, row, decision, now_s=now_s)
             if decision.action == "halt" and row.on_halt == "revert":
                 told += follow_ups.revert_halted(transaction, row, now_s=now_s)

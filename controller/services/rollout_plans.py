@@ -19,12 +19,10 @@ from controller.domain.device_kinds import profile_of
 from controller.domain.preflight import Answer, OfferedRelease, Verdict
 from controller.domain.rollout_plan import (
     EarlierInstalls,
-    Plan,
     PlannedDevice,
     StagePlan,
     earlier_installs,
     plan,
-    stage_s,
 )
 from controller.domain.rollout_policy import StageSpec
 from controller.domain.starting_order import StartingOrder, places
@@ -42,6 +40,7 @@ from controller.rollout_schemas import (
 )
 from controller.services import (
     follow_ups,
+    planned_times,
     preflight,
     rollout_checks,
     shadow_checks,
@@ -66,7 +65,7 @@ from telemetry.errors import QueryError
 from telemetry.server.query import Query, run
 from telemetry.server.question import DEVICE
 from telemetry.server.store import TelemetryStore
-from wire.clock import Clock
+from wire.clock import Clock, local_time
 from wire.durations import DAY_S
 
 T = TypeVar("T")
@@ -165,7 +164,8 @@ class RolloutPlans:
             control_percent=request.control_percent,
         )
         sizes = _sizes(read.offered, members, read.judged)
-        times = _times(request, specs, planned, read.earlier)
+        now = local_time(self._clock.now_s())
+        times = planned_times.of_stages(request, specs, planned, read.earlier, begins=now)
         return RolloutPlan(
             id=rollout,
             release=read.report.release,
@@ -207,6 +207,7 @@ class RolloutPlans:
                 **{part.name: getattr(request, part.name) for part in fields(ShownLimits)}
             ),
             windows=list(request.windows),
+            opens_in_s=planned_times.opens_in_s(request, now),
             total_bytes=sum(size for size in sizes.values() if size is not None),
             unknown_bytes=sum(size is None for size in sizes.values()),
             by_profile=_by_kind(sizes, {fact.id: fact.profile_name for fact in members}),
@@ -348,35 +349,6 @@ def _by_kind(sizes: Mapping[str, int | None], kinds: Mapping[str, str]) -> list[
         for kind, each in found.items()
     ]
     return sorted(rows, key=lambda row: (not row.kind, -row.total_bytes, row.kind))
-
-
-def _times(
-    request: RolloutRequest,
-    specs: Sequence[StageSpec],
-    planned: Plan,
-    earlier: EarlierInstalls | None,
-) -> list[tuple[float | None, float | None]]:
-    """Return how long each stage takes by the median of earlier installs, and by slow ones."""
-    if earlier is None:
-        return [(None, None)] * len(specs)
-    times: list[tuple[float | None, float | None]] = []
-    begun = 0
-    for stage, spec in zip(planned.stages, specs, strict=True):
-        took = partial(
-            stage_s,
-            stage,
-            planned.control if stage.number == len(specs) else (),
-            max_in_flight=request.max_in_flight,
-            soak_s=_own(spec.soak_s, request.soak_s),
-            rate=stage_checks.start_rate(request.rate),
-            begun=begun,
-        )
-        first_s = spec.shadow.for_s if spec.shadow else 0.0
-        times.append(
-            (first_s + took(each_s=earlier.median_s), first_s + took(each_s=earlier.slow_s))
-        )
-        begun += len(stage.devices)
-    return times
 
 
 def _own(own: T | None, usual: T) -> T:

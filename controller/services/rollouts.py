@@ -171,7 +171,8 @@ class Rollouts:
 
         def save(transaction: Transaction, found: FollowUp) -> tuple[str, list[str]]:
             first = rollouts.get(transaction, rollout, lock=True)
-            return follow_ups.roll_back(transaction, first, found, now_s=now_s)
+            keep_pace = request.keep_pace
+            return follow_ups.roll_back(transaction, first, found, keep_pace=keep_pace, now_s=now_s)
 
         new, told = self._work.order(lambda _: model, decide, save)
         self._director.publish(told)

@@ -124,6 +124,7 @@ def whole(
     """
     shown = outline(transaction, row)
     shown.gates = shown_gates.last(transaction, row)
+    shown.rolled_back_by = rollouts.rollback_of(transaction, row.id)
     shown.previous = way_back.previous_counts(transaction, row.id)
     shown.outcomes = [convert(each, OutcomeGroup) for each in outcomes.groups(transaction, row.id)]
     parts = deployments.of_rollout(transaction, row.id, limit=limit)

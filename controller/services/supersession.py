@@ -20,7 +20,6 @@ from controller.domain.states import DeploymentState, WorkKind
 from controller.domain.supersession import Met, may_take
 from controller.errors import ConflictError
 from controller.rollout_schemas import RolloutRequest
-from controller.services import follow_ups
 from controller.store import deployments, free_devices, rollout_work, rollouts, taking_out
 from controller.store.database import Transaction
 from controller.store.deployment_changes import Verdict
@@ -76,7 +75,12 @@ def refuse(found: Sequence[Met], request: RolloutRequest) -> None:
             remedy=f"wait for it, choose other devices, or give --priority {met.priority} "
             "--supersede",
         )
-    follow_ups.refuse_busy({met.first: met.rollout})
+    raise ConflictError(
+        f"device {met.first} takes part in rollout {met.rollout}, which has not ended",
+        remedy="wait for it, choose other devices, take those that have not started with "
+        f"--supersede, or end it with `fleet rollout abort {met.rollout}`: what has the release "
+        "keeps it",
+    )
 
 
 def refuse_started(found: Sequence[Met], devices: Sized) -> None:
@@ -146,7 +150,7 @@ def take(
         first, rest = moves[:room], moves[room:]
         room -= len(first)
         taking_out.let_go(transaction, row, first, verdict, now_s=now_s)
-        rollout_work.save(transaction, row.id, WorkKind.SUPERSEDE, dict.fromkeys(rest), verdict)
+        rollout_work.save(transaction, row.id, WorkKind.LET_GO, dict.fromkeys(rest), verdict)
         row.superseded_by = new
         row.awaited_by = new if met.stays else None
         what = f"moved to rollout {new}"

@@ -7,11 +7,12 @@ Rules:
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Final
 
-from controller.domain.states import WaitingState
+from controller.domain.states import AUTO, BY_HAND, WaitingState
 from controller.schemas import WaitingDevice
-from controller.store import waiting
+from controller.store import registrations, tokens, waiting
 from controller.store.database import Database
 from controller.store.waiting_tables import WaitingDeviceRow
 from wire.codec import convert
@@ -20,7 +21,7 @@ _SHOWN: Final = (
     *("id", "state", "public_key", "serial", "profile_name", "architecture", "agent_version"),
     *("labels", "token", "asked_at_s", "last_asked_at_s"),
 )
-"""The fields that have the same name in the table and in the API: all."""
+"""The fields that have the same name in the table and in the API: all but `why`."""
 
 
 class WaitingDevices:
@@ -40,7 +41,10 @@ class WaitingDevices:
             DatabaseError: The database does not answer.
         """
         with self._database.reading() as transaction:
-            return [_shown(row) for row in waiting.all_rows(transaction)]
+            rows = waiting.all_rows(transaction)
+            serials = registrations.serials_of(transaction, [row.id for row in rows])
+            rules = tokens.rules(transaction, {row.token for row in rows})
+            return [_shown(row, _why(row, serials, rules)) for row in rows]
 
     def accept(self, device: str) -> WaitingDevice:
         """Let a device in, or one that was refused; calling it twice is safe.
@@ -68,8 +72,34 @@ class WaitingDevices:
         with self._database.transaction() as transaction:
             row = waiting.get(transaction, device)
             row.state = state
-            return _shown(row)
+            serials = registrations.serials_of(transaction, [row.id])
+            rules = tokens.rules(transaction, {row.token})
+            return _shown(row, _why(row, serials, rules))
 
 
-def _shown(row: WaitingDeviceRow) -> WaitingDevice:
-    return convert({name: getattr(row, name) for name in _SHOWN}, WaitingDevice)
+def _why(row: WaitingDeviceRow, serials: Mapping[str, str], rules: Mapping[str, str]) -> str:
+    """Say why a device is not let in by itself.
+
+    Args:
+        row: The device.
+        serials: With which serial number each identifier is registered.
+        rules: What each token accepts.
+    """
+    if row.state == WaitingState.REFUSED:
+        return "an operator refused it"
+    if row.state == WaitingState.ACCEPTED:
+        return "it is accepted, and goes on when it asks"
+    registered = serials.get(row.id, row.serial)
+    if registered != row.serial:
+        said = f"it says {row.serial}" if row.serial else "it says none"
+        return f"{row.id} is registered with the serial number {registered}, and {said}"
+    rule = rules.get(row.token, BY_HAND)
+    if rule == BY_HAND:
+        return "its token lets nobody in by itself"
+    if rule == AUTO:
+        return f"{row.id} was registered with another serial number when it asked"
+    return f"its token lets in by itself only {rule}"
+
+
+def _shown(row: WaitingDeviceRow, why: str) -> WaitingDevice:
+    return convert({name: getattr(row, name) for name in _SHOWN} | {"why": why}, WaitingDevice)

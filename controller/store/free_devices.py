@@ -3,14 +3,17 @@
 Rules:
 - A device takes part in an unfinished rollout until that has ended, also if it has succeeded there:
   its rollout counts it to its end. One that waits after the end does not.
+- While devices of an ended rollout are still taken out, it keeps those that are not yet out, and
+  those that failed: they are still to go back. A new rollout takes them in after that.
 - Few rollouts are unfinished, and devices are many: the unfinished rollouts are asked for first.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
+from typing import Final
 
-from sqlalchemy import ColumnElement, exists, select
+from sqlalchemy import ColumnElement, and_, exists, or_, select
 from sqlalchemy.orm import Session
 
 from controller.domain.selectors import Selector
@@ -20,6 +23,7 @@ from controller.domain.states import (
     DeploymentState,
     DeviceState,
 )
+from controller.store import rollout_work
 from controller.store.database import in_batches
 from controller.store.penalty_tables import is_held_out
 from controller.store.selector_conditions import conditions
@@ -32,6 +36,9 @@ _KEPT = (*UNFINISHED_DEPLOYMENTS, DeploymentState.SUCCEEDED)
 _FREE = (DeploymentState.FAILED, DeploymentState.CANCELLED)
 """The others. No index helps to find what is not one of them: where a statement names devices, too,
 it finds those, and does not read the whole rollout."""
+
+_OUT: Final = (DeploymentState.SUCCEEDED, DeploymentState.CANCELLED)
+"""The states that do not, in a rollout whose devices are taken out."""
 
 
 def newcomers(
@@ -50,7 +57,8 @@ def newcomers(
 
     Args:
         session: The transaction.
-        rollout: Leave out the devices that take part in this one, finished or not.
+        rollout: Leave out the devices that take part in this one, finished or not, and those that
+            ended ones have not let go; empty for one that is made, and takes them in after that.
         model: The model of the rollouts.
         selector: Which devices it is for.
         limit: The greatest number.
@@ -72,8 +80,12 @@ def newcomers(
     mine = DeploymentRow.device == DeviceRow.id
     if rollout:
         wanted.append(~exists().where(DeploymentRow.rollout == rollout, mine))
-    if others := unfinished(session, model, but=rollout):
-        wanted.append(~exists().where(mine, *_keeps_in(others)))
+    if rollout:
+        others = _holders(session, model, but=rollout)
+    else:
+        others = dict.fromkeys(unfinished(session, model), _FREE)
+    if others:
+        wanted.append(~exists().where(mine, _is_kept(others)))
     statement = select(DeviceRow.id).where(*wanted).order_by(DeviceRow.id).limit(limit)
     return list(session.scalars(statement))
 
@@ -144,7 +156,7 @@ def kept_among(session: Session, rollout: str, devices: Sequence[str]) -> list[s
 def busy_among(
     session: Session, model: str, devices: Collection[str], *, but: str = ""
 ) -> dict[str, str]:
-    """Return those of some devices that an unfinished rollout of a model has, and which one.
+    """Return those of some devices that another rollout of a model keeps, and which one.
 
     Args:
         session: The transaction.
@@ -154,10 +166,11 @@ def busy_among(
     """
     found: dict[str, str] = {}
     wanted = frozenset(devices)
-    for rollout in unfinished(session, model, but=but):
+    for rollout, free in _holders(session, model, but=but).items():
+        keeping = [state for state in DeploymentState if state not in free]
         kept = session.scalars(
             select(DeploymentRow.device).where(
-                DeploymentRow.rollout == rollout, DeploymentRow.state.in_(_KEPT)
+                DeploymentRow.rollout == rollout, DeploymentRow.state.in_(keeping)
             )
         )
         found |= dict.fromkeys(wanted.intersection(kept), rollout)
@@ -200,9 +213,10 @@ def unfinished(session: Session, model: str, *, but: str = "") -> list[str]:
 
 
 def awaited(session: Session, rollout: str) -> str:
-    """Return an unfinished rollout whose devices a rollout takes in when it ends; else empty."""
+    """Return a rollout whose devices a rollout takes in when it has ended; else empty."""
     older = select(RolloutRow.id).where(
-        RolloutRow.state.in_(ACTIVE_ROLLOUTS), RolloutRow.awaited_by == rollout
+        or_(RolloutRow.state.in_(ACTIVE_ROLLOUTS), RolloutRow.id.in_(rollout_work.LEAVING)),
+        RolloutRow.awaited_by == rollout,
     )
     return session.scalar(older.order_by(RolloutRow.id).limit(1)) or ""
 
@@ -210,3 +224,23 @@ def awaited(session: Session, rollout: str) -> str:
 def _keeps_in(rollouts: Sequence[str]) -> tuple[ColumnElement[bool], ...]:
     """Return the condition that a deployment is of one of some rollouts and keeps its device."""
     return DeploymentRow.rollout.in_(rollouts), DeploymentRow.state.not_in(_FREE)
+
+
+def _holders(
+    session: Session, model: str, *, but: str
+) -> dict[str, tuple[DeploymentState, DeploymentState]]:
+    """Return the rollouts of a model that keep devices, with the states of those that are free."""
+    found = dict.fromkeys(rollout_work.rollouts(session, model, is_ending=True), _OUT)
+    found |= dict.fromkeys(unfinished(session, model), _FREE)
+    found.pop(but, None)
+    return found
+
+
+def _is_kept(holders: Mapping[str, tuple[DeploymentState, DeploymentState]]) -> ColumnElement[bool]:
+    """Return the condition that a deployment keeps its device from other rollouts."""
+    return or_(
+        *(
+            and_(DeploymentRow.rollout == rollout, DeploymentRow.state.not_in(free))
+            for rollout, free in holders.items()
+        )
+    )

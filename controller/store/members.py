@@ -1,4 +1,4 @@
-"""Devices that join a rollout that goes on."""
+"""Devices that join a rollout that goes on, and devices that leave it."""
 
 from __future__ import annotations
 
@@ -7,12 +7,14 @@ from collections.abc import Sequence
 from sqlalchemy import select
 from sqlalchemy.orm import Session
 
+from controller.domain.deployment_codes import EXCLUDED
 from controller.domain.selectors import parse_selector
 from controller.domain.starting_order import TAIL, position
-from controller.domain.states import DeploymentState
-from controller.store import deployments, free_devices
+from controller.domain.states import DeploymentState, WorkKind
+from controller.store import deployments, free_devices, rollout_work, taking_out
 from controller.store.database import BATCH, in_batches
-from controller.store.new_deployments import take_in
+from controller.store.deployment_changes import Verdict
+from controller.store.new_deployments import take_in_first
 from controller.store.rollouts import log, named
 from controller.store.tables import DeploymentRow, RolloutRow
 
@@ -29,7 +31,7 @@ def states(session: Session, rollout: str, devices: Sequence[str]) -> dict[str, 
 
 
 def joinable(session: Session, rollout: str, model: str, devices: Sequence[str]) -> list[str]:
-    """Return those of some devices that are enrolled, and in no unfinished rollout of a model."""
+    """Return those of some devices that are enrolled and that no rollout of a model keeps."""
     anyone = parse_selector("")
     return [
         device
@@ -40,17 +42,40 @@ def joinable(session: Session, rollout: str, model: str, devices: Sequence[str])
     ]
 
 
-def join(session: Session, row: RolloutRow, devices: Sequence[str], *, now_s: float) -> None:
-    """Let devices join the tail of a rollout.
+def join(session: Session, row: RolloutRow, devices: Sequence[str], *, now_s: float) -> list[str]:
+    """Let devices join the tail of a rollout, as many as now can, and save the rest.
 
     Args:
         session: The transaction.
         row: The rollout, locked.
         devices: Devices that may join.
         now_s: Wall time.
+
+    Returns:
+        Those that do not join: they are gone, or in another rollout, since it was decided.
     """
     placed = {device: TAIL + position(row.id, device) for device in devices}
-    take_in(session, row.id, row.model, placed, releases={}, now_s=now_s)
+    lost = take_in_first(
+        *(session, row.id, row.model, placed), control=(), releases={}, now_s=now_s
+    )
     row.stage_complete_at_s = None
     reason = named(devices, "added by the operator")
     log(session, row.id, action="add", reason=reason, now_s=now_s)
+    return lost
+
+
+def leave(session: Session, row: RolloutRow, devices: Sequence[str], *, now_s: float) -> None:
+    """Take devices that have not begun out of a rollout, as many as now can be, and save the rest.
+
+    Args:
+        session: The transaction.
+        row: The rollout, locked.
+        devices: Its devices.
+        now_s: Wall time.
+    """
+    reason = "taken out by the operator"
+    verdict = Verdict(error_code=EXCLUDED, detail=reason)
+    first, rest = devices[: rollout_work.AT_ONCE], devices[rollout_work.AT_ONCE :]
+    taking_out.let_go(session, row, first, verdict, now_s=now_s)
+    rollout_work.save(session, row.id, WorkKind.LET_GO, dict.fromkeys(rest), verdict)
+    log(session, row.id, action="exclude", reason=named(devices, reason), now_s=now_s)

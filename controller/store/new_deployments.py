@@ -33,7 +33,7 @@ def take_in_first(
     releases: Mapping[str, str],
     now_s: float,
 ) -> list[str]:
-    """Take in the first devices of a new rollout, and save what is left to do.
+    """Take in the first devices of a new rollout, or of an addition, and save what is left to do.
 
     None is taken in now while devices of ended rollouts of its model are still taken out.
 
@@ -41,7 +41,7 @@ def take_in_first(
         session: The transaction.
         rollout: The rollout.
         model: Its model.
-        placed: All of its devices with their places in the order of starting.
+        placed: All that it takes in, with their places in the order of starting.
         control: Those that keep the old release, to compare the others with.
         releases: Device to the release that it is brought to, where that is not the rollout's.
         now_s: Wall time.

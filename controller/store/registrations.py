@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from sqlalchemy import func, select
 from sqlalchemy.orm import Session
 
+from controller.store.database import in_batches
 from controller.store.registration_tables import RegistrationRow
 
 
@@ -36,6 +39,19 @@ def is_for_another(session: Session, device: str, serial: str) -> bool:
     """Tell whether an identifier is registered with another serial number than a device says."""
     row = of_device(session, device)
     return row is not None and row.serial != serial
+
+
+def serials_of(session: Session, devices: Sequence[str]) -> dict[str, str]:
+    """Return the serial numbers with which identifiers are registered, those that are."""
+    found: dict[str, str] = {}
+    for batch in in_batches(devices):
+        rows = session.execute(
+            select(RegistrationRow.device, RegistrationRow.serial).where(
+                RegistrationRow.device.in_(batch)
+            )
+        )
+        found |= {device: serial for device, serial in rows if device is not None}
+    return found
 
 
 def count(session: Session) -> int:

@@ -32,6 +32,9 @@ LOCK: Final = 0x65666C_20
 
 _ENDED: Final = RolloutWorkRow.kind.in_(ENDED_WORK)
 _IS_ENDING: Final = RolloutWorkRow.kind.in_(ENDING_WORK)
+LEAVING: Final = select(RolloutWorkRow.rollout).where(_IS_ENDING)
+"""The rollouts whose devices are still taken out."""
+
 _ORDER: Final = case((_IS_ENDING, 0), else_=1)
 
 

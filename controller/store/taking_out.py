@@ -1,6 +1,6 @@
 """Takes devices out of a rollout: they go back, or are cancelled.
 
-It has ended, or another one takes devices that have not begun in it.
+It has ended, or devices that have not begun in it leave it.
 
 Rules:
 - One transaction takes out only so many. What is left is saved, and nothing of it starts: the
@@ -78,7 +78,7 @@ def step(session: Session, row: RolloutRow, part: RolloutWorkRow, *, now_s: floa
         The devices that go back, with a new desired state.
     """
     verdict = Verdict(error_code=part.error_code, detail=part.detail)
-    if part.kind == WorkKind.SUPERSEDE:
+    if part.kind == WorkKind.LET_GO:
         let_go(session, row, list(part.devices), verdict, now_s=now_s)
         session.delete(part)
         return []

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 
 from sqlalchemy import and_, or_, select, update
 from sqlalchemy.orm import Session
@@ -11,7 +11,7 @@ from controller.domain.paging import PageRequest
 from controller.domain.states import TokenState
 from controller.errors import UnknownTokenError
 from controller.store import acting
-from controller.store.database import changed_rows
+from controller.store.database import changed_rows, in_batches
 from controller.store.paging import Column, paged
 from controller.store.tables import EnrolmentTokenRow
 
@@ -117,6 +117,19 @@ def by_username(session: Session, username: str) -> EnrolmentTokenRow:
         raise UnknownTokenError(
             f"no token {username[:64]!r} is known", remedy="`fleet token list` shows them"
         )
+    return found
+
+
+def rules(session: Session, usernames: Collection[str]) -> dict[str, str]:
+    """Return what tokens accept by themselves, by their accounts."""
+    found: dict[str, str] = {}
+    for batch in in_batches(sorted(usernames)):
+        rows = session.execute(
+            select(EnrolmentTokenRow.username, EnrolmentTokenRow.accepts).where(
+                EnrolmentTokenRow.username.in_(batch)
+            )
+        )
+        found |= dict(rows.all())
     return found
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from sqlalchemy import String
+from sqlalchemy import JSON, String
 from sqlalchemy.orm import Mapped, mapped_column
 
 from controller.domain.acceptance import MAX_SERIAL_CHARS
@@ -36,6 +36,9 @@ class WaitingDeviceRow(Base):
 
     token: Mapped[str] = mapped_column(String(NAME_CHARS))
     """The account of the token with which it asked."""
+
+    refused: Mapped[list[Any] | None] = mapped_column(JSON(none_as_null=True))
+    """Who else an operator refused under this identifier: keys with their tokens, the last ones."""
 
     asked_at_s: Mapped[float]
     last_asked_at_s: Mapped[float]

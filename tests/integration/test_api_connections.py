@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import http.client
 import socket
 import ssl
@@ -14,6 +15,7 @@ from pathlib import Path
 import pytest
 from fastapi import FastAPI, Request
 
+from controller.api import server as server_module
 from controller.api.callers import Callers
 from controller.api.guard import Guard
 from controller.api.protocol import ConnectionLimits
@@ -397,6 +399,27 @@ def test_connections_in_every_state_do_not_keep_the_server_from_stopping(
         secured.sendall(UNFINISHED)
     names = [thread.name for thread in threading.enumerate()]
     assert "api" not in names
+
+
+def test_a_request_that_waits_for_what_is_gone_ends_in_one_line_when_the_server_stops(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(server_module, "STOP_S", 0.1)
+    monkeypatch.setattr(server_module, "CANCEL_S", 1)
+    server, app, reached = HttpServer(HOST, 0), FastAPI(), threading.Event()
+
+    @app.get("/wait")
+    async def wait() -> None:
+        reached.set()
+        await asyncio.Event().wait()
+
+    server.start(app)
+    with dial(server.port) as connection:
+        connection.sendall(b"GET /wait HTTP/1.1\r\nHost: a\r\n\r\n")
+        assert reached.wait(PATIENCE_S)
+        server.stop()
+    assert "no answer to GET /wait: stopping" in caplog.messages
+    assert not [record for record in caplog.records if record.exc_info]
 
 
 @pytest.mark.parametrize(("host", "told"), [("127.0.0.1", False), ("0.0.0.0", True)])  # noqa: S104 - to be told

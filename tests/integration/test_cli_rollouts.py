@@ -119,7 +119,7 @@ def test_a_halted_rollout_goes_on_and_what_failed_is_tried_again(
     assert re.search(r"(?m)^  1 failed with agent\.\S+ \(cam-2\)", told)
     assert f"`fleet rollout rollback {rollout}` brings its devices back" in told
     part = stack.ok("why", "cam-2", "--rollout", rollout).out
-    assert f"cam-2 is to get digits:3 by rollout {rollout}; it is online\n" in part
+    assert f"cam-2 was to get digits:3 by rollout {rollout}; it is online\n" in part
     assert re.search(r"(?m)^it was started in stage 1, at .*; it had digits:\d before$", part)
     assert re.search(r"(?m)^it failed at .*: agent\.\S+", part)
     other = stack.fleet("why", "cam-9", "--rollout", rollout)

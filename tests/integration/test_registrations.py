@@ -82,6 +82,7 @@ def test_an_identifier_with_two_serial_numbers_is_refused_by_line(fleet: Fleet) 
         ("serial,site\na1,no space here\n", "line 2: the value of label site"),
         ("serial\na1\na2\na1\n", "line 4: a1 stands in line 2, too"),
         ('serial\n"a1\n', "line 2: unexpected end of data"),
+        ("serial\r\na\u2028b\r\n", "line 2: 'a\\u2028b' is no serial number"),
         ("serial\na b\nc d\n", "line 2: 'a b' is no serial number"),
     ],
 )

@@ -11,6 +11,8 @@ import pytest
 import wire.desired
 from tests.simulators.controller_fleet import Fleet, names
 from tests.simulators.packages import two_variants
+from wire.clock import local_time
+from wire.windows import opens_in_s, parse_window
 
 pytestmark = pytest.mark.flow
 
@@ -124,6 +126,23 @@ def test_a_halt_reverts_once_what_succeeded(fleet: Fleet, killed: bool) -> None:
     assert len(fleet.api.get("/v1/rollouts").json()) == 3
 
 
+def test_a_rollback_soaks_and_waits_for_nobody_unless_asked(fleet: Fleet) -> None:
+    assert fleet.run(fleet.roll_out("digits:1"))["state"] == "succeeded"
+    stages = [{"count": 2, "soak_s": 100.0, "approval": True}, {"percent": 100}]
+    rollout = fleet.roll_out("digits:2", stages=stages, soak_s=100, rate={"per_minute": 60.0})
+    for _ in range(5):
+        fleet.step()
+    assert len(fleet.running(TWO.digest)) == 2
+    back = order(fleet, rollout, "rollback").json()
+    assert fleet.show(rollout)["rolled_back_by"] == back["id"]
+    assert [(s["soak_s"], s["approval"]) for s in back["stages"]] == [(0.0, False)] * 2
+    assert back["rate"] is None
+    assert fleet.run(back["id"], steps=8)["state"] == "succeeded"
+    slow = order(fleet, rollout, "rollback", release="digits:2", keep_pace=True).json()
+    assert [(s["soak_s"], s["approval"]) for s in slow["stages"]] == [(100.0, True), (100.0, False)]
+    assert slow["rate"]["per_minute"] == 60.0
+
+
 def test_a_halt_before_anybody_has_the_release_reverts_nothing_and_says_so(fleet: Fleet) -> None:
     for device in fleet.devices.values():
         device.outcome = "failed"
@@ -148,6 +167,11 @@ def test_windows_come_with_the_order_and_leave_out_agents_that_do_not_read_them(
         ).json()
         assert plan["preflight"]["refusing"][0]["reason"].startswith("its agent knows no windows")
         assert bool(plan["refused"]) is not bool(body)
+        windows = [window for text in WINDOWS if (window := parse_window(text))]
+        assert plan["opens_in_s"] == opens_in_s(windows, local_time(fleet.clock.now_s()))
+    path = "/v1/releases/digits:1/preflight"
+    assert fleet.api.get(path).json()["refuses"] == 0
+    assert fleet.api.get(path, params={"windowed": True}).json()["refuses"] == len(DEVICES)
     rollout = fleet.roll_out("digits:1", windows=WINDOWS, unfit="exclude")
     assert fleet.run(rollout)["state"] == "succeeded"
     assert fleet.running(ONE.digest) == {"new-1"}

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import sqlalchemy as sa
 
-from controller.services import rollout_engine, rollouts
+from controller.services import membership, rollout_engine, rollouts
 from controller.store import rollout_work, taking_out
 from controller.store.tables import DeploymentRow, RolloutRow
 from controller.store.work_tables import RolloutWorkRow
@@ -35,6 +35,7 @@ def fleet(database_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
     monkeypatch.setattr(rollout_work, "AT_ONCE", 2)
     monkeypatch.setattr(taking_out, "BACK_AT_ONCE", 1)
     monkeypatch.setattr(rollouts, "ANSWER_S", -1.0)
+    monkeypatch.setattr(membership, "ANSWER_S", -1.0)
     monkeypatch.setattr(rollout_engine, "TICK_S", -1.0)
     yield made
     made.close()
@@ -241,6 +242,35 @@ def test_an_abort_of_either_rollout_while_devices_move_leaves_none_between(fleet
             assert not UNFINISHED & set(fleet.run(rollout)["counts"])
         counts = {"older": {"succeeded": 7}, "newer": {}}
         assert fleet.show(newer)["counts"] == counts[ended]
+
+
+def test_devices_join_and_leave_part_by_part_and_an_ended_rollout_holds_up_nobody(
+    fleet: Fleet,
+) -> None:
+    ended = busy(fleet, 3)
+    fleet.enrol("cam-new")
+    fleet.devices["cam-new"].outcome = "busy"
+    rollout = fleet.roll_out("digits:2", selector="id=cam-new", max_in_flight=1)
+    settle(fleet)
+    fleet.step()
+    order(fleet, ended, "abort")
+    assert work(fleet, ended)
+    asked = order(fleet, rollout, "add", devices=DEVICES)
+    held = {device for device, why in asked["unchanged"].items() if ended in why}
+    assert held
+    assert held | set(asked["changed"]) == set(DEVICES)
+    fleet.devices["cam-new"].connect()
+    settle(fleet)
+    asked = order(fleet, rollout, "add", devices=sorted(held))
+    assert (asked["changed"], asked["unchanged"]) == (sorted(held), {})
+    assert fleet.show(rollout)["preparing"]
+    settle(fleet)
+    gone = order(fleet, rollout, "exclude", selector="")
+    assert (gone["changed"], set(gone["unchanged"])) == ([*DEVICES], {"cam-new"})
+    assert work(fleet, rollout)
+    settle(fleet)
+    succeed(fleet)
+    assert fleet.run(rollout)["counts"] == {"cancelled": 7, "succeeded": 1}
 
 
 def test_a_halt_that_reverts_is_carried_out_part_by_part_and_reverts_once(fleet: Fleet) -> None:

@@ -66,6 +66,7 @@ def test_a_device_waits_until_it_is_accepted_and_needs_no_token_then(fleet: Flee
     assert waits(ask(device, secret, "a1"))
     (entry,) = queue(fleet).values()
     assert (entry["state"], entry["serial"]) == ("waiting", "a1")
+    assert entry["why"] == "its token lets nobody in by itself"
     assert entry["labels"] == {"site": "berlin", "rack": "7"}
     assert fleet.api.get("/v1/devices").json() == []
     assert fleet.access.passwords == {}, "it has nothing at the broker"
@@ -85,6 +86,10 @@ def test_a_refusal_is_about_a_key_and_frees_the_identifier(fleet: Fleet) -> None
     assert decide(fleet, "cam-1", "refuse") == 200
     assert ask(device, secret, key=STRANGER_KEY).reason == admission.REFUSED
     assert waits(ask(device, secret))
+    assert decide(fleet, "cam-1", "refuse") == 200
+    for _ in range(2):
+        assert ask(device, secret, key=STRANGER_KEY).reason == admission.REFUSED_BEFORE
+        assert ask(device, secret).reason == admission.REFUSED
     assert decide(fleet, "cam-1", "accept") == 200
     assert ask(device, secret).accepted
     assert not ask(device, secret, key=STRANGER_KEY).accepted
@@ -110,11 +115,14 @@ def test_a_rule_lets_in_whom_it_means(fleet: Fleet) -> None:
     secret = token(fleet, "profile=bench and serial in (a1,a2)", uses=3)
     assert ask(fleet.device("cam-1"), secret, "a1").accepted
     assert waits(ask(fleet.device("cam-2"), secret, "b7"))
+    assert queue(fleet)["cam-2"]["why"].endswith("only profile=bench and serial in (a1,a2)")
     assert waits(ask(fleet.device("cam-3", serial="a2"), secret)), "a label is no serial number"
     assert fleet.api.get("/v1/tokens").json()[0]["accepts"] == "profile=bench and serial in (a1,a2)"
 
 
-@pytest.mark.parametrize("rule", ["", "profile=", "group:cameras", "online=true", "model.x=1"])
+@pytest.mark.parametrize(
+    "rule", ["", "byhand", "profile=", "group:cameras", "online=true", "model.x=1"]
+)
 def test_a_rule_that_cannot_mean_a_new_device_is_refused(fleet: Fleet, rule: str) -> None:
     assert fleet.api.post("/v1/tokens", json={"accept": rule}).status_code == 422
 
@@ -156,6 +164,11 @@ def test_a_real_agent_waits_says_so_and_goes_on_by_itself() -> None:
             listed.write_text("\ufeffid,serial,site\r\ncam-2,a2,berlin\r\n")
             stack.ok("device", "register", str(listed))
             assert "cam-2" in stack.ok("device", "registered").out
+            listed.write_text("id,serial\ncam-2,a3\n")
+            assert (
+                "devices.csv: line 2: cam-2 is"
+                in stack.fleet("device", "register", str(listed)).err
+            )
             stack.ok("device", "unregister", "a2")
         finally:
             agent.end(signal.SIGKILL)

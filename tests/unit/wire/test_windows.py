@@ -14,6 +14,7 @@ from wire.windows import (
     MAX_WINDOWS,
     Window,
     longest_wait_s,
+    opens_in_s,
     parse_window,
     window_faults,
 )
@@ -82,3 +83,13 @@ def test_nobody_waits_longer_than_said(windows: list[Window]) -> None:
 def test_without_windows_nobody_waits() -> None:
     assert longest_wait_s([]) == 0
     assert longest_wait_s([Window(begin_s=0, end_s=DAY_S // 2)]) == DAY_S / 2 + CHANGE_S
+
+
+@given(windows=st.lists(WINDOWS, max_size=3), minute=st.integers(0, 7 * 1440 - 1))
+def test_when_one_opens_is_the_first_minute_in_which_one_holds(
+    windows: list[Window], minute: int
+) -> None:
+    at = MONDAY + timedelta(minutes=minute)
+    waits = (at + timedelta(minutes=step) for step in range(8 * 1440))
+    first = next((now for now in waits if any(w.holds(now) for w in windows)), at)
+    assert opens_in_s(windows, at) == (first - at).total_seconds()

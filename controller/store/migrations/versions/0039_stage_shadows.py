@@ -1,7 +1,7 @@
 """Let stages of rollouts wait for a shadow.
 
 Revision ID: 0039
-Revises: 0036
+Revises: 0038
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import sqlalchemy as sa
 from alembic import op
 
 revision = "0039"
-down_revision = "0036"
+down_revision = "0038"
 branch_labels = None
 depends_on = None
 

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 
-from controller.cli.explain import happened, part_lines
-from controller.domain.states import DeploymentState
-from controller.rollout_schemas import Deployment, DevicePart, RolloutEvent
+from controller.cli.explain import happened, next_step, part_lines
+from controller.domain.states import DeploymentState, RolloutState
+from controller.rollout_schemas import Deployment, DevicePart, Rollout, RolloutEvent
+
+ENDED = (DeploymentState.SUCCEEDED, DeploymentState.FAILED, DeploymentState.CANCELLED)
 
 
 def part(state: DeploymentState, *, is_control: bool = False, started: bool = True) -> DevicePart:
@@ -21,6 +25,7 @@ def part(state: DeploymentState, *, is_control: bool = False, started: bool = Tr
             error_code="agent.golden" if state is DeploymentState.FAILED else "",
             detail="3 of 8 answers differ" if state is DeploymentState.FAILED else "",
             started_at_s=100.0 if started else None,
+            finished_at_s=200.0 if state in ENDED else None,
         ),
         online=True,
         is_control=is_control,
@@ -33,18 +38,19 @@ def part(state: DeploymentState, *, is_control: bool = False, started: bool = Tr
 @pytest.mark.parametrize(
     ("told", "last"),
     [
-        (part(DeploymentState.SUCCEEDED), "it installed the release"),
-        (part(DeploymentState.FAILED), "it failed: agent.golden 3 of 8 answers differ"),
+        (part(DeploymentState.SUCCEEDED), "it installed the release at "),
+        (part(DeploymentState.FAILED), ": agent.golden 3 of 8 answers differ"),
         (part(DeploymentState.ASSIGNED), "it has its order, which is fetching"),
         (part(DeploymentState.WAITING), "it has its order, and goes on when it is back"),
     ],
 )
 def test_a_device_that_was_started_says_what_became_of_it(told: DevicePart, last: str) -> None:
     lines = part_lines(told)
-    assert lines[0] == "cam-1 is to get digits:2 by rollout r1; it is online"
+    verb = "was" if told.deployment.state in ENDED else "is"
+    assert lines[0] == f"cam-1 {verb} to get digits:2 by rollout r1; it is online"
     assert lines[1].startswith("it was started in stage 1, at ")
     assert lines[1].endswith("; it had digits:1 before")
-    assert lines[-1] == last
+    assert last in lines[-1]
 
 
 def test_a_device_that_waits_for_its_turn_says_who_is_before_it_and_what_it_has() -> None:
@@ -62,6 +68,37 @@ def test_what_devices_do_in_a_row_is_told_once_and_what_people_do_always() -> No
     events += [RolloutEvent(at_s=9.0, action="pause", reason="paused", actor="alice")] * 3
     told = happened(events)
     assert told[1].endswith(" start: 1")
-    assert told[2] == "... once more devices started, left or came back ..."
+    assert told[2] == "... and 1 more such line ..."
     assert told[3].endswith(" start: 3")
     assert sum(line.endswith("pause: paused (alice)") for line in told) == 3
+
+
+@pytest.mark.parametrize(
+    ("state", "done", "cancelled", "back", "orders"),
+    [
+        (RolloutState.HALTED, 0, 3, None, ["resume"]),
+        (RolloutState.HALTED, 2, 1, None, ["rollback", "resume"]),
+        (RolloutState.HALTED, 2, 1, "r2", ["explain"]),
+        (RolloutState.SUCCEEDED, 2, 0, None, ["rollback"]),
+        (RolloutState.SUCCEEDED, 0, 3, None, []),
+        (RolloutState.ABORTED, 1, 2, None, ["retry"]),
+    ],
+)
+def test_only_orders_that_would_be_taken_are_offered(
+    state: RolloutState, done: int, cancelled: int, back: str | None, orders: list[str]
+) -> None:
+    counts = {DeploymentState.SUCCEEDED: done, DeploymentState.CANCELLED: cancelled}
+    told = next_step(
+        Rollout(
+            id="r1",
+            release="digits:2",
+            selector="",
+            state=state,
+            created_at_s=0.0,
+            finished_at_s=None,
+            stages=[],
+            counts=counts,
+            rolled_back_by=back,
+        )
+    )
+    assert re.findall(r"`fleet rollout (\w+)", told) == orders

@@ -1,0 +1,85 @@
+"""Installs of a simulated device: it fetches at once, and activates in a window of its rollout."""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Callable
+from datetime import timedelta
+from functools import partial
+from itertools import count
+
+from agent.simulate.fate import Fate
+from agent.simulate.installs import Installs
+from telemetry.device.recorder import Recorder
+from tests.simulators.clock import FakeClock
+from tests.simulators.packages import PROFILE, TRUST, package, variant
+from wire.clock import local_time
+from wire.codec import sha256_hex
+from wire.delivery import Chunk, ChunkRequest
+from wire.desired import DesiredModels, ModelState
+from wire.messages import InstallReport
+from wire.simulation import Plan, Tally
+
+MADE = package("1", [(variant("best"), b"m" * 10_000)])
+PLAN = Plan(
+    prefix="sim", numbers=(0, 1), seed=1, labels={}, profile=PROFILE, trust="", token="",
+    host="localhost", port=1883,
+)  # fmt: skip
+
+
+class Played:
+    """Timers, reports and answers to requests around the installs of one device."""
+
+    def __init__(self) -> None:
+        self.clock = FakeClock()
+        self.tally = Tally()
+        self.reports: list[InstallReport] = []
+        self._timers: list[tuple[float, int, Callable[[], None]]] = []
+        self._numbers = count()
+        self.installs = Installs(
+            *("sim-0", Fate(1, 0, {}), PLAN, TRUST),
+            recorder=Recorder(self.clock), road=self, around=self,
+        )  # fmt: skip
+
+    def after(self, wait_s: float, what: Callable[[], None]) -> None:
+        at_s = self.clock.monotonic_s() + wait_s
+        heapq.heappush(self._timers, (at_s, next(self._numbers), what))
+
+    def tell(self, report: InstallReport) -> None:
+        self.reports.append(report)
+
+    def ask(self, request: ChunkRequest) -> None:
+        (blob,) = (blob for blob in MADE.blobs if sha256_hex(blob) == request.sha256)
+        for index in request.indices:
+            begin = index * request.chunk_bytes
+            data = blob[begin : begin + request.chunk_bytes]
+            chunk = Chunk(sha256=request.sha256, index=index, data=data)
+            self.after(0.0, partial(self.installs.take_chunk, chunk))
+
+    def restart(self) -> None:
+        """No fault asks for it."""
+
+    def run(self, for_s: float) -> None:
+        until_s = self.clock.monotonic_s() + for_s
+        while self._timers and self._timers[0][0] <= until_s:
+            at_s, _, what = heapq.heappop(self._timers)
+            self.clock.advance(at_s - self.clock.monotonic_s())
+            what()
+        self.clock.advance(until_s - self.clock.monotonic_s())
+
+
+def test_it_waits_with_what_it_has_fetched_until_a_window_opens() -> None:
+    played = Played()
+    opens = local_time(played.clock.now_s()) + timedelta(hours=2)
+    window = f"{opens:%H:%M}-{opens + timedelta(hours=1):%H:%M}"
+    wanted = ModelState(name="digits", revision=1, release=MADE.ref, windows=(window,))
+    played.installs.follow(
+        DesiredModels(device="sim-0", revision=1, issued_at_s=0.0, models=(wanted,))
+    )
+    played.run(600.0)
+    last = played.reports[-1]
+    assert (last.phase, last.outcome) == ("staging", "running")
+    assert last.detail.startswith(f"the rollout activates it within {window}; it goes on at ")
+    assert 0 < last.done_bytes <= last.total_bytes
+    played.run(7200.0)
+    assert [report.outcome for report in played.reports[-1:]] == ["succeeded"]
