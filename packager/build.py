@@ -74,7 +74,8 @@ from packager.run.pipeline import Pipeline, Progress
 from packager.runtimes.table import RUNTIMES
 from packager.search.report import SearchRun, search_notes
 from packager.search.run import carry_out, judge_with, report_of
-from wire.package.manifest import Manifest, Variant
+from wire.package.manifest import Manifest
+from wire.package.variant import Variant
 
 
 def build(request: BuildRequest, progress: Progress) -> BuildResult:

@@ -45,7 +45,7 @@ from agent.select.decisions import candidate, preference
 from wire.errors import FleetError, TransportError
 from wire.messages import ReleaseRef
 from wire.package.index import FileEntry, PackageIndex
-from wire.package.manifest import Variant
+from wire.package.variant import Variant
 from wire.profile import DeviceProfile
 from wire.progress import FILE, LOCAL
 from wire.trust.root import Trust

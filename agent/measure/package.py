@@ -27,7 +27,7 @@ from agent.package_files import is_intact
 from agent.packages import Package
 from agent.trust.keeper import MetadataTrust
 from wire.messages import ReleaseRef
-from wire.package.manifest import Variant
+from wire.package.variant import Variant
 from wire.profile import DeviceProfile
 from wire.trust.root import Trust
 

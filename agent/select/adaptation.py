@@ -29,7 +29,7 @@ from agent.serve.advice import Advice
 from agent.serve.benches import Benches
 from wire.clock import Clock
 from wire.health import HealthSnapshot
-from wire.package.manifest import Variant
+from wire.package.variant import Variant
 from wire.policy import PolicySpec
 from wire.profile import DeviceProfile
 

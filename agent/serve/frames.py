@@ -24,7 +24,7 @@ from agent.timed_socket import TimedSocket
 from wire.clock import Clock
 from wire.codec import to_json
 from wire.errors import WireFormatError
-from wire.package.manifest import VariantInfo
+from wire.package.variant import VariantInfo
 
 MAX_FRAME_BYTES: Final = 256 * 1024 * 1024
 NO_MEMORY: Final = "agent.worker.memory"

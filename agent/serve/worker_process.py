@@ -56,7 +56,7 @@ from agent.serve.spawning import kill_group, spawn
 from wire.clock import Clock, SystemClock
 from wire.errors import FleetError, IntegrityError, WireFormatError
 from wire.package.index import asset_directory
-from wire.package.manifest import Variant
+from wire.package.variant import Variant
 
 END_GRACE_S: Final = 1.0
 """How long a worker may take to end by itself before it is killed."""

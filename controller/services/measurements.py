@@ -43,7 +43,8 @@ from wire.measuring import (
     with_short_reasons,
 )
 from wire.messages import ReleaseRef
-from wire.package.manifest import FieldFigures, Manifest
+from wire.package.manifest import Manifest
+from wire.package.performance import FieldFigures
 from wire.trust.envelope import SigningKey, seal
 
 ID_BYTES = 5

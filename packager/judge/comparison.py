@@ -41,7 +41,7 @@ from packager.judge.sums import Sums
 from packager.plan.figures import Comparison
 from packager.samples.store import blocks
 from runtime_adapters.protocol import Tensor, Tensors
-from wire.package.manifest import Accuracy
+from wire.package.accuracy import Accuracy
 
 if TYPE_CHECKING:
     from packager.judge.detection import Matches

@@ -21,7 +21,8 @@ from packager.judge.metrics import named, retention
 from packager.judge.sums import Sums
 from packager.plan.figures import Comparison
 from runtime_adapters.protocol import Tensor, Tensors
-from wire.package.manifest import ShapeAccuracy, Variant
+from wire.package.accuracy import ShapeAccuracy
+from wire.package.variant import Variant
 
 if TYPE_CHECKING:
     from packager.judge.detection import Matches

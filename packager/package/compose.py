@@ -28,16 +28,12 @@ from packager.run.pipeline import Pipeline
 from packager.runtimes.table import RUNTIMES
 from packager.samples.declarations import ANCHORS_FILE, Declared
 from wire.codec import sha256_hex, to_json
+from wire.package.accuracy import Accuracy
+from wire.package.golden import Golden, Tolerance
 from wire.package.index import asset_directory, asset_uri
-from wire.package.manifest import (
-    Accuracy,
-    Golden,
-    Manifest,
-    Performance,
-    Tolerance,
-    Variant,
-    VariantInfo,
-)
+from wire.package.manifest import Manifest
+from wire.package.performance import Performance
+from wire.package.variant import Variant, VariantInfo
 
 VERSION_DIGITS: Final = 12
 NO_VERSION: Final = "0"

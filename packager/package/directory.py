@@ -39,9 +39,9 @@ from wire.package.manifest import (
     Manifest,
     manifest_from_bytes,
     manifest_to_bytes,
-    safe_path,
 )
 from wire.package.measured import check_measured
+from wire.package.paths import safe_path
 from wire.trust.envelope import MAX_ENVELOPE_BYTES, SigningKey, Unverified, read_unverified
 from wire.trust.envelope import seal as seal_payload
 from wire.trust.root import Trust, TrustRoot, trust_from_bytes

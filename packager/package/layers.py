@@ -21,7 +21,7 @@ from packager.runtimes.table import RUNTIMES
 from runtime_adapters.processor import machine_name
 from wire.codec import from_json, sha256_hex, to_builtins
 from wire.package.index import asset_directory
-from wire.package.manifest import Variant
+from wire.package.variant import Variant
 
 
 def profile_variant(

@@ -42,7 +42,7 @@ from packager.plan.values import (
     Repair,
     Step,
 )
-from wire.package.manifest import Requirements, VariantInfo
+from wire.package.variant import Requirements, VariantInfo
 from wire.profile import DeviceProfile
 
 _QUANTIZED: Final = frozenset(

@@ -18,8 +18,9 @@ from packager.plan.runtimes import Runtimes, SourceFormat
 from packager.plan.targets import Target
 from packager.plan.values import Candidate, PlanInputs, PlanSettings, Step
 from wire.codec import to_builtins
-from wire.package.manifest import Performance, VariantInfo
+from wire.package.performance import Performance
 from wire.package.processing import Postprocessing
+from wire.package.variant import VariantInfo
 
 SOURCE: Final = "source"
 CALIBRATION: Final = "calibration"

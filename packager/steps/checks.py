@@ -61,7 +61,8 @@ from runtime_adapters.protocol import Limits, Tensor, Tensors
 from runtime_adapters.registry import open_session
 from wire.clock import SystemClock
 from wire.codec import convert, from_json
-from wire.package.manifest import Performance, VariantInfo
+from wire.package.performance import Performance
+from wire.package.variant import VariantInfo
 
 REPEATED_SAMPLES: Final = 3
 EMULATED_SAMPLES: Final = 64

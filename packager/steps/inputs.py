@@ -10,7 +10,7 @@ from packager.plan.recipes import MODEL_FILE
 from packager.plan.steps import CALIBRATION, EVALUATION, PREPROCESSING, TUNING
 from packager.run.job import RESULT_FILE, Job
 from wire.codec import convert, from_json
-from wire.package.manifest import VariantInfo
+from wire.package.variant import VariantInfo
 
 if TYPE_CHECKING:
     from packager.samples.parts import Sequences

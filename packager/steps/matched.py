@@ -31,7 +31,8 @@ from runtime_adapters.protocol import Limits, Session, Tensor, Tensors
 from runtime_adapters.registry import open_session
 from runtime_adapters.tensors import dtype_of
 from wire.codec import from_json
-from wire.package.manifest import TensorSpec, VariantInfo
+from wire.package.tensors import TensorSpec
+from wire.package.variant import VariantInfo
 
 MOST_BYTES: Final = 2**31
 """Of all answers to an output; boxes take a small part of it."""

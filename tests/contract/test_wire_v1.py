@@ -54,15 +54,10 @@ from wire.messages import (
     decode_message,
 )
 from wire.metadata import MetadataFiles
+from wire.package.golden import Golden, Tolerance
 from wire.package.index import PackageIndex, entry_for, index_from_bytes
-from wire.package.manifest import (
-    Golden,
-    Performance,
-    Relative,
-    Tolerance,
-    manifest_from_bytes,
-    manifest_to_bytes,
-)
+from wire.package.manifest import manifest_from_bytes, manifest_to_bytes
+from wire.package.performance import Performance, Relative
 from wire.policy import PolicySpec
 from wire.profile import DeviceProfile
 from wire.reporting import ReportRequest

@@ -36,8 +36,8 @@ from tests.simulators.patience import until
 from tests.simulators.rig import INPUT
 from wire.clock import SystemClock
 from wire.messages import Hello, InstallReport, Presence, Refusal
-from wire.package.manifest import TensorSpec
 from wire.package.processing import Postprocessing, Suppression
+from wire.package.tensors import TensorSpec
 
 pytestmark = pytest.mark.broker
 

@@ -25,7 +25,7 @@ from tests.simulators.patience import until
 from tests.simulators.serving import FakeModelServer, FakeWorker
 from wire.clock import SystemClock
 from wire.delivery import Chunk
-from wire.package.manifest import Variant
+from wire.package.variant import Variant
 
 SMALL_BYTES = 1_500_000
 SECOND_CHUNKS = SMALL_BYTES // 1024

@@ -22,7 +22,7 @@ from tests.simulators.rig import CLOCK, DIGEST, NAMES, SEEDS, Rig, infer
 from wire.errors import IntegrityError
 from wire.messages import Event, Point, SumPoint
 from wire.package.index import FileEntry
-from wire.package.manifest import Variant
+from wire.package.variant import Variant
 
 IMPATIENT = ServingSettings(infer_timeout_s=1.0, gap_wait_s=0.2)
 

@@ -52,9 +52,11 @@ from wire.messages import (
 )
 from wire.metadata import split
 from wire.mqtt import MqttTransport
+from wire.package.golden import Golden, Tolerance
 from wire.package.index import CHUNK_BYTES, asset_uri
-from wire.package.manifest import Golden, TensorSpec, Tolerance, Variant
 from wire.package.processing import Postprocessing
+from wire.package.tensors import TensorSpec
+from wire.package.variant import Variant
 from wire.policy import PolicySpec
 from wire.topics import ALL_UP, ENROL_REQUESTS, down, enrol_reply, parse_up
 from wire.transport import Received

@@ -19,19 +19,13 @@ from wire.messages import (
     ReleaseRef,
     decode_message,
 )
+from wire.package.accuracy import Accuracy
+from wire.package.golden import Golden
 from wire.package.index import ENVELOPE_FILE, PAYLOAD_TYPE, PackageIndex, asset_directory, entry_for
-from wire.package.manifest import (
-    MANIFEST_FILE,
-    Accuracy,
-    Golden,
-    Manifest,
-    Performance,
-    Requirements,
-    TensorSpec,
-    Variant,
-    VariantInfo,
-    manifest_to_bytes,
-)
+from wire.package.manifest import MANIFEST_FILE, Manifest, manifest_to_bytes
+from wire.package.performance import Performance
+from wire.package.tensors import TensorSpec
+from wire.package.variant import Requirements, Variant, VariantInfo
 from wire.policy import PolicySpec
 from wire.profile import DeviceProfile
 from wire.trust.envelope import SigningKey, seal

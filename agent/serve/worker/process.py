@@ -64,7 +64,7 @@ from runtime_adapters.tensors import dtype_of
 from wire.clock import Clock, SystemClock
 from wire.codec import to_builtins
 from wire.errors import FleetError, WireFormatError
-from wire.package.manifest import TensorSpec
+from wire.package.tensors import TensorSpec
 
 OOM_SCORE_ADJUSTMENT: Final = "500"
 """When memory runs out, the kernel should end a worker, which can be replaced, before the

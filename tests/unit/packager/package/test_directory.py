@@ -13,6 +13,7 @@ from packager.package import directory as bundle
 from packager.package.directory import load_trust, open_package, seal, signers, write_package
 from wire.codec import sha256_hex
 from wire.errors import FleetError, IntegrityError, SignatureError
+from wire.package.golden import Golden
 from wire.package.index import (
     BILL_FILE,
     ENVELOPE_FILE,
@@ -21,14 +22,9 @@ from wire.package.index import (
     asset_directory,
     asset_uri,
 )
-from wire.package.manifest import (
-    MANIFEST_FILE,
-    Golden,
-    Manifest,
-    TensorSpec,
-    Variant,
-    VariantInfo,
-)
+from wire.package.manifest import MANIFEST_FILE, Manifest
+from wire.package.tensors import TensorSpec
+from wire.package.variant import Variant, VariantInfo
 from wire.trust.envelope import SigningKey
 from wire.trust.root import Role, TrustRoot, encode_key
 

@@ -15,7 +15,7 @@ from packager.plan.states import check_states
 from packager.plan.steps import DATA, REFERENCE, golden_step, other_kernels_steps
 from packager.plan.values import Host, Plan, PlanSettings
 from packager.runtimes.table import RUNTIMES
-from wire.package.manifest import TensorSpec
+from wire.package.tensors import TensorSpec
 from wire.profile import DeviceProfile
 
 RECIPES = tuple(RUNTIMES.recipes.values())

@@ -16,7 +16,8 @@ from runtime_adapters.protocol import Limits, Session
 from tests.simulators.patience import PATIENCE_S
 from wire.clock import SystemClock
 from wire.codec import to_json
-from wire.package.manifest import Datatype, TensorSpec, VariantInfo
+from wire.package.tensors import Datatype, TensorSpec
+from wire.package.variant import VariantInfo
 
 X = np.arange(12, dtype=np.float32).reshape(3, 4)
 PROGRAM = """
