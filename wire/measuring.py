@@ -16,7 +16,8 @@ import msgspec
 
 from wire.codec import sha256_hex, to_json
 from wire.errors import WireFormatError
-from wire.messages import Message, ReleaseRef
+from wire.installs import ReleaseRef
+from wire.messages import Message
 from wire.package.performance import FieldFigures, Performance
 from wire.package.variant import VariantInfo
 from wire.profile import NAME_PATTERN

@@ -9,7 +9,7 @@ from agent.app.models import Models
 from agent.app.sharing import Sharing
 from agent.install.store import FileStateStore
 from wire.desired import WINDOWS
-from wire.messages import Hello
+from wire.presence import Hello
 from wire.version import VERSION
 
 

@@ -43,7 +43,7 @@ from agent.ports import Probed
 from agent.select.adaptation import Adaptation
 from agent.select.decisions import candidate, preference
 from wire.errors import FleetError, TransportError
-from wire.messages import ReleaseRef
+from wire.installs import ReleaseRef
 from wire.package.index import FileEntry, PackageIndex
 from wire.package.variant import Variant
 from wire.profile import DeviceProfile

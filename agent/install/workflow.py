@@ -45,7 +45,7 @@ from agent.ports import RecorderPort
 from wire.clock import Clock
 from wire.desired import ModelState
 from wire.errors import FleetError, shortened
-from wire.messages import InstallOutcome, InstallReport
+from wire.installs import InstallOutcome, InstallReport
 from wire.progress import FOUND, TransferProgress
 
 MAX_ATTEMPTS: Final = 5

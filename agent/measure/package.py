@@ -26,7 +26,7 @@ from agent.interrupts import Interrupts
 from agent.package_files import is_intact
 from agent.packages import Package
 from agent.trust.keeper import MetadataTrust
-from wire.messages import ReleaseRef
+from wire.installs import ReleaseRef
 from wire.package.variant import Variant
 from wire.profile import DeviceProfile
 from wire.trust.root import Trust

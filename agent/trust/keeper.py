@@ -35,7 +35,7 @@ from agent.trust.trusted import (
 )
 from wire.clock import Clock
 from wire.errors import FleetError, SignatureError
-from wire.messages import MetadataFile, MetadataVersions
+from wire.metadata import MetadataFile, MetadataVersions
 from wire.package.index import index_from_bytes
 from wire.token_bucket import TokenBucket
 from wire.trust.envelope import read_unverified

@@ -30,7 +30,7 @@ from wire.files import open_file
 if TYPE_CHECKING:
     from controller.metadata.documents import Authored
     from packager.package.signers import KeySigner, PublicKey
-    from wire.messages import MetadataFile
+    from wire.metadata import MetadataFile
 
 MAX_SECRET_BYTES = 4096
 MAX_ROOT_BYTES = 256 * 1024
@@ -103,7 +103,7 @@ def newest_files(api: ApiClient) -> tuple[MetadataFile, ...]:
     Raises:
         FaultError: The controller refuses.
     """
-    from wire.messages import MetadataFile
+    from wire.metadata import MetadataFile
 
     try:
         found = api.get("/v1/metadata/files", MetadataSubmission)

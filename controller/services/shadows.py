@@ -27,7 +27,7 @@ from telemetry.server import query as telemetry_query
 from telemetry.server.store import TelemetryStore
 from wire.clock import Clock
 from wire.codec import convert, to_builtins
-from wire.messages import ReleaseRef
+from wire.installs import ReleaseRef
 from wire.shadow import ShadowRule
 
 PROFILE: Final = "profile"

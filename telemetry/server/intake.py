@@ -30,7 +30,7 @@ from telemetry.server.series import Found, SeriesIds
 from telemetry.server.statements import IngestStatements
 from wire.clock import Clock
 from wire.errors import WireFormatError
-from wire.messages import TelemetryBatch
+from wire.telemetry import TelemetryBatch
 
 MAX_SEQUENCE = 2**62
 ATTEMPTS = 3

@@ -37,7 +37,7 @@ from telemetry.server.snapshot import Snapshot
 from telemetry.server.statements import IngestStatements
 from telemetry.server.tables import metadata
 from wire.clock import Clock, SystemClock
-from wire.messages import TelemetryBatch
+from wire.telemetry import TelemetryBatch
 
 __all__ = ["TelemetryStore", "metadata"]
 

@@ -39,18 +39,10 @@ from tests.simulators.packages import (
 from tests.simulators.patience import PATIENCE_S, until
 from tests.simulators.repository import Repository
 from wire.codec import to_json
-from wire.messages import (
-    EnrolRequest,
-    Event,
-    Hello,
-    InstallReport,
-    M,
-    MetadataFile,
-    TelemetryAck,
-    TelemetryBatch,
-    decode_message,
-)
-from wire.metadata import split
+from wire.enrolling import EnrolRequest
+from wire.installs import InstallReport
+from wire.messages import M, decode_message
+from wire.metadata import MetadataFile, split
 from wire.mqtt import MqttTransport
 from wire.package.golden import Golden, Tolerance
 from wire.package.index import CHUNK_BYTES, asset_uri
@@ -58,6 +50,8 @@ from wire.package.processing import Postprocessing
 from wire.package.tensors import TensorSpec
 from wire.package.variant import Variant
 from wire.policy import PolicySpec
+from wire.presence import Hello
+from wire.telemetry import Event, TelemetryAck, TelemetryBatch
 from wire.topics import ALL_UP, ENROL_REQUESTS, down, enrol_reply, parse_up
 from wire.transport import Received
 from wire.trust.envelope import SigningKey

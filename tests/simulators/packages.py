@@ -8,17 +8,11 @@ from pathlib import Path
 import msgspec
 
 from wire.codec import sha256_hex, to_json
-from wire.messages import (
-    DESIRED_PAYLOAD_TYPE,
-    ENROL_PAYLOAD_TYPE,
-    DesiredState,
-    EnrolAnswer,
-    EnrolReply,
-    EnrolRequest,
-    MetadataFile,
-    ReleaseRef,
-    decode_message,
-)
+from wire.desired import DESIRED_PAYLOAD_TYPE, DesiredState
+from wire.enrolling import ENROL_PAYLOAD_TYPE, EnrolAnswer, EnrolReply, EnrolRequest
+from wire.installs import ReleaseRef
+from wire.messages import decode_message
+from wire.metadata import MetadataFile
 from wire.package.accuracy import Accuracy
 from wire.package.golden import Golden
 from wire.package.index import ENVELOPE_FILE, PAYLOAD_TYPE, PackageIndex, asset_directory, entry_for

@@ -23,7 +23,7 @@ from telemetry.errors import TelemetryStoreError
 from telemetry.server import tables
 from telemetry.server.export.settled import Window
 from telemetry.server.rows import StoredEvent
-from wire.messages import Event
+from wire.telemetry import Event
 
 ALL: Final = ""
 """In the place of a device."""

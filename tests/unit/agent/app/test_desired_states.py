@@ -32,8 +32,8 @@ from tests.simulators.packages import (
 )
 from tests.simulators.repository import Repository
 from wire.codec import sha256_hex, to_json
-from wire.desired import DesiredModels, ModelState
-from wire.messages import DESIRED_PAYLOAD_TYPE, MAX_REVISION, Refusal
+from wire.desired import DESIRED_PAYLOAD_TYPE, MAX_REVISION, DesiredModels, ModelState
+from wire.installs import Refusal
 from wire.policy import Objective, PolicySpec
 from wire.trust.envelope import seal
 from wire.trust.roles import DIRECTOR

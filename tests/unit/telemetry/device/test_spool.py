@@ -24,14 +24,14 @@ from telemetry.device.spool import (
 )
 from tests.unit.telemetry.device.manual_clock import ManualClock
 from wire.codec import to_msgpack
-from wire.messages import (
+from wire.messages import decode_message
+from wire.telemetry import (
     Event,
     GaugePoint,
     HistogramPoint,
     SumPoint,
     TelemetryAck,
     TelemetryBatch,
-    decode_message,
 )
 
 MIB = 1024 * 1024
