@@ -5,8 +5,6 @@ Rules:
   and the hashes again before each start of a worker.
 - The previous package serves until the new one has passed its golden test on this device. It is
   kept until the new one has stayed healthy for `confirm_s`.
-- If the variant that this device prefers fails its golden test, the install fails. If another
-  variant fails, it is dropped with a reason.
 """
 
 from __future__ import annotations
@@ -20,7 +18,6 @@ import msgspec
 from agent.errors import (
     ConfirmError,
     DeferredError,
-    GoldenError,
     RefusedError,
     StorageError,
 )
@@ -30,29 +27,26 @@ from agent.install.fetch.fetcher import Fetcher
 from agent.install.fetch.local import LocalPackages
 from agent.install.fetch.part import Blob
 from agent.install.fetch.sources import Errand
+from agent.install.lacking import lacking_files
 from agent.install.preflight import check_memory, check_storage, fitting, reserved_bytes
+from agent.install.probing import Prober
 from agent.install.progress import Progress
-from agent.install.records import ModelRecord, has_failed, has_served
+from agent.install.records import has_failed, has_served
 from agent.install.slots import Slots
 from agent.install.states import State, may_abandon
 from agent.install.store import ModelStore
+from agent.install.ways_back import is_bad, ways_back
 from agent.interrupts import Interrupts
-from agent.package_files import is_intact
 from agent.packages import Package, open_package
-from agent.ports import Probed
 from agent.select.adaptation import Adaptation
-from agent.select.decisions import candidate, preference
 from wire.errors import FleetError, TransportError
 from wire.installs import ReleaseRef
-from wire.package.index import FileEntry, PackageIndex
-from wire.package.variant import Variant
+from wire.package.index import PackageIndex
 from wire.profile import DeviceProfile
 from wire.progress import FILE, LOCAL
 from wire.trust.root import Trust
 
 CONFIRM_POLL_S: Final = 0.5
-BAD: Final = frozenset({GoldenError.code, ConfirmError.code})
-"""How an install fails if the package itself is bad."""
 
 
 class InstallSettings(msgspec.Struct, frozen=True, kw_only=True):
@@ -93,6 +87,7 @@ class Installer:
         make_room: Callable[[], int] = lambda: 0,
     ) -> None:
         self._settings = settings
+        self._profile = settings.profile
         self._store = store
         self._slots = slots
         self._slot = slots.of(store.name)
@@ -100,6 +95,7 @@ class Installer:
         self._bringer = Bringer(fetcher, settings.trust, slots.parts)
         self._adaptation = adaptation
         self._early = early
+        self._prober = Prober(adaptation, early)
         self._interrupts = interrupts
         self._neighbours = neighbours
         self._make_room = make_room
@@ -175,7 +171,7 @@ class Installer:
         """
         fault: FleetError | None = None
         linked = self._slot.current()
-        for digest in self._ways():
+        for digest in ways_back(self._store.state, linked, self._served()):
             if not self._slots.has(digest):
                 continue
             try:
@@ -191,14 +187,6 @@ class Installer:
         if fault is not None:
             raise fault
 
-    def _ways(self) -> list[str]:
-        """Return the digests of what may serve after a restart, the first choice first."""
-        record, linked = self._store.state, self._slot.current()
-        found = [linked, self._served(), record.previous]
-        if linked is not None and has_failed(record, linked):
-            found = [record.previous, *([] if _is_bad(record) else [linked])]
-        return [digest for digest in dict.fromkeys(found) if digest is not None]
-
     def tidy(self) -> None:
         """Remove what no model needs any more, if it can be removed now."""
         self._clean(keep={self._store.state.previous})
@@ -212,14 +200,7 @@ class Installer:
         self._adaptation.withdraw()
         self._adaptation.pinned = None
         self._slot.clear()
-        self._slots.collect(
-            {
-                *self._store.kept_elsewhere,
-                self._slots.preloaded(),
-                *self._slots.shadows().values(),
-            },
-            keep_parts=not self._store.is_alone,
-        )
+        self._collect(set())
         self._store.forget()  # last: until then a restart finds that there is something to remove
 
     def open(self, digest: str) -> Package:
@@ -231,7 +212,7 @@ class Installer:
         self._check_storage(target.envelope_size_bytes)
         directory = self._slots.directory(target.digest)
         package = self._bringer.describe(target, directory, self._errand())
-        variants = self._fitting(package)
+        variants = fitting(package, self._profile)
         # The version before the present one gives way to the next one.
         freed_bytes = self._adaptation.keep_only({package.digest, self._slot.current()})
         freed_bytes += self._make_room()
@@ -244,15 +225,15 @@ class Installer:
         )
         if self._store.is_alone:  # else another install needs its own
             self._slots.keep_parts({entry.sha256 for entry in package.index.files})
-        lacking = self._lacking(package, variants)
+        lacking = lacking_files(package, variants, self._check)
         self._check_storage(sum(entry.size_bytes for entry in lacking))
         self._slots.settle(package.digest)
 
     def _fetch(self, target: ReleaseRef, progress: Progress) -> None:
         package = self.open(target.digest)
-        variants = self._fitting(package)
+        variants = fitting(package, self._profile)
         entries = package.files(variants)
-        lacking = self._lacking(package, variants)
+        lacking = lacking_files(package, variants, self._check)
         total = sum(entry.size_bytes for entry in entries)
         by_hand = self._slots.preloaded() == target.digest
         here = total - sum(entry.size_bytes for entry in lacking)
@@ -291,55 +272,21 @@ class Installer:
 
     def _verify(self, target: ReleaseRef, _progress: Progress) -> None:
         package = self.open(target.digest)
-        package.verify(self._fitting(package))
+        package.verify(fitting(package, self._profile))
 
     def _stage(self, target: ReleaseRef, _progress: Progress) -> None:
         self._slots.stage(target.digest)
         self._early.move(self.open(target.digest))
 
     def _probe(self, target: ReleaseRef, _progress: Progress) -> None:
-        package = self.open(target.digest)
-        variants = {v.name: v for v in self._fitting(package)}
-        dropped: dict[str, str] = {}
-        latencies_ms: dict[str, float] = {}
-        agreements: dict[str, float] = {}
-        for rank, name in enumerate(preference(candidate(v) for v in variants.values())):
-            self._check()
-            try:
-                probed = self._probed(package, variants[name])
-            except FleetError as exc:
-                if rank == 0:
-                    raise
-                dropped[name] = exc.message
-                continue
-            if not probed.passed and rank == 0:
-                raise GoldenError(f"variant {name} fails its golden test: {probed.detail}")
-            if not probed.passed:
-                dropped[name] = f"fails its golden test: {probed.detail}"
-                continue
-            agreements[name] = probed.agreement
-            if probed.latency_ms is not None:
-                latencies_ms[name] = probed.latency_ms
+        package, digest = self.open(target.digest), target.digest
+        found = self._prober.probe(package, fitting(package, self._profile), self._check)
         record = self._store.state
         self._store.update(
-            dropped={**record.dropped, target.digest: dropped},
-            latencies_ms={**record.latencies_ms, target.digest: latencies_ms},
-            agreements={**record.agreements, target.digest: agreements},
+            dropped={**record.dropped, digest: found.dropped},
+            latencies_ms={**record.latencies_ms, digest: found.latencies_ms},
+            agreements={**record.agreements, digest: found.agreements},
         )
-
-    def _probed(self, package: Package, variant: Variant) -> Probed:
-        """Run the golden test of a variant.
-
-        Raises:
-            FleetError: It cannot be run.
-        """
-        try:
-            return self._adaptation.probe(package, variant)
-        except FleetError:
-            # The memory may not hold two workers, and without early service there is one.
-            if not self._early.end(package.digest):
-                raise
-            return self._adaptation.probe(package, variant)
 
     def _switch(self, target: ReleaseRef, _progress: Progress) -> None:
         self._serve(target.digest, why="repair" if self._store.state.repairing else "install")
@@ -364,7 +311,7 @@ class Installer:
 
     def _revert(self, target: ReleaseRef, _progress: Progress) -> None:
         record = self._store.state
-        if _is_bad(record) or not record.repairing:
+        if is_bad(record) or not record.repairing:
             self._early.end(target.digest)
         if record.repairing:
             # What serves goes on, and what came of the package is kept for the next attempt.
@@ -402,15 +349,7 @@ class Installer:
         self._adaptation.keep_only(kept)
         # A package that cannot be removed now is removed after the next install; it is no failure.
         with contextlib.suppress(StorageError):
-            self._slots.collect(
-                {
-                    *keep,
-                    *self._store.kept_elsewhere,
-                    self._slots.preloaded(),
-                    *self._slots.shadows().values(),
-                },
-                keep_parts=not self._store.is_alone,
-            )
+            self._collect(keep)
         record = self._store.state
         with contextlib.suppress(StorageError):
             self._store.update(
@@ -419,16 +358,20 @@ class Installer:
                 agreements={d: v for d, v in record.agreements.items() if d in kept},
             )
 
-    def _fitting(self, package: Package) -> tuple[Variant, ...]:
-        return fitting(package, self._settings.profile)
+    def _collect(self, keep: set[str | None]) -> None:
+        """Remove the packages that nothing on this device needs.
 
-    def _lacking(self, package: Package, variants: tuple[Variant, ...]) -> list[FileEntry]:
-        lacking = []
-        for entry in _in_order_of_use(package, variants):
-            self._check()
-            if not is_intact(package.directory, entry):
-                lacking.append(entry)
-        return lacking
+        Args:
+            keep: What this model needs beside what serves of it.
+
+        Raises:
+            StorageError: The storage failed.
+        """
+        elsewhere = {*self._store.kept_elsewhere, self._slots.preloaded()}
+        self._slots.collect(
+            {*keep, *elsewhere, *self._slots.shadows().values()},
+            keep_parts=not self._store.is_alone,
+        )
 
     def _others(self, index: PackageIndex) -> LocalPackages:
         """Return what the other packages on this device have."""
@@ -448,23 +391,10 @@ class Installer:
         check_storage(
             self._slots,
             needed_bytes=needed_bytes,
-            allowed_bytes=self._settings.profile.storage_bytes,
+            allowed_bytes=self._profile.storage_bytes,
             keep=self._store.kept,
             reserved_bytes=reserved_bytes(
-                self._store.elsewhere, self._slots, self._settings.profile, self._settings.trust
+                self._store.elsewhere, self._slots, self._profile, self._settings.trust
             ),
             keep_parts=not self._store.is_alone,
         )
-
-
-def _is_bad(record: ModelRecord) -> bool:
-    """Tell whether an install has failed by the package itself."""
-    return record.failure is not None and record.failure.code in BAD
-
-
-def _in_order_of_use(package: Package, variants: tuple[Variant, ...]) -> list[FileEntry]:
-    """Return what some variants need, first what the variant needs that is probed first."""
-    by_name = {variant.name: variant for variant in variants}
-    ranked = preference(candidate(variant) for variant in variants)
-    needed = [entry for name in ranked for entry in package.files((by_name[name],))]
-    return list({entry.path: entry for entry in needed}.values())

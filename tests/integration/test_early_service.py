@@ -13,8 +13,8 @@ from agent.install.budget.settings import NetworkSettings
 from agent.install.conditions import ConditionSettings
 from agent.install.fetch.settings import DeliverySettings
 from agent.install.hooks.settings import HookSettings
+from agent.install.repair_pace import REPAIR_MIN_S
 from agent.install.states import State
-from agent.install.workflow import REPAIR_MIN_S
 from agent.serve.errors import WorkerLoadError
 from agent.serve.model_server import ModelServer
 from telemetry.device.recorder import Recorder

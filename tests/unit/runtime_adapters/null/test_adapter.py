@@ -27,7 +27,7 @@ import numpy as np
 from runtime_adapters.protocol import Limits
 from runtime_adapters.registry import open_session
 from wire.codec import from_json
-from wire.package.manifest import VariantInfo
+from wire.package.variant import VariantInfo
 session = open_session(Path(sys.argv[1]), from_json(sys.argv[2].encode(), VariantInfo), Limits())
 print("loaded", flush=True)
 session.infer({"x": np.zeros((1, 4), np.float32)})

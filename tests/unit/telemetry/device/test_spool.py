@@ -434,7 +434,7 @@ import sys
 from pathlib import Path
 from telemetry.device.spool import Spool
 from wire.clock import SystemClock
-from wire.messages import SumPoint
+from wire.telemetry import SumPoint
 spool = Spool(Path(sys.argv[1]), device="pi", boot_id="b", limit_bytes=10**9, clock=SystemClock())
 for number in range(10**6):
     spool.append([SumPoint(metric="x_total", minute=1, attributes={}, value=number)], [])
