@@ -15,12 +15,7 @@ from typing import Final
 
 import msgspec
 
-from agent.errors import (
-    ConfirmError,
-    DeferredError,
-    RefusedError,
-    StorageError,
-)
+from agent.errors import ConfirmError, DeferredError, RefusedError, StorageError
 from agent.install.bringing import Bringer
 from agent.install.early import EarlyService
 from agent.install.fetch.fetcher import Fetcher

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from controller.cli.releases import package_files
+from controller.cli.package_files import package_files
 from packager.errors import PackageError
 from packager.package import directory as bundle
 from packager.package.directory import load_trust, open_package, seal, signers, write_package
