@@ -18,7 +18,8 @@ import msgspec
 import numpy as np
 import pytest
 
-from agent.app.config import AgentConfig, load_config
+from agent.app.config import AgentConfig
+from agent.app.config_file import load_config
 from agent.app.control import SOCKET_FILE, ask
 from runtime_adapters.golden import save_golden
 from runtime_adapters.protocol import Limits
