@@ -43,12 +43,8 @@ from packager.plan.figures import (
     DataResult,
     ReferenceResult,
 )
-from packager.plan.steps import (
-    DATA,
-    REFERENCE,
-    golden_step,
-    layers_step,
-)
+from packager.plan.step_names import DATA, REFERENCE
+from packager.plan.steps import golden_step, layers_step
 from packager.plan.values import Candidate, Plan, Step
 from packager.preparation import Prepared, prepared_build
 from packager.request import (

@@ -20,7 +20,7 @@ from packager.judge.ranking import MIB
 from packager.judge.verdicts import Verdict, Verdicts
 from packager.plan.figures import Comparison, GoldenChoice, ModelFacts, ReferenceResult
 from packager.plan.recipes import PREPARE
-from packager.plan.steps import ANCHORS, GOLDEN, REFERENCE
+from packager.plan.step_names import ANCHORS, GOLDEN, REFERENCE
 from packager.plan.values import Candidate, Plan, Repair
 from packager.run.cache import file_sha256
 from packager.run.job import GOLDEN_FOLDER

@@ -13,7 +13,8 @@ from pathlib import Path
 from packager.errors import PackageError, StepError
 from packager.layers.values import LayerProfile
 from packager.package.directory import open_package
-from packager.plan.steps import LAYERS, profile_options
+from packager.plan.step_names import LAYERS
+from packager.plan.steps import profile_options
 from packager.run.cache import Cache
 from packager.run.job import RESULT_FILE
 from packager.run.process import StepLimits, Task, carry_out, error_of

@@ -33,7 +33,7 @@ from packager.judge.golden import GUARD, OTHER_GUARD, VariantAnswers, pick
 from packager.judge.metrics import AUTO, is_matched, named
 from packager.plan.figures import Comparison, GoldenChoice, ModelFacts, ReferenceResult
 from packager.plan.recipes import SOURCE_MODEL_FILE
-from packager.plan.steps import ANSWERS_ROLE, OTHERS_ROLE
+from packager.plan.step_names import ANSWERS_ROLE, OTHERS_ROLE
 from packager.plan.targets import Target
 from packager.run.job import GOLDEN_FOLDER, RESULT_FILE, Job
 from packager.runtimes.common.detector import detector_of

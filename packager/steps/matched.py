@@ -21,7 +21,7 @@ from packager.judge.matched import compare_matched, found_in, golden_group, sett
 from packager.judge.metrics import wanted
 from packager.judge.shapes import OneShape
 from packager.plan.figures import Comparison, ModelFacts, ReferenceResult
-from packager.plan.steps import ANSWERS_ROLE, OTHERS_ROLE
+from packager.plan.step_names import ANSWERS_ROLE, OTHERS_ROLE
 from packager.run.job import RESULT_FILE, Job
 from packager.samples.shapes import folders_of, sizes_of
 from packager.samples.store import load_inputs, load_labels, sample
