@@ -22,6 +22,7 @@ from typing import Any, Final, NoReturn, TypeVar
 from agent.errors import StorageError
 from agent.package_files import SignedFile
 from agent.serve import process_figures
+from agent.serve.channel import Channel
 from agent.serve.errors import (
     WorkerCrashedError,
     WorkerGoneError,
@@ -31,7 +32,6 @@ from agent.serve.errors import (
 from agent.serve.frames import (
     ANSWERS,
     Asked,
-    Channel,
     Compare,
     Compared,
     Infer,
