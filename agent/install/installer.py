@@ -9,34 +9,30 @@ Rules:
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import Callable, Mapping
 from typing import Final
 
 import msgspec
 
-from agent.errors import ConfirmError, DeferredError, RefusedError, StorageError
+from agent.errors import ConfirmError, DeferredError, RefusedError
 from agent.install.bringing import Bringer
 from agent.install.early import EarlyService
 from agent.install.fetch.fetcher import Fetcher
-from agent.install.fetch.local import LocalPackages
 from agent.install.fetch.part import Blob
 from agent.install.fetch.sources import Errand
 from agent.install.lacking import lacking_files
+from agent.install.model_packages import ModelPackages
 from agent.install.preflight import check_memory, check_storage, fitting, reserved_bytes
 from agent.install.probing import Prober
 from agent.install.progress import Progress
-from agent.install.records import has_failed, has_served
 from agent.install.slots import Slots
 from agent.install.states import State, may_abandon
 from agent.install.store import ModelStore
-from agent.install.ways_back import is_bad, ways_back
+from agent.install.ways_back import is_bad
 from agent.interrupts import Interrupts
-from agent.packages import Package, open_package
 from agent.select.adaptation import Adaptation
-from wire.errors import FleetError, TransportError
+from wire.errors import TransportError
 from wire.installs import ReleaseRef
-from wire.package.index import PackageIndex
 from wire.profile import DeviceProfile
 from wire.progress import FILE, LOCAL
 from wire.trust.root import Trust
@@ -85,7 +81,7 @@ class Installer:
         self._profile = settings.profile
         self._store = store
         self._slots = slots
-        self._slot = slots.of(store.name)
+        self._packages = ModelPackages(settings.trust, store, slots, adaptation)
         self._fetcher = fetcher
         self._bringer = Bringer(fetcher, settings.trust, slots.parts)
         self._adaptation = adaptation
@@ -108,34 +104,31 @@ class Installer:
 
     def serving(self) -> tuple[str | None, str | None]:
         """Return the digest of the package in service and the variant that serves now."""
-        return self._adaptation.in_service()
+        return self._packages.serving()
 
     def current(self) -> str | None:
         """Return the digest of the package that serves after a restart."""
-        linked = self._slot.current()
-        if linked is not None and has_failed(self._store.state, linked):
-            linked = self._store.state.previous
-        return linked or self._served()
+        return self._packages.current()
 
     def loss(self, digest: str) -> str | None:
         """Return why a package that should serve does not serve whole, or None."""
-        return self._adaptation.loss(digest)
+        return self._packages.loss(digest)
 
     def serve_again(self, digest: str) -> str | None:
-        """Let an installed package serve that is ordered again, also one that a client unloaded.
+        """Let an installed package serve that is ordered again; see `Effects.serve_again`."""
+        return self._packages.serve_again(digest)
 
-        Returns why it does not answer rightly, or None; runs its golden test.
-        """
-        if (loss := self._adaptation.loss(digest)) is not None:
-            return loss
-        try:
-            self._adaptation.load()
-            if self._adaptation.is_resting(digest):  # it is parked
-                return None
-            probed = self._adaptation.probe_active()
-        except FleetError as exc:
-            return exc.message
-        return None if probed.passed else f"the golden test fails: {probed.detail}"
+    def restore(self) -> None:
+        """Serve again what served before a restart; raises FleetError if nothing can serve."""
+        self._packages.restore()
+
+    def tidy(self) -> None:
+        """Remove what no model needs any more, if it can be removed now."""
+        self._packages.tidy()
+
+    def remove(self) -> None:
+        """Take the model out of service, and remove what only it needs; twice is safe."""
+        self._packages.remove()
 
     def perform(self, state: State, progress: Progress) -> None:
         """Do the effect of a state.
@@ -154,54 +147,6 @@ class Installer:
         self._abandon = may_abandon(state)
         self._effects[state](target, progress)
 
-    def restore(self) -> None:
-        """Serve again the package that served before a restart, or else the package before it.
-
-        If `current` is lost, the record says what served. If `current` names a package whose
-        install has failed, the way back was not written, and the package before goes first.
-        `current` is made again if the storage can be written.
-
-        Raises:
-            FleetError: Neither can serve; this is the error of the first.
-        """
-        fault: FleetError | None = None
-        linked = self._slot.current()
-        for digest in ways_back(self._store.state, linked, self._served()):
-            if not self._slots.has(digest):
-                continue
-            try:
-                self._serve(digest, why="start")
-            except FleetError as exc:
-                fault = fault or exc
-                continue
-            is_lost = linked is None and digest == self._served()
-            if is_lost or (linked is not None and has_failed(self._store.state, linked)):
-                with contextlib.suppress(StorageError):
-                    self._slot.switch(digest)
-            return
-        if fault is not None:
-            raise fault
-
-    def tidy(self) -> None:
-        """Remove what no model needs any more, if it can be removed now."""
-        self._clean(keep={self._store.state.previous})
-
-    def remove(self) -> None:
-        """Take the model out of service, and remove what only it needs; doing it twice is safe.
-
-        Raises:
-            StorageError: The storage failed.
-        """
-        self._adaptation.withdraw()
-        self._adaptation.pinned = None
-        self._slot.clear()
-        self._collect(set())
-        self._store.forget()  # last: until then a restart finds that there is something to remove
-
-    def open(self, digest: str) -> Package:
-        """Return a package that is on this device; raises FleetError if it is damaged."""
-        return open_package(self._slots.directory(digest), digest, self._settings.trust)
-
     def _preflight(self, target: ReleaseRef, _progress: Progress) -> None:
         """Fetch the index and the manifest, and refuse a package that cannot run here."""
         self._check_storage(target.envelope_size_bytes)
@@ -209,7 +154,7 @@ class Installer:
         package = self._bringer.describe(target, directory, self._errand())
         variants = fitting(package, self._profile)
         # The version before the present one gives way to the next one.
-        freed_bytes = self._adaptation.keep_only({package.digest, self._slot.current()})
+        freed_bytes = self._adaptation.keep_only({package.digest, self._packages.linked()})
         freed_bytes += self._make_room()
         check_memory(
             package.release,
@@ -225,7 +170,7 @@ class Installer:
         self._slots.settle(package.digest)
 
     def _fetch(self, target: ReleaseRef, progress: Progress) -> None:
-        package = self.open(target.digest)
+        package = self._packages.open(target.digest)
         variants = fitting(package, self._profile)
         entries = package.files(variants)
         lacking = lacking_files(package, variants, self._check)
@@ -249,7 +194,7 @@ class Installer:
             check=check,
             progress=progress.came,
             found=found,
-            holdings=self._others(package.index),
+            holdings=self._packages.others(package.index),
             blobs=tuple(dict.fromkeys(entry.sha256 for entry in lacking)),
         )
         chunk_bytes = package.index.chunk_bytes
@@ -266,15 +211,15 @@ class Installer:
         self._slots.settle(target.digest)
 
     def _verify(self, target: ReleaseRef, _progress: Progress) -> None:
-        package = self.open(target.digest)
+        package = self._packages.open(target.digest)
         package.verify(fitting(package, self._profile))
 
     def _stage(self, target: ReleaseRef, _progress: Progress) -> None:
         self._slots.stage(target.digest)
-        self._early.move(self.open(target.digest))
+        self._early.move(self._packages.open(target.digest))
 
     def _probe(self, target: ReleaseRef, _progress: Progress) -> None:
-        package, digest = self.open(target.digest), target.digest
+        package, digest = self._packages.open(target.digest), target.digest
         found = self._prober.probe(package, fitting(package, self._profile), self._check)
         record = self._store.state
         self._store.update(
@@ -284,8 +229,10 @@ class Installer:
         )
 
     def _switch(self, target: ReleaseRef, _progress: Progress) -> None:
-        self._serve(target.digest, why="repair" if self._store.state.repairing else "install")
-        self._slot.switch(target.digest)
+        self._packages.serve(
+            target.digest, why="repair" if self._store.state.repairing else "install"
+        )
+        self._packages.keep_as_current(target.digest)
 
     def _confirm(self, target: ReleaseRef, _progress: Progress) -> None:
         rest_s = self._settings.confirm_s
@@ -302,7 +249,7 @@ class Installer:
             probed = self._adaptation.probe_active()
         if probed is not None and not probed.passed:
             raise ConfirmError(f"the golden test fails after the switch: {probed.detail}")
-        self._clean(keep={self._store.state.previous})
+        self._packages.tidy()
 
     def _revert(self, target: ReleaseRef, _progress: Progress) -> None:
         record = self._store.state
@@ -310,71 +257,12 @@ class Installer:
             self._early.end(target.digest)
         if record.repairing:
             # What serves goes on, and what came of the package is kept for the next attempt.
-            if self.serving()[0] is None:
-                self.restore()
+            if self._packages.serving()[0] is None:
+                self._packages.restore()
             return
-        previous = record.previous
-        if previous is not None and self._slots.has(previous):
-            self._serve(previous, why="revert")
-            self._slot.switch(previous)
-        elif self._slot.current() in {None, target.digest}:
-            self._adaptation.withdraw()
-            self._slot.clear()
+        self._packages.go_back(record.previous, target.digest)
         if not record.abandoned:
-            self._clean(keep={previous})
-
-    def _served(self) -> str | None:
-        """Return the digest of the installed release, if its package is whole."""
-        record = self._store.state
-        if record.target is None or not has_served(record):
-            return None
-        return record.target.digest if self._slots.has(record.target.digest) else None
-
-    def _serve(self, digest: str, *, why: str) -> None:
-        record = self._store.state
-        self._adaptation.serve(
-            self.open(digest),
-            record.dropped.get(digest, {}),
-            record.latencies_ms.get(digest, {}),
-            why=why,
-        )
-
-    def _clean(self, keep: set[str | None]) -> None:
-        kept = {*keep, self._slot.current()}
-        self._adaptation.keep_only(kept)
-        # A package that cannot be removed now is removed after the next install; it is no failure.
-        with contextlib.suppress(StorageError):
-            self._collect(keep)
-        record = self._store.state
-        with contextlib.suppress(StorageError):
-            self._store.update(
-                dropped={d: v for d, v in record.dropped.items() if d in kept},
-                latencies_ms={d: v for d, v in record.latencies_ms.items() if d in kept},
-                agreements={d: v for d, v in record.agreements.items() if d in kept},
-            )
-
-    def _collect(self, keep: set[str | None]) -> None:
-        """Remove the packages that nothing on this device needs.
-
-        Args:
-            keep: What this model needs beside what serves of it.
-
-        Raises:
-            StorageError: The storage failed.
-        """
-        elsewhere = {*self._store.kept_elsewhere, self._slots.preloaded()}
-        self._slots.collect(
-            {*keep, *elsewhere, *self._slots.shadows().values()},
-            keep_parts=not self._store.is_alone,
-        )
-
-    def _others(self, index: PackageIndex) -> LocalPackages:
-        """Return what the other packages on this device have."""
-        return LocalPackages(
-            [self._slots.directory(d) for d in self._slots.whole() if d != index.digest],
-            self._settings.trust,
-            own=self._slots.directory(index.digest),
-        )
+            self._packages.clean(keep={record.previous})
 
     def _errand(self) -> Errand:
         return Errand(check=self._check, asks=self._store.state.has_sources)
