@@ -16,12 +16,13 @@ from collections.abc import Mapping
 from typing import Final, NamedTuple
 
 from agent.select import limits
-from agent.select.adaptive import CLEARLY, PAID, begins_warm, rest_s, switch_answers
+from agent.select.adaptive import CLEARLY, PAID, begins_warm, rest_s
 from agent.select.decisions import by_latency
 from agent.select.joint_combination import Combination
 from agent.select.joint_search import Found, best, cost_of
 from agent.select.limits import Fault
 from agent.select.outlook import PARKED
+from agent.select.switch_costs import switch_answers
 
 SEVERAL: Final = 2
 
