@@ -14,8 +14,9 @@ import msgspec
 import numpy as np
 
 from packager.errors import DataError
-from packager.judge.comparison import Pair, compare, paired, powers, sqnr_db
+from packager.judge.comparison import Pair, compare, paired
 from packager.judge.detection_form import Detector
+from packager.judge.elements import powers, sqnr_db
 from packager.judge.evidence import agreed_of, evidence_of
 from packager.judge.metrics import named, retention
 from packager.judge.sums import Sums

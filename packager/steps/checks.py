@@ -18,16 +18,10 @@ from packager.judge.choice import (
     resolve_metric,
     scored_output,
 )
-from packager.judge.comparison import (
-    check_answers,
-    check_comparable,
-    compare,
-    of_samples,
-    paired,
-    worst_errors,
-)
+from packager.judge.comparison import check_answers, compare, of_samples, paired
 from packager.judge.distributions import distributions
 from packager.judge.drift import drift
+from packager.judge.elements import check_comparable, worst_errors
 from packager.judge.evidence import evidence
 from packager.judge.golden import GUARD, OTHER_GUARD, VariantAnswers, pick
 from packager.judge.metrics import AUTO, is_matched, named
