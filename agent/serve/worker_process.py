@@ -5,15 +5,11 @@ Rules:
   has are answered.
 - The supervisor ends a worker at once when it fails in any way, so that it never answers the wrong
   request.
-- Only the end of a process frees all its memory. What it has started ends with it.
-- A worker that hangs (`agent.serve.hang_watch`) is ended long before the limit for a slow one.
 - Nothing here imports NumPy or a runtime.
 """
 
 from __future__ import annotations
 
-import contextlib
-import subprocess
 import threading
 from collections.abc import Sequence
 from pathlib import Path
@@ -42,9 +38,8 @@ from agent.serve.frames import (
     Reply,
     Request,
 )
-from agent.serve.hang_watch import HangWatch
 from agent.serve.settings import Turn, WorkerLimits
-from agent.serve.spawning import how_it_ended, kill_group, spawn
+from agent.serve.worker_life import WorkerLife
 from agent.serve.worker_talk import Unanswered, expected, load_request
 from wire.clock import Clock, SystemClock
 from wire.errors import IntegrityError, WireFormatError
@@ -76,10 +71,9 @@ class WorkerProcess:
 
     def __init__(self, limits: WorkerLimits, clock: Clock) -> None:
         self._limits = limits
-        self._process, sock, self._lifeline = spawn(limits.threads)
-        self._channel = Channel(sock, ANSWERS, clock)
+        self._life = WorkerLife(limits.threads)
+        self._channel = Channel(self._life.socket, ANSWERS, clock)
         self._turn = threading.Lock()
-        self._end_lock = threading.Lock()
         self._ended = False
         self.why_ended = ENDED
         """The error text for requests that come afterwards."""
@@ -91,10 +85,6 @@ class WorkerProcess:
         self._unanswered = Unanswered()
         self._asked_s: float | None = None
         """Since when it has the request that it runs; None while it has none."""
-
-        self._watch = HangWatch()
-        self._hang = ""
-        """Why it was ended, if it hung."""
 
     @classmethod
     def start(
@@ -154,7 +144,7 @@ class WorkerProcess:
     @property
     def pid(self) -> int:
         """The process."""
-        return self._process.pid
+        return self._life.pid
 
     @property
     def threads(self) -> int:
@@ -164,14 +154,14 @@ class WorkerProcess:
     @property
     def is_alive(self) -> bool:
         """Whether the process can still be asked something."""
-        return not self._ended and self._process.poll() is None
+        return not self._ended and self._life.is_running
 
     @property
     def how_it_died(self) -> str:
         """How a process ended that is not alive, found by another than who waits for its answer."""
         is_asked = self._asked_s is not None  # read first: who waits says why before it is None
-        if self._hang or (self.why_ended == ENDED and is_asked):
-            return self._obituary()
+        if self._life.hang or (self.why_ended == ENDED and is_asked):
+            return self._life.obituary()
         return IDLE_DEATH if self.why_ended == ENDED else self.why_ended
 
     @property
@@ -199,12 +189,7 @@ class WorkerProcess:
         Args:
             usual_s: How long a turn usually takes.
         """
-        asked_s, now_s = self._asked_s, self._clock.monotonic_s()
-        ticks = None if asked_s is None else process_figures.processor_ticks(self.pid)
-        hang = self._watch.look(asked_s, ticks, now_s=now_s, usual_s=usual_s)
-        if hang:
-            self._hang = hang
-            kill_group(self.pid)
+        self._life.end_if_hung(self._asked_s, now_s=self._clock.monotonic_s(), usual_s=usual_s)
 
     def hold(self) -> None:
         """Keep the worker for requests, when it is this caller's turn; `let_go` ends that.
@@ -246,7 +231,7 @@ class WorkerProcess:
         except (BrokenPipeError, ConnectionResetError) as exc:
             # It had ended before these requests came: they are not to blame.
             self._end(grace_s=END_GRACE_S)
-            self.why_ended = self._obituary()
+            self.why_ended = self._life.obituary()
             raise WorkerGoneError(self.why_ended) from exc
         except BaseException as exc:  # noqa: BLE001 - `_fail` raises it
             self._fail(exc, turn.timeout_s)
@@ -364,23 +349,11 @@ class WorkerProcess:
             self.why_ended = f"the worker sent a wrong answer: {exc.message}"
             raise WorkerCrashedError(self.why_ended) from exc
         if lost:
-            self.why_ended = self._obituary()
+            self.why_ended = self._life.obituary()
             raise WorkerCrashedError(self.why_ended) from exc
         raise exc
 
     def _end(self, *, grace_s: float) -> None:
         """Wake the threads that wait for the process and end it."""
         self.hang_up()
-        with self._end_lock:
-            if self._lifeline.closed:
-                return
-            with contextlib.suppress(subprocess.TimeoutExpired):
-                self._process.wait(grace_s)
-            kill_group(self.pid)  # also what the worker left behind
-            self._process.wait()
-            self._lifeline.close()
-
-    def _obituary(self) -> str:
-        if self._hang:
-            return self._hang
-        return how_it_ended(self._process.wait())
+        self._life.end(grace_s)
