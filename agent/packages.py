@@ -25,7 +25,8 @@ from wire.package.index import (
     PackageIndex,
     index_from_bytes,
 )
-from wire.package.manifest import MANIFEST_FILE, Manifest, Variant, manifest_from_bytes
+from wire.package.manifest import MANIFEST_FILE, Manifest, manifest_from_bytes
+from wire.package.variant import Variant
 from wire.trust.envelope import MAX_ENVELOPE_BYTES
 from wire.trust.root import Trust
 

@@ -13,7 +13,7 @@ import msgspec
 
 from agent.package_files import SignedFile
 from wire.errors import FleetError
-from wire.package.manifest import Variant
+from wire.package.variant import Variant
 
 
 class Probed(Protocol):

@@ -24,7 +24,8 @@ from packager.judge.distributions import distributions
 from runtime_adapters.protocol import Tensors
 from telemetry.device.recorder import Recorder
 from wire.clock import SystemClock
-from wire.package.manifest import TensorSpec, VariantInfo
+from wire.package.tensors import TensorSpec
+from wire.package.variant import VariantInfo
 
 MODEL_S: Final = 0.001
 ROUNDS, ROUND_S, QUICK_ROUND_S = 5, 5.0, 1.0

@@ -31,7 +31,8 @@ from benchmarks.harness import Row, alone, main
 from telemetry.device.recorder import Recorder
 from wire.clock import SystemClock
 from wire.health import HealthSnapshot
-from wire.package.manifest import TensorSpec, VariantInfo
+from wire.package.tensors import TensorSpec
+from wire.package.variant import VariantInfo
 
 ROUNDS, REQUESTS, QUICK_REQUESTS = 5, 20_000, 2_000
 CLASSES: Final = (10, 1000)

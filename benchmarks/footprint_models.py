@@ -25,8 +25,15 @@ from tests.simulators.broker import running_broker
 from tests.simulators.device_environment import device_environment
 from tests.simulators.packages import DIRECTOR_KEY
 from tests.simulators.patience import until
-from wire.desired import NAMED_MODELS, DesiredModels, ModelState, desired_to_json
-from wire.messages import DESIRED_PAYLOAD_TYPE, Hello, InstallReport
+from wire.desired import (
+    DESIRED_PAYLOAD_TYPE,
+    NAMED_MODELS,
+    DesiredModels,
+    ModelState,
+    desired_to_json,
+)
+from wire.installs import InstallReport
+from wire.presence import Hello
 from wire.topics import down
 from wire.trust.envelope import seal
 

@@ -34,7 +34,9 @@ from benchmarks.programs import program
 from benchmarks.servers.models import deep_model, session_of, wide_model
 from benchmarks.servers.peers import PEERS, NotInstalledError, serving
 from benchmarks.servers.processes import Crowd, server
-from wire.package.manifest import Manifest, TensorSpec, Variant, VariantInfo, manifest_to_bytes
+from wire.package.manifest import Manifest, manifest_to_bytes
+from wire.package.tensors import TensorSpec
+from wire.package.variant import Variant, VariantInfo
 
 ROOT: Final = Path(__file__).resolve().parents[1]
 AIM: Final = 0.95

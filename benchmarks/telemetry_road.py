@@ -30,7 +30,8 @@ from tests.simulators.stack import Puppet, Stack, running_stack
 from wire import topics
 from wire.clock import SystemClock
 from wire.codec import to_msgpack
-from wire.messages import TelemetryAck, TelemetryBatch, decode_message
+from wire.messages import decode_message
+from wire.telemetry import TelemetryAck, TelemetryBatch
 from wire.transport import Received
 
 DEVICES: Final = 8

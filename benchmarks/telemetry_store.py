@@ -41,7 +41,7 @@ from telemetry.server import sketches
 from telemetry.server.query import Query, run
 from telemetry.server.store import TelemetryStore
 from wire.clock import SystemClock
-from wire.messages import GaugePoint, HistogramPoint, Point, SumPoint, TelemetryBatch
+from wire.telemetry import GaugePoint, HistogramPoint, Point, SumPoint, TelemetryBatch
 
 try:
     import duckdb

@@ -27,7 +27,7 @@ from packager.sources import onnx_model
 from packager.tools import toolchains
 from runtime_adapters.protocol import Limits
 from runtime_adapters.registry import open_session
-from wire.package.manifest import VariantInfo
+from wire.package.variant import VariantInfo
 
 TRIALS: Final = 8
 ROUND_S: Final = 0.2

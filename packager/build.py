@@ -43,12 +43,8 @@ from packager.plan.figures import (
     DataResult,
     ReferenceResult,
 )
-from packager.plan.steps import (
-    DATA,
-    REFERENCE,
-    golden_step,
-    layers_step,
-)
+from packager.plan.step_names import DATA, REFERENCE
+from packager.plan.steps import golden_step, layers_step
 from packager.plan.values import Candidate, Plan, Step
 from packager.preparation import Prepared, prepared_build
 from packager.request import (
@@ -74,7 +70,8 @@ from packager.run.pipeline import Pipeline, Progress
 from packager.runtimes.table import RUNTIMES
 from packager.search.report import SearchRun, search_notes
 from packager.search.run import carry_out, judge_with, report_of
-from wire.package.manifest import Manifest, Variant
+from wire.package.manifest import Manifest
+from wire.package.variant import Variant
 
 
 def build(request: BuildRequest, progress: Progress) -> BuildResult:

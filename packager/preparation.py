@@ -24,9 +24,10 @@ from packager.plan.figures import (
     ModelFacts,
     ProcessingResult,
 )
+from packager.plan.model_steps import import_step, inspect_step, prepare_step, processing_step
 from packager.plan.recipes import MODEL_FILE, PREPARE, SourceKind
 from packager.plan.states import check_states, read_states
-from packager.plan.steps import (
+from packager.plan.step_names import (
     DATA,
     IMPORT,
     INSPECT,
@@ -34,10 +35,6 @@ from packager.plan.steps import (
     PROCESSING,
     SOURCE,
     TUNING_DATABASE,
-    import_step,
-    inspect_step,
-    prepare_step,
-    processing_step,
 )
 from packager.plan.values import Plan, PlanInputs, PlanSettings
 from packager.request import (

@@ -22,7 +22,7 @@ from packager.judge.metrics import is_own, wanted
 from packager.licences import read_licence
 from packager.model_files import APART_OVER_BYTES
 from packager.plan.states import read_states
-from packager.plan.steps import (
+from packager.plan.step_names import (
     ANCHORS,
     CALIBRATION,
     EVALUATION,

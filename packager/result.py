@@ -18,7 +18,9 @@ from packager.plan.steps import is_tuning
 from packager.plan.values import Candidate, Impossible, Plan
 from packager.run.pipeline import Pipeline, StepRecord
 from packager.search.report import SearchReport
-from wire.package.manifest import Accuracy, Drift, FieldFigures, Performance, Variant, VariantInfo
+from wire.package.accuracy import Accuracy, Drift
+from wire.package.performance import FieldFigures, Performance
+from wire.package.variant import Variant, VariantInfo
 from wire.profile import DeviceProfile
 
 BUSY_CPUS: Final = 0.25

@@ -20,7 +20,7 @@ from collections.abc import Callable
 from typing import Final
 
 from wire.clock import Clock
-from wire.package.manifest import LATENCY_TOLERANCE, Relative
+from wire.package.performance import LATENCY_TOLERANCE, Relative
 
 BLOCK_S: Final = 0.01
 MAX_BLOCK_RUNS: Final = 1000

@@ -18,7 +18,7 @@ from runtime_adapters.errors import InferenceError
 from runtime_adapters.protocol import Tensor, Tensors
 from runtime_adapters.tensors import ANY, DTYPES
 from runtime_adapters.texts import as_objects
-from wire.package.manifest import TensorSpec
+from wire.package.tensors import TensorSpec
 
 
 def is_batch(spec: TensorSpec) -> bool:

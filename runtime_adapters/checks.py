@@ -20,7 +20,9 @@ from runtime_adapters.errors import LoadError
 from runtime_adapters.protocol import Limits
 from runtime_adapters.tensors import ANY
 from wire.errors import WireFormatError
-from wire.package.manifest import Datatype, TensorSpec, VariantInfo, safe_path
+from wire.package.paths import safe_path
+from wire.package.tensors import Datatype, TensorSpec
+from wire.package.variant import VariantInfo
 
 MAX_REASON: Final = 300
 MAX_THREADS: Final = 1024

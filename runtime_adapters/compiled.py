@@ -25,7 +25,7 @@ from runtime_adapters.errors import InputError, LoadError
 from runtime_adapters.processor import CPUINFO, cpu_flags
 from runtime_adapters.protocol import Tensors
 from runtime_adapters.tensors import DTYPES
-from wire.package.manifest import TensorSpec
+from wire.package.tensors import TensorSpec
 
 MAX_TENSORS: Final = 256
 MAX_TENSOR_BYTES: Final = 1 << 30

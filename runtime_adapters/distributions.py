@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from runtime_adapters.protocol import Tensor
 from wire.package.distribution import CLASS, MARGIN, MAX_BINS, MEAN, SPREAD, Distribution
-from wire.package.manifest import TensorSpec
+from wire.package.tensors import TensorSpec
 
 MOST_ELEMENTS: Final = 4096
 TWO: Final = 2

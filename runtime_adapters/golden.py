@@ -30,7 +30,8 @@ from runtime_adapters.protocol import Session, Tensor, Tensors
 from runtime_adapters.tensors import DTYPES
 from runtime_adapters.texts import are_texts, are_unicode, narrowed
 from wire.errors import FleetError, WireFormatError
-from wire.package.manifest import Golden, Tolerance, VariantInfo
+from wire.package.golden import Golden, Tolerance
+from wire.package.variant import VariantInfo
 
 MAX_FILES: Final = 64
 MAX_ASSET_BYTES: Final = 256 * 1024**2

@@ -28,7 +28,8 @@ from runtime_adapters.errors import AdapterError
 from runtime_adapters.protocol import Limits, Session, Tensors
 from runtime_adapters.registry import open_session
 from wire.clock import Clock
-from wire.package.manifest import Performance, VariantInfo
+from wire.package.performance import Performance
+from wire.package.variant import VariantInfo
 
 WARM_UP_RUNS: Final = 20
 MAX_DURATION_S: Final = 60.0

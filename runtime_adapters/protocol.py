@@ -15,7 +15,8 @@ from typing import Any, Protocol, TypeAlias
 import msgspec
 from numpy.typing import NDArray
 
-from wire.package.manifest import TensorSpec, VariantInfo
+from wire.package.tensors import TensorSpec
+from wire.package.variant import VariantInfo
 
 Tensor: TypeAlias = NDArray[Any]
 Tensors: TypeAlias = dict[str, Tensor]

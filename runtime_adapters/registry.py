@@ -14,7 +14,7 @@ from typing import cast
 from runtime_adapters.errors import RuntimeUnavailableError
 from runtime_adapters.protocol import Adapter, Limits, Session
 from runtime_adapters.runtimes import BY_NAME
-from wire.package.manifest import VariantInfo
+from wire.package.variant import VariantInfo
 
 
 def get(name: str) -> Adapter:

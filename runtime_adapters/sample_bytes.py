@@ -19,7 +19,7 @@ from runtime_adapters.protocol import Tensor, Tensors
 from runtime_adapters.tensors import DTYPES
 from wire.codec import from_msgpack, to_msgpack
 from wire.errors import WireFormatError
-from wire.package.manifest import Datatype
+from wire.package.tensors import Datatype
 
 MAX_TENSORS: Final = 64
 MAX_DIMENSIONS: Final = 16

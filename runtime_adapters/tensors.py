@@ -20,7 +20,7 @@ import numpy as np
 
 from runtime_adapters.errors import InputError
 from runtime_adapters.protocol import Tensor, Tensors
-from wire.package.manifest import Datatype, TensorSpec
+from wire.package.tensors import Datatype, TensorSpec
 
 ANY: Final = -1
 """A dimension that may vary."""

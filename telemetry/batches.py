@@ -16,7 +16,7 @@ import msgspec
 
 from wire.codec import from_msgpack, to_json, to_msgpack
 from wire.errors import WireFormatError
-from wire.messages import Event, Point
+from wire.telemetry import Event, Point
 
 MAX_BATCH_BYTES = 128 * 1024
 MAX_ITEM_BYTES = 64 * 1024

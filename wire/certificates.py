@@ -10,9 +10,24 @@ from __future__ import annotations
 
 from typing import Final
 
-from wire.messages import DeviceCertificate, Message
+import msgspec
+
+from wire.messages import Message
 
 CERTIFICATE_PAYLOAD_TYPE: Final = "application/vnd.edgefleet.certificate+json"
+
+
+class DeviceCertificate(msgspec.Struct, frozen=True, kw_only=True):
+    """A certificate with which a device connects to the broker, and where."""
+
+    pem: str
+    port: int
+    """Where the broker listens for devices with certificates; the host is the same."""
+
+    begins_at_s: float
+    """Wall time at the controller when it was made, seconds since 1970."""
+
+    ends_at_s: float
 
 
 class CertificateRequest(Message, frozen=True, kw_only=True):

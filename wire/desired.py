@@ -21,14 +21,8 @@ import msgspec
 from wire.capture import CaptureRule
 from wire.codec import from_json, to_json
 from wire.errors import WireFormatError
-from wire.messages import (
-    MAX_MESSAGE_BYTES,
-    MAX_REVISION,
-    DesiredState,
-    Message,
-    ReleaseRef,
-    decode_message,
-)
+from wire.installs import ReleaseRef
+from wire.messages import MAX_MESSAGE_BYTES, Message, decode_message
 from wire.policy import PolicySpec
 from wire.profile import NAME_PATTERN
 from wire.shadow import ShadowRule
@@ -46,6 +40,36 @@ WINDOWS: Final = 3
 MAX_MODELS: Final = 32
 """How many models one device may have: their state must stay small, and one decision is taken for
 all of them."""
+
+DESIRED_PAYLOAD_TYPE = "application/vnd.edgefleet.desired-state+json"
+
+MAX_REVISION: Final = 2**53 - 1
+"""The greatest revision of a desired state; JSON readers lose digits of larger integers."""
+
+MAX_REVISION_STEP: Final = 2**20
+"""How far apart two revisions may be that follow one another: no fleet sends one device a million
+desired states while it is away. A larger step is believed only of a desired state that names the
+present start of the agent."""
+
+
+class DesiredState(Message, frozen=True, kw_only=True):
+    """What one device should run, with one model at most. Signed; its revision only grows.
+
+    It is form 1 of a desired state; `DesiredModels` is the newer ones.
+    """
+
+    device: str
+    revision: int
+    issued_at_s: float
+    release: ReleaseRef | None
+    rollout: str | None = None
+    policy: PolicySpec = PolicySpec()
+    boot_id: str | msgspec.UnsetType = msgspec.UNSET
+    """The start of the agent that the controller knew of when it signed this: a device that has
+    lost its record sees by it that this is no recording. Unset by controllers that do not tell."""
+
+    has_sources: bool | msgspec.UnsetType = msgspec.UNSET
+    """Whether the controller answers a `SourceRequest`; unset by one that has only messages."""
 
 
 class ModelState(msgspec.Struct, frozen=True, kw_only=True):

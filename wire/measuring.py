@@ -16,8 +16,10 @@ import msgspec
 
 from wire.codec import sha256_hex, to_json
 from wire.errors import WireFormatError
-from wire.messages import Message, ReleaseRef
-from wire.package.manifest import FieldFigures, Performance, VariantInfo
+from wire.installs import ReleaseRef
+from wire.messages import Message
+from wire.package.performance import FieldFigures, Performance
+from wire.package.variant import VariantInfo
 from wire.profile import NAME_PATTERN
 
 MEASURE_PAYLOAD_TYPE: Final = "application/vnd.edgefleet.measure+json"

@@ -10,9 +10,11 @@ from __future__ import annotations
 import re
 from typing import Final
 
+import msgspec
+
 from wire.codec import from_json, to_json
 from wire.errors import WireFormatError
-from wire.messages import MAX_MESSAGE_BYTES, Message, MetadataFile
+from wire.messages import MAX_MESSAGE_BYTES, Message
 from wire.trust.roles import TIMESTAMP
 
 MAX_FILE_BYTES: Final = MAX_MESSAGE_BYTES - 16 * 1024
@@ -25,6 +27,39 @@ MAX_ROOTS: Final = 64
 """How many versions of the root one message may bring."""
 
 _FILE: Final = re.compile(r"(?:([1-9][0-9]{0,15})\.)?([a-z0-9][a-z0-9._-]{0,62})")
+
+
+class MetadataFile(msgspec.Struct, frozen=True, kw_only=True):
+    """One file of metadata."""
+
+    name: str
+    """As TUF names it with consistent snapshots, without `.json`: `timestamp`, `3.snapshot`."""
+
+    content: str
+    """JSON, as it was signed."""
+
+
+class MetadataVersions(msgspec.Struct, frozen=True, kw_only=True):
+    """The versions of the metadata that a device trusts; 0 for none."""
+
+    root: int
+    timestamp: int = 0
+    snapshot: int = 0
+    targets: int = 0
+    roles: dict[str, int] = {}
+    """Of lists of releases, by role."""
+
+    models: tuple[str, ...] = ()
+    """The models whose lists the device needs, beside those that it is to run."""
+
+    lacks_desired: bool = False
+    """Whether the desired state that it follows has expired before it was done."""
+
+    fleet: str | msgspec.UnsetType = msgspec.UNSET
+    """The name of the fleet in the root that the device came with; two roots have two names."""
+
+    lacks_files: bool | msgspec.UnsetType = msgspec.UNSET
+    """True where files of it may be damaged or lost: the device needs all of them once more."""
 
 
 class MetadataFiles(Message, frozen=True, kw_only=True):

@@ -2,7 +2,7 @@
 
 A message says by its first bytes whether it is compressed: no message begins with them as
 MessagePack, because each is a map. Who sends must know that the receiver reads it
-(`wire.messages.TelemetryAck`): older programs refuse it.
+(`wire.telemetry.TelemetryAck`): older programs refuse it.
 
 Rules:
 - What comes from outside never takes more memory than its limit.

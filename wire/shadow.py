@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import msgspec
 
-from wire.messages import ReleaseRef
+from wire.installs import ReleaseRef
 
 
 class ShadowRule(msgspec.Struct, frozen=True, kw_only=True):

@@ -2,14 +2,7 @@
 
 from __future__ import annotations
 
-import contextlib
-import secrets
-from collections.abc import Mapping
 from functools import partial
-from pathlib import Path
-from typing import TYPE_CHECKING, Final
-
-import msgspec
 
 from agent.app.by_hand import ByHand
 from agent.app.capturing import Capturing
@@ -18,130 +11,44 @@ from agent.app.config import AgentConfig
 from agent.app.connecting import connector
 from agent.app.control import SOCKET_FILE, ControlServer, check_path
 from agent.app.desired_states import DesiredStates
+from agent.app.device import Device, make_device
 from agent.app.endpoint import make_endpoint, make_feedback
 from agent.app.fetching import make_fetching
 from agent.app.golden_figures import record_golden
 from agent.app.grpc_process import make_grpc
+from agent.app.hello import hello
 from agent.app.hooking import make_override
 from agent.app.host_figures import HostFigures
+from agent.app.installed import adopt, open_store
 from agent.app.learnt_file import LearntFile
 from agent.app.measuring import make_measurer
 from agent.app.messages import Messages
 from agent.app.model_parts import ModelMaker
 from agent.app.models import Models
-from agent.app.named_files import load_profile, load_trust
+from agent.app.parts import Parts
 from agent.app.refusals import Refusals
-from agent.app.runtimes import usable_profile
 from agent.app.sensing import Sensing
 from agent.app.serving import make_deferral
 from agent.app.shadowing import Shadowing, ShadowParts
-from agent.app.sharing import Sharing, make_sharing
+from agent.app.sharing import make_sharing
 from agent.app.spooling import make_pump
 from agent.app.watchdog import Watchdog, check_start_timeout
-from agent.errors import ConfigError, ControlError, StorageError, storage_faults
+from agent.errors import ControlError
 from agent.install.conditions import tired
 from agent.install.preload import Preload
 from agent.install.scrub.scrubber import Scrubber
 from agent.install.slots import Slots
 from agent.install.store import FileStateStore
-from agent.interrupts import Interrupts
 from agent.link.connection import Link
-from agent.link.connector import Connector
 from agent.link.outage import Outage
 from agent.link.renewal import Renewal
-from agent.link.telemetry import TelemetryPump
-from agent.log import Log
-from agent.packages import Damage, open_package, read_index
+from agent.packages import Damage, open_package
 from agent.select.adaptations import Adaptations
-from agent.serve.deferred.runner import DeferredRunner
-from agent.serve.http.endpoint import Endpoint
 from agent.serve.served import ServedModels
-from agent.trust.keeper import MetadataTrust
-from telemetry.device.recorder import OnEvent, Recorder
 from telemetry.device.sensors import Sensors
 from telemetry.device.sensors.host import HostSensors
 from wire.clock import Clock
-from wire.desired import WINDOWS
 from wire.enrolment import return_password
-from wire.errors import FleetError
-from wire.files import Lock, lock, make_directory
-from wire.messages import Hello
-from wire.profile import DeviceProfile
-from wire.trust.root import Trust
-from wire.version import VERSION
-
-if TYPE_CHECKING:
-    from agent.grpc_endpoint.keeper import GrpcKeeper
-    from agent.serve.feedback.intake import Feedback
-
-LOGGED: Final = frozenset(
-    {"from", "to", "variant", "release", "code", "revision", "outcome", "phase", "gap_ms", "hook"}
-)
-"""Fields of events that go into the log; the spool has all of them."""
-
-
-class Parts(msgspec.Struct, frozen=True, kw_only=True):
-    """The parts that the daemon starts, runs and stops."""
-
-    lock: Lock
-    """The lock of the state directory, which the process holds as long as it lives."""
-
-    boot_id: str
-    faults: tuple[str, ...]
-    """What was wrong with the record of the installs, each as a line for the operator."""
-
-    log: Log
-    recorder: Recorder
-    interrupts: Interrupts
-    endpoint: Endpoint
-    grpc: GrpcKeeper | None
-    """None if the configuration asks for no gRPC."""
-
-    control: ControlServer | None
-    """None if its socket cannot be made, as on a read-only disk."""
-
-    sensing: Sensing
-    desired_states: DesiredStates
-    models: Models
-    connector: Connector
-    link: Link
-    messages: Messages
-    sharing: Sharing | None
-    """None if the configuration lets nobody fetch from this device."""
-
-    pump: TelemetryPump
-    capturing: Capturing
-    watchdog: Watchdog
-    scrubber: Scrubber
-    metadata: MetadataTrust | None
-    """None where a trust file takes its place."""
-
-    deferral: DeferredRunner
-    feedback: Feedback | None
-    """None if the configuration asks for none."""
-
-
-class _Device(msgspec.Struct, frozen=True, kw_only=True):
-    """What most parts need to know about this device."""
-
-    config: AgentConfig
-    declared: DeviceProfile
-    """The profile of this kind of device, as the controller knows it."""
-
-    profile: DeviceProfile
-    """The same, with the runtimes that are installed here."""
-
-    trust: Trust
-    boot_id: str
-    clock: Clock
-    log: Log
-    recorder: Recorder
-    interrupts: Interrupts
-
-    @property
-    def metadata(self) -> MetadataTrust | None:
-        """The trusted metadata; None where a trust file takes its place."""
-        return self.trust if isinstance(self.trust, MetadataTrust) else None
 
 
 def assemble(config: AgentConfig, clock: Clock) -> Parts:
@@ -159,28 +66,12 @@ def assemble(config: AgentConfig, clock: Clock) -> Parts:
             used, another agent uses the state directory, or systemd waits less long than asked.
     """
     check_start_timeout(config.serving.start_timeout_s)
-    log = Log(clock)
-    declared = load_profile(config)
-    with storage_faults("cannot make the state directory"):
-        make_directory(config.state_dir)
-    locked = _locked(config.state_dir)
-    recorder = Recorder(clock, _logging(log))
-    trust = load_trust(config, recorder, clock)
-    profile = usable_profile(declared, recorder)
-    device = _Device(
-        config=config,
-        declared=declared,
-        profile=profile,
-        trust=trust,
-        boot_id=secrets.token_hex(8),
-        clock=clock,
-        log=log,
-        recorder=recorder,
-        interrupts=Interrupts(clock),
-    )
+    device = make_device(config, clock)
+    declared, profile, trust = device.declared, device.profile, device.trust
+    log, recorder = device.log, device.recorder
     slots, damage = Slots(config.state_dir), Damage(recorder)
-    _adopt(device, slots)
-    store = _store(device, slots)
+    adopt(device, slots)
+    store = open_store(device, slots)
     broker = f"{config.broker.host}:{config.broker.port}"
     link = Link(
         config.device,
@@ -301,7 +192,7 @@ def assemble(config: AgentConfig, clock: Clock) -> Parts:
     )
     messages = Messages(
         link,
-        lambda: _hello(device, store, models, sharing),
+        lambda: hello(device, store, models, sharing),
         trust=device.metadata,
         desired_states=desired_states,
         fetching=fetching,
@@ -345,7 +236,7 @@ def assemble(config: AgentConfig, clock: Clock) -> Parts:
     host = HostSensors(config.state_dir, sysfs_root=sysfs, procfs_root=procfs)
     figures = HostFigures(sensors, host, served, recorder, clock)
     return Parts(
-        lock=locked,
+        lock=device.lock,
         boot_id=device.boot_id,
         faults=store.faults,
         log=log,
@@ -383,7 +274,7 @@ def assemble(config: AgentConfig, clock: Clock) -> Parts:
 
 
 def _by_hand(
-    device: _Device,
+    device: Device,
     desired_states: DesiredStates,
     models: Models,
     slots: Slots,
@@ -408,31 +299,7 @@ def _by_hand(
     )
 
 
-def _logging(log: Log) -> OnEvent:
-    """Return a function that writes the main fields of each event as a line of the log."""
-
-    def write(kind: str, reason: str, data: Mapping[str, object]) -> None:
-        log.write(kind, reason=reason, **{k: v for k, v in data.items() if k in LOGGED})
-
-    return write
-
-
-def _locked(state_dir: Path) -> Lock:
-    """Lock a state directory for this process alone.
-
-    Raises:
-        ConfigError: Another agent uses it.
-    """
-    with storage_faults("cannot open the state directory"):
-        locked = lock(state_dir)
-    if locked is None:
-        raise ConfigError(
-            "another agent uses this state directory", remedy="stop it or choose another state_dir"
-        )
-    return locked
-
-
-def _control(device: _Device, commands: Commands, by_hand: ByHand) -> ControlServer | None:
+def _control(device: Device, commands: Commands, by_hand: ByHand) -> ControlServer | None:
     """Make the control socket. Models serve without it.
 
     Raises:
@@ -451,48 +318,3 @@ def _control(device: _Device, commands: Commands, by_hand: ByHand) -> ControlSer
         reason = f"`fleet-agent status`, `pin`, `why` and `install` do not work: {exc.message}"
         device.recorder.event("storage", reason, {"code": exc.code})
         return None
-
-
-def _hello(
-    device: _Device, store: FileStateStore, models: Models, sharing: Sharing | None
-) -> Hello:
-    url = sharing.url if sharing is not None else None
-    served = tuple(model.served for model in models)
-    first = served[0] if served else None
-    has_all = device.profile.runtimes == device.declared.runtimes
-    return Hello(
-        device=device.config.device,
-        boot_id=device.boot_id,
-        agent_version=VERSION,
-        profile=device.declared,
-        runtimes=msgspec.UNSET if has_all else device.profile.runtimes,
-        peer_url=msgspec.UNSET if url is None else url,
-        revision=store.state.revision,
-        release=first.release if first else None,
-        variant=first.variant if first else None,
-        models=served,
-        desired_form=WINDOWS,
-        shadows=msgspec.UNSET if device.config.shadow.allow else False,
-        metadata=msgspec.UNSET if device.metadata is None else device.metadata.versions,
-    )
-
-
-def _adopt(device: _Device, slots: Slots) -> None:
-    """Let trusted metadata know what is installed."""
-    if device.metadata is not None:
-        with contextlib.suppress(StorageError):  # the next start does it
-            device.metadata.adopt(slots.whole())
-
-
-def _store(device: _Device, slots: Slots) -> FileStateStore:
-    """Open the record of the installs; what an agent with one model left gets the model's name."""
-    served, one = None, slots.one_slot()
-    if one is not None:
-        with contextlib.suppress(FleetError):  # a damaged package serves nothing
-            served = read_index(slots.directory(one), one, device.trust).name
-    used = bool(slots.whole())
-    store = FileStateStore(device.config.state_dir, used=used, served=served)
-    if served is not None:
-        with contextlib.suppress(StorageError):  # the next start does it
-            slots.adopt(served)
-    return store

@@ -1,35 +1,12 @@
-"""The agent's configuration: one TOML file.
-
-```toml
-device = "kiosk-17"
-state_dir = "/var/lib/edgefleet"
-profile = "/etc/edgefleet/profile.toml"
-trust = "/etc/edgefleet/trust.json"
-token_file = "/etc/edgefleet/token"
-
-[broker]
-host = "fleet.example.org"
-port = 8883
-ca_file = "/etc/edgefleet/ca.pem"
-
-[endpoint]
-port = 8500
-```
-
-Rules:
-- An unknown key is refused: a misspelt limit must not become no limit.
-- Relative paths are relative to the directory of the file, wherever the agent is started.
-"""
+"""What an operator decides on a device. `agent.app.config_file` reads it."""
 
 from __future__ import annotations
 
-import math
 from pathlib import Path
 from typing import Annotated
 
 import msgspec
 
-from agent.app.origins import origins_fault
 from agent.capture.settings import CaptureSettings
 from agent.errors import ConfigError
 from agent.grpc_endpoint.settings import GrpcSettings
@@ -43,17 +20,7 @@ from agent.serve.deferred.settings import DeferredSettings
 from agent.serve.feedback.settings import FeedbackSettings
 from agent.serve.settings import CONNECTIONS, Mode, ServingSettings, WorkerLimits
 from agent.shadow.settings import ShadowSettings
-from wire.codec import from_toml
-from wire.errors import FleetError, TopicError
-from wire.files import open_file
-from wire.hosts import is_loopback
-from wire.policy import Objective, PolicySpec, Sharing
-from wire.settings_faults import no_such_setting, plain_fault
-from wire.topics import checked_device
-
-MAX_CONFIG_BYTES = 1024 * 1024
-MAX_PORT = 65535
-MAX_CONNECTIONS = 4096
+from wire.policy import PolicySpec
 
 
 class BrokerConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -194,60 +161,6 @@ class AgentConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     labels: dict[str, str] = {}
 
 
-def load_config(path: Path) -> AgentConfig:
-    """Read a configuration file.
-
-    Args:
-        path: Path of the file.
-
-    Returns:
-        The configuration, with absolute paths.
-
-    Raises:
-        ConfigError: It cannot be read, has an unknown or missing key, or an impossible value.
-    """
-    data = read_named(path, "configuration", "name the agent's file with --config FILE")
-    try:
-        values = from_toml(data, dict, limit_bytes=MAX_CONFIG_BYTES)
-        config = msgspec.convert(values, AgentConfig, dec_hook=_path)
-        _check_keys(values.get("policy", {}), PolicySpec, "policy")
-        _check_keys(values.get("policy", {}).get("objective", {}), Objective, "policy.objective")
-        _check_keys(values.get("policy", {}).get("sharing", {}), Sharing, "policy.sharing")
-        serving_settings(config)
-        checked_device(config.device)
-    except (TopicError, ConfigError) as exc:
-        raise ConfigError(f"{path}: {exc.message}", remedy=exc.remedy) from exc
-    except (FleetError, msgspec.ValidationError) as exc:
-        fault = plain_fault(str(exc), AgentConfig)
-        raise ConfigError(f"{path}: {fault}", remedy="correct that line") from exc
-    _check(config, str(path))
-    return _absolute(config, path.absolute().parent)
-
-
-def read_named(path: Path, what: str, remedy: str = "check the path and the permissions") -> bytes:
-    """Read a file that an operator named.
-
-    Args:
-        path: The file.
-        what: What it is, for a fault.
-        remedy: What to do if it cannot be read.
-
-    Returns:
-        Its content, at most a byte more than any such file may have.
-
-    Raises:
-        ConfigError: It cannot be read.
-    """
-    try:
-        with open_file(path) as file:
-            return file.read(MAX_CONFIG_BYTES + 1)
-    except OSError as exc:
-        raise ConfigError(
-            f"cannot read the {what} {path}: {(exc.strerror or str(exc)).lower()}",
-            remedy=remedy,
-        ) from exc
-
-
 def serving_settings(
     config: AgentConfig, *, threads: int = 1, processors: int = 1
 ) -> ServingSettings:
@@ -280,139 +193,3 @@ def serving_settings(
         )
     except ValueError as exc:
         raise ConfigError(f"serving: {exc}") from exc
-
-
-def _path(kind: type, value: object) -> Path:
-    """Make a path of a text; msgspec knows only plain types.
-
-    Raises:
-        ValueError: It is no path; msgspec adds the place in the file.
-    """
-    if kind is Path and isinstance(value, str) and value and "\0" not in value:
-        return Path(value)
-    raise ValueError("expected a path")
-
-
-def _check(config: AgentConfig, name: str) -> None:
-    broker, endpoint, memory_bytes = config.broker, config.endpoint, config.serving.memory_bytes
-    faults = [
-        (not 1 <= broker.port <= MAX_PORT, "broker.port is not within 1 to 65535"),
-        (
-            broker.certificate_port is not None and not 1 <= broker.certificate_port <= MAX_PORT,
-            "broker.certificate_port is not within 1 to 65535",
-        ),
-        (not 0 <= endpoint.port <= MAX_PORT, "endpoint.port is not within 0 to 65535"),
-        (
-            not 1 <= endpoint.connections <= MAX_CONNECTIONS,
-            f"endpoint.connections is not within 1 to {MAX_CONNECTIONS}",
-        ),
-        (
-            broker.cert_file is not None and broker.key_file is None,
-            "broker.cert_file needs broker.key_file",
-        ),
-        (
-            broker.key_file is not None and broker.ca_file is None,
-            "broker.key_file needs broker.ca_file",
-        ),
-        (
-            (endpoint.cert_file is None) != (endpoint.key_file is None),
-            "endpoint.cert_file and endpoint.key_file must be set together",
-        ),
-        (
-            endpoint.client_ca_file is not None and endpoint.cert_file is None,
-            "endpoint.client_ca_file needs endpoint.cert_file",
-        ),
-        (
-            not (endpoint.token_file or endpoint.client_ca_file or _is_private(endpoint)),
-            f"endpoint.host {endpoint.host} is not local: set token_file or client_ca_file",
-        ),
-        (
-            not (endpoint.cert_file or endpoint.clear_text or _is_private(endpoint)),
-            f"endpoint.host {endpoint.host} is not local: set cert_file, or clear_text = true",
-        ),
-        (
-            endpoint.clear_text and endpoint.cert_file is not None,
-            "endpoint.cert_file asks for TLS and endpoint.clear_text for none",
-        ),
-        (
-            bool(endpoint.allow_origins) and endpoint.client_ca_file is not None,
-            "endpoint.allow_origins does not go with client_ca_file: set token_file in its place",
-        ),
-        (endpoint.shared_memory_bytes < 0, "endpoint.shared_memory_bytes is negative"),
-        (
-            endpoint.shared_memory_bytes > 0 and not _is_private(endpoint),
-            "endpoint.shared_memory_bytes needs a loopback address as host, or unix_path",
-        ),
-        (memory_bytes is not None and memory_bytes <= 0, "serving.memory_bytes is not positive"),
-        (not 0 < config.sense_interval_s < math.inf, "sense_interval_s is not above 0"),
-        (not 0 < config.telemetry_interval_s < math.inf, "telemetry_interval_s is not above 0"),
-        (not 0 <= config.confirm_s < math.inf, "confirm_s is negative"),
-        (config.spool_bytes <= 0, "spool_bytes is not positive"),
-        (not 0 <= config.trust_grace_s < math.inf, "trust_grace_s is negative"),
-    ]
-    if fault := origins_fault(endpoint.allow_origins, needs_token=endpoint.token_file is not None):
-        faults.append((True, f"endpoint.allow_origins {fault}"))
-    parts = (config.install, config.hooks, config.delivery, config.peers, config.deferred)
-    others = (config.feedback, config.measure, config.scrub, config.capture, config.shadow)
-    for part in (*parts, *others):
-        faults += [(True, text) for text in part.faults()]
-    knows_clients = bool(endpoint.token_file or endpoint.client_ca_file)
-    encrypts = bool(endpoint.cert_file) or endpoint.clear_text
-    grpc_faults = endpoint.grpc.faults(knows_clients=knows_clients, encrypts=encrypts)
-    faults += [(True, text) for text in grpc_faults]
-    if config.policy is not None:
-        faults += [(True, f"policy: {text}") for text in config.policy.faults()]
-    for wrong, text in faults:
-        if wrong:
-            raise ConfigError(f"{name}: {text}")
-
-
-def _check_keys(values: dict[str, object], kind: type[msgspec.Struct], name: str) -> None:
-    """Refuse keys that a table does not have: in a file they are misspelt; messages may have more.
-
-    Raises:
-        ConfigError: There is such a key.
-    """
-    strangers = sorted(set(values) - set(kind.__struct_fields__))
-    if strangers:
-        fault = no_such_setting(f"{name}.{strangers[0]}", AgentConfig)
-        raise ConfigError(fault, remedy="correct that line")
-
-
-def _is_private(endpoint: EndpointConfig) -> bool:
-    """Tell whether only this device can reach an endpoint."""
-    return endpoint.unix_path is not None or is_loopback(endpoint.host)
-
-
-def _absolute(config: AgentConfig, base: Path) -> AgentConfig:
-    replace = msgspec.structs.replace
-
-    def below(path: Path | None) -> Path | None:
-        return None if path is None else base / path
-
-    return replace(
-        config,
-        state_dir=base / config.state_dir,
-        profile=base / config.profile,
-        trust=base / config.trust,
-        token_file=below(config.token_file),
-        sysfs_root=base / config.sysfs_root,
-        procfs_root=base / config.procfs_root,
-        hooks=replace(config.hooks, directory=below(config.hooks.directory)),
-        delivery=replace(config.delivery, ca_file=below(config.delivery.ca_file)),
-        broker=replace(
-            config.broker,
-            ca_file=below(config.broker.ca_file),
-            cert_file=below(config.broker.cert_file),
-            key_file=below(config.broker.key_file),
-        ),
-        endpoint=replace(
-            config.endpoint,
-            unix_path=below(config.endpoint.unix_path),
-            token_file=below(config.endpoint.token_file),
-            cert_file=below(config.endpoint.cert_file),
-            key_file=below(config.endpoint.key_file),
-            client_ca_file=below(config.endpoint.client_ca_file),
-            grpc=replace(config.endpoint.grpc, unix_path=below(config.endpoint.grpc.unix_path)),
-        ),
-    )

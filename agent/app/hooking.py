@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING
 from agent.app.config import AgentConfig
 from agent.errors import HookFilesError
 from agent.install.conditions import Later
+from agent.install.ports import Effects
 from agent.install.slots import Slots
 from agent.install.store import ModelStore
-from agent.install.workflow import Effects
 from agent.interrupts import Interrupts
 from agent.log import Log
 from agent.ports import RecorderPort

@@ -26,10 +26,12 @@ from agent.measure.measurer import Measurer
 from agent.trust.keeper import MetadataTrust
 from wire.clock import Clock
 from wire.delivery import Chunk
-from wire.messages import Hello, MetadataVersions, TelemetryAck, decode_message
-from wire.metadata import MetadataFiles
+from wire.messages import decode_message
+from wire.metadata import MetadataFiles, MetadataVersions
+from wire.presence import Hello
 from wire.progress import MQTT, MULTICAST
 from wire.reporting import ReportRequest
+from wire.telemetry import TelemetryAck
 from wire.topics import DownKind, cast_name, down_kind
 from wire.transport import Connection, Received
 

@@ -18,7 +18,7 @@ from agent.serve.http.exposition import Family, Sample, reading
 from agent.serve.http.metrics import Metrics
 from agent.serve.http.request_metrics import NONE
 from agent.serve.router import Router
-from agent.serve.routing import Share
+from agent.serve.routes import Share
 from agent.serve.served import ModelsPort, Served, ServedModels, is_ready
 from wire.health import HealthSnapshot
 from wire.version import VERSION

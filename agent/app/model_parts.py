@@ -17,13 +17,14 @@ from agent.install.early import EarlyService
 from agent.install.holding import Holding
 from agent.install.installer import Installer, InstallSettings
 from agent.install.mending import Mending
+from agent.install.ports import Effects
 from agent.install.scrub.scrubber import Scrubber
 from agent.install.slots import Slots
 from agent.install.store import ModelStore, StateStore
 from agent.install.thread import Installs
 from agent.install.trusting import TrustCondition, TrustedEffects
 from agent.install.windowed import WindowCondition, WindowedEffects
-from agent.install.workflow import Effects, Machine
+from agent.install.workflow import Machine
 from agent.interrupts import Interrupts
 from agent.link.connection import Link
 from agent.log import Log

@@ -25,7 +25,7 @@ from agent.serve.model_server import ModelServer
 from agent.serve.router import Router
 from wire.desired import ModelState
 from wire.errors import FleetError
-from wire.messages import ServedModel
+from wire.presence import ServedModel
 
 if TYPE_CHECKING:
     from agent.install.hooks.effects import HookedEffects

@@ -5,7 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Final
 
-from agent.app.config import AgentConfig, read_named
+from agent.app.config import AgentConfig
+from agent.app.config_file import read_named
 from agent.errors import ConfigError
 from agent.ports import RecorderPort
 from agent.trust.keeper import MetadataTrust

@@ -16,7 +16,7 @@ from agent.ports import RecorderPort
 from wire.clock import Clock
 from wire.codec import sha256_hex
 from wire.errors import FleetError, SignatureError, shortened
-from wire.messages import Refusal
+from wire.installs import Refusal
 
 WINDOW_S: Final = 5.0
 MAX_TOLD: Final = 5

@@ -13,7 +13,8 @@ import sys
 from collections.abc import Sequence
 from typing import Any, Final
 
-from agent.app.config import AgentConfig, load_config
+from agent.app.config import AgentConfig
+from agent.app.config_file import load_config
 from agent.app.control import SOCKET_FILE, ask
 from agent.cli.parser import PROGRAM, Run, build_parser
 from agent.errors import ConfigError, ControlError

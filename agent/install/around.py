@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from agent.install.workflow import Effects
+from agent.install.ports import Effects
 
 
 class EffectsAround:

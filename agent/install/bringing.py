@@ -15,7 +15,7 @@ from agent.install.fetch.part import Blob
 from agent.install.fetch.sources import Errand
 from agent.package_files import clear_way, is_intact, keep_directory
 from agent.packages import Package, open_package, read_index
-from wire.messages import ReleaseRef
+from wire.installs import ReleaseRef
 from wire.package.index import ENVELOPE_FILE, FileEntry
 from wire.package.manifest import MANIFEST_FILE
 from wire.trust.root import Trust

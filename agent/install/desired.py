@@ -13,13 +13,15 @@ from __future__ import annotations
 import msgspec
 
 from agent.errors import OlderRevisionError, RefusedError
-from wire.desired import DesiredModels, ModelState, desired_from_json
-from wire.messages import (
+from wire.desired import (
     DESIRED_PAYLOAD_TYPE,
     MAX_REVISION,
     MAX_REVISION_STEP,
-    ReleaseRef,
+    DesiredModels,
+    ModelState,
+    desired_from_json,
 )
+from wire.installs import ReleaseRef
 from wire.package.index import is_digest
 from wire.profile import NAME_PATTERN
 from wire.trust.envelope import MAX_ENVELOPE_BYTES

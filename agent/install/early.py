@@ -25,7 +25,7 @@ from agent.select.decisions import candidate, preference
 from wire.clock import Clock
 from wire.errors import FleetError
 from wire.package.index import FileEntry
-from wire.package.manifest import Variant
+from wire.package.variant import Variant
 
 PAYS_S: Final = 10.0
 """The golden test takes some seconds, and the transfer waits meanwhile."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import Final, NamedTuple
 
-from wire.messages import InstallReport, ReleaseRef
+from wire.installs import InstallReport, ReleaseRef
 
 INSTALL: Final = "install"
 RESTORE: Final = "restore"

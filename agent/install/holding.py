@@ -15,10 +15,10 @@ from typing import Final, Protocol
 
 from agent.errors import DeferredError
 from agent.install.conditions import Later
+from agent.install.ports import Effects
 from agent.install.progress import Progress
 from agent.install.states import State, may_abandon
 from agent.install.store import ModelStore
-from agent.install.workflow import Effects
 from agent.interrupts import Interrupts
 from agent.ports import RecorderPort
 from wire.clock import Clock

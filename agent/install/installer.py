@@ -5,54 +5,39 @@ Rules:
   and the hashes again before each start of a worker.
 - The previous package serves until the new one has passed its golden test on this device. It is
   kept until the new one has stayed healthy for `confirm_s`.
-- If the variant that this device prefers fails its golden test, the install fails. If another
-  variant fails, it is dropped with a reason.
 """
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import Callable, Mapping
 from typing import Final
 
 import msgspec
 
-from agent.errors import (
-    ConfirmError,
-    DeferredError,
-    GoldenError,
-    RefusedError,
-    StorageError,
-)
+from agent.errors import ConfirmError, DeferredError, RefusedError
 from agent.install.bringing import Bringer
 from agent.install.early import EarlyService
 from agent.install.fetch.fetcher import Fetcher
-from agent.install.fetch.local import LocalPackages
 from agent.install.fetch.part import Blob
 from agent.install.fetch.sources import Errand
+from agent.install.lacking import lacking_files
+from agent.install.model_packages import ModelPackages
 from agent.install.preflight import check_memory, check_storage, fitting, reserved_bytes
+from agent.install.probing import Prober
 from agent.install.progress import Progress
-from agent.install.records import ModelRecord, has_failed, has_served
 from agent.install.slots import Slots
 from agent.install.states import State, may_abandon
 from agent.install.store import ModelStore
+from agent.install.ways_back import is_bad
 from agent.interrupts import Interrupts
-from agent.package_files import is_intact
-from agent.packages import Package, open_package
-from agent.ports import Probed
 from agent.select.adaptation import Adaptation
-from agent.select.decisions import candidate, preference
-from wire.errors import FleetError, TransportError
-from wire.messages import ReleaseRef
-from wire.package.index import FileEntry, PackageIndex
-from wire.package.manifest import Variant
+from wire.errors import TransportError
+from wire.installs import ReleaseRef
 from wire.profile import DeviceProfile
 from wire.progress import FILE, LOCAL
 from wire.trust.root import Trust
 
 CONFIRM_POLL_S: Final = 0.5
-BAD: Final = frozenset({GoldenError.code, ConfirmError.code})
-"""How an install fails if the package itself is bad."""
 
 
 class InstallSettings(msgspec.Struct, frozen=True, kw_only=True):
@@ -93,13 +78,15 @@ class Installer:
         make_room: Callable[[], int] = lambda: 0,
     ) -> None:
         self._settings = settings
+        self._profile = settings.profile
         self._store = store
         self._slots = slots
-        self._slot = slots.of(store.name)
+        self._packages = ModelPackages(settings.trust, store, slots, adaptation)
         self._fetcher = fetcher
         self._bringer = Bringer(fetcher, settings.trust, slots.parts)
         self._adaptation = adaptation
         self._early = early
+        self._prober = Prober(adaptation, early)
         self._interrupts = interrupts
         self._neighbours = neighbours
         self._make_room = make_room
@@ -117,34 +104,31 @@ class Installer:
 
     def serving(self) -> tuple[str | None, str | None]:
         """Return the digest of the package in service and the variant that serves now."""
-        return self._adaptation.in_service()
+        return self._packages.serving()
 
     def current(self) -> str | None:
         """Return the digest of the package that serves after a restart."""
-        linked = self._slot.current()
-        if linked is not None and has_failed(self._store.state, linked):
-            linked = self._store.state.previous
-        return linked or self._served()
+        return self._packages.current()
 
     def loss(self, digest: str) -> str | None:
         """Return why a package that should serve does not serve whole, or None."""
-        return self._adaptation.loss(digest)
+        return self._packages.loss(digest)
 
     def serve_again(self, digest: str) -> str | None:
-        """Let an installed package serve that is ordered again, also one that a client unloaded.
+        """Let an installed package serve that is ordered again; see `Effects.serve_again`."""
+        return self._packages.serve_again(digest)
 
-        Returns why it does not answer rightly, or None; runs its golden test.
-        """
-        if (loss := self._adaptation.loss(digest)) is not None:
-            return loss
-        try:
-            self._adaptation.load()
-            if self._adaptation.is_resting(digest):  # it is parked
-                return None
-            probed = self._adaptation.probe_active()
-        except FleetError as exc:
-            return exc.message
-        return None if probed.passed else f"the golden test fails: {probed.detail}"
+    def restore(self) -> None:
+        """Serve again what served before a restart; raises FleetError if nothing can serve."""
+        self._packages.restore()
+
+    def tidy(self) -> None:
+        """Remove what no model needs any more, if it can be removed now."""
+        self._packages.tidy()
+
+    def remove(self) -> None:
+        """Take the model out of service, and remove what only it needs; twice is safe."""
+        self._packages.remove()
 
     def perform(self, state: State, progress: Progress) -> None:
         """Do the effect of a state.
@@ -163,77 +147,14 @@ class Installer:
         self._abandon = may_abandon(state)
         self._effects[state](target, progress)
 
-    def restore(self) -> None:
-        """Serve again the package that served before a restart, or else the package before it.
-
-        If `current` is lost, the record says what served. If `current` names a package whose
-        install has failed, the way back was not written, and the package before goes first.
-        `current` is made again if the storage can be written.
-
-        Raises:
-            FleetError: Neither can serve; this is the error of the first.
-        """
-        fault: FleetError | None = None
-        linked = self._slot.current()
-        for digest in self._ways():
-            if not self._slots.has(digest):
-                continue
-            try:
-                self._serve(digest, why="start")
-            except FleetError as exc:
-                fault = fault or exc
-                continue
-            is_lost = linked is None and digest == self._served()
-            if is_lost or (linked is not None and has_failed(self._store.state, linked)):
-                with contextlib.suppress(StorageError):
-                    self._slot.switch(digest)
-            return
-        if fault is not None:
-            raise fault
-
-    def _ways(self) -> list[str]:
-        """Return the digests of what may serve after a restart, the first choice first."""
-        record, linked = self._store.state, self._slot.current()
-        found = [linked, self._served(), record.previous]
-        if linked is not None and has_failed(record, linked):
-            found = [record.previous, *([] if _is_bad(record) else [linked])]
-        return [digest for digest in dict.fromkeys(found) if digest is not None]
-
-    def tidy(self) -> None:
-        """Remove what no model needs any more, if it can be removed now."""
-        self._clean(keep={self._store.state.previous})
-
-    def remove(self) -> None:
-        """Take the model out of service, and remove what only it needs; doing it twice is safe.
-
-        Raises:
-            StorageError: The storage failed.
-        """
-        self._adaptation.withdraw()
-        self._adaptation.pinned = None
-        self._slot.clear()
-        self._slots.collect(
-            {
-                *self._store.kept_elsewhere,
-                self._slots.preloaded(),
-                *self._slots.shadows().values(),
-            },
-            keep_parts=not self._store.is_alone,
-        )
-        self._store.forget()  # last: until then a restart finds that there is something to remove
-
-    def open(self, digest: str) -> Package:
-        """Return a package that is on this device; raises FleetError if it is damaged."""
-        return open_package(self._slots.directory(digest), digest, self._settings.trust)
-
     def _preflight(self, target: ReleaseRef, _progress: Progress) -> None:
         """Fetch the index and the manifest, and refuse a package that cannot run here."""
         self._check_storage(target.envelope_size_bytes)
         directory = self._slots.directory(target.digest)
         package = self._bringer.describe(target, directory, self._errand())
-        variants = self._fitting(package)
+        variants = fitting(package, self._profile)
         # The version before the present one gives way to the next one.
-        freed_bytes = self._adaptation.keep_only({package.digest, self._slot.current()})
+        freed_bytes = self._adaptation.keep_only({package.digest, self._packages.linked()})
         freed_bytes += self._make_room()
         check_memory(
             package.release,
@@ -244,15 +165,15 @@ class Installer:
         )
         if self._store.is_alone:  # else another install needs its own
             self._slots.keep_parts({entry.sha256 for entry in package.index.files})
-        lacking = self._lacking(package, variants)
+        lacking = lacking_files(package, variants, self._check)
         self._check_storage(sum(entry.size_bytes for entry in lacking))
         self._slots.settle(package.digest)
 
     def _fetch(self, target: ReleaseRef, progress: Progress) -> None:
-        package = self.open(target.digest)
-        variants = self._fitting(package)
+        package = self._packages.open(target.digest)
+        variants = fitting(package, self._profile)
         entries = package.files(variants)
-        lacking = self._lacking(package, variants)
+        lacking = lacking_files(package, variants, self._check)
         total = sum(entry.size_bytes for entry in entries)
         by_hand = self._slots.preloaded() == target.digest
         here = total - sum(entry.size_bytes for entry in lacking)
@@ -273,7 +194,7 @@ class Installer:
             check=check,
             progress=progress.came,
             found=found,
-            holdings=self._others(package.index),
+            holdings=self._packages.others(package.index),
             blobs=tuple(dict.fromkeys(entry.sha256 for entry in lacking)),
         )
         chunk_bytes = package.index.chunk_bytes
@@ -290,60 +211,28 @@ class Installer:
         self._slots.settle(target.digest)
 
     def _verify(self, target: ReleaseRef, _progress: Progress) -> None:
-        package = self.open(target.digest)
-        package.verify(self._fitting(package))
+        package = self._packages.open(target.digest)
+        package.verify(fitting(package, self._profile))
 
     def _stage(self, target: ReleaseRef, _progress: Progress) -> None:
         self._slots.stage(target.digest)
-        self._early.move(self.open(target.digest))
+        self._early.move(self._packages.open(target.digest))
 
     def _probe(self, target: ReleaseRef, _progress: Progress) -> None:
-        package = self.open(target.digest)
-        variants = {v.name: v for v in self._fitting(package)}
-        dropped: dict[str, str] = {}
-        latencies_ms: dict[str, float] = {}
-        agreements: dict[str, float] = {}
-        for rank, name in enumerate(preference(candidate(v) for v in variants.values())):
-            self._check()
-            try:
-                probed = self._probed(package, variants[name])
-            except FleetError as exc:
-                if rank == 0:
-                    raise
-                dropped[name] = exc.message
-                continue
-            if not probed.passed and rank == 0:
-                raise GoldenError(f"variant {name} fails its golden test: {probed.detail}")
-            if not probed.passed:
-                dropped[name] = f"fails its golden test: {probed.detail}"
-                continue
-            agreements[name] = probed.agreement
-            if probed.latency_ms is not None:
-                latencies_ms[name] = probed.latency_ms
+        package, digest = self._packages.open(target.digest), target.digest
+        found = self._prober.probe(package, fitting(package, self._profile), self._check)
         record = self._store.state
         self._store.update(
-            dropped={**record.dropped, target.digest: dropped},
-            latencies_ms={**record.latencies_ms, target.digest: latencies_ms},
-            agreements={**record.agreements, target.digest: agreements},
+            dropped={**record.dropped, digest: found.dropped},
+            latencies_ms={**record.latencies_ms, digest: found.latencies_ms},
+            agreements={**record.agreements, digest: found.agreements},
         )
 
-    def _probed(self, package: Package, variant: Variant) -> Probed:
-        """Run the golden test of a variant.
-
-        Raises:
-            FleetError: It cannot be run.
-        """
-        try:
-            return self._adaptation.probe(package, variant)
-        except FleetError:
-            # The memory may not hold two workers, and without early service there is one.
-            if not self._early.end(package.digest):
-                raise
-            return self._adaptation.probe(package, variant)
-
     def _switch(self, target: ReleaseRef, _progress: Progress) -> None:
-        self._serve(target.digest, why="repair" if self._store.state.repairing else "install")
-        self._slot.switch(target.digest)
+        self._packages.serve(
+            target.digest, why="repair" if self._store.state.repairing else "install"
+        )
+        self._packages.keep_as_current(target.digest)
 
     def _confirm(self, target: ReleaseRef, _progress: Progress) -> None:
         rest_s = self._settings.confirm_s
@@ -360,83 +249,20 @@ class Installer:
             probed = self._adaptation.probe_active()
         if probed is not None and not probed.passed:
             raise ConfirmError(f"the golden test fails after the switch: {probed.detail}")
-        self._clean(keep={self._store.state.previous})
+        self._packages.tidy()
 
     def _revert(self, target: ReleaseRef, _progress: Progress) -> None:
         record = self._store.state
-        if _is_bad(record) or not record.repairing:
+        if is_bad(record) or not record.repairing:
             self._early.end(target.digest)
         if record.repairing:
             # What serves goes on, and what came of the package is kept for the next attempt.
-            if self.serving()[0] is None:
-                self.restore()
+            if self._packages.serving()[0] is None:
+                self._packages.restore()
             return
-        previous = record.previous
-        if previous is not None and self._slots.has(previous):
-            self._serve(previous, why="revert")
-            self._slot.switch(previous)
-        elif self._slot.current() in {None, target.digest}:
-            self._adaptation.withdraw()
-            self._slot.clear()
+        self._packages.go_back(record.previous, target.digest)
         if not record.abandoned:
-            self._clean(keep={previous})
-
-    def _served(self) -> str | None:
-        """Return the digest of the installed release, if its package is whole."""
-        record = self._store.state
-        if record.target is None or not has_served(record):
-            return None
-        return record.target.digest if self._slots.has(record.target.digest) else None
-
-    def _serve(self, digest: str, *, why: str) -> None:
-        record = self._store.state
-        self._adaptation.serve(
-            self.open(digest),
-            record.dropped.get(digest, {}),
-            record.latencies_ms.get(digest, {}),
-            why=why,
-        )
-
-    def _clean(self, keep: set[str | None]) -> None:
-        kept = {*keep, self._slot.current()}
-        self._adaptation.keep_only(kept)
-        # A package that cannot be removed now is removed after the next install; it is no failure.
-        with contextlib.suppress(StorageError):
-            self._slots.collect(
-                {
-                    *keep,
-                    *self._store.kept_elsewhere,
-                    self._slots.preloaded(),
-                    *self._slots.shadows().values(),
-                },
-                keep_parts=not self._store.is_alone,
-            )
-        record = self._store.state
-        with contextlib.suppress(StorageError):
-            self._store.update(
-                dropped={d: v for d, v in record.dropped.items() if d in kept},
-                latencies_ms={d: v for d, v in record.latencies_ms.items() if d in kept},
-                agreements={d: v for d, v in record.agreements.items() if d in kept},
-            )
-
-    def _fitting(self, package: Package) -> tuple[Variant, ...]:
-        return fitting(package, self._settings.profile)
-
-    def _lacking(self, package: Package, variants: tuple[Variant, ...]) -> list[FileEntry]:
-        lacking = []
-        for entry in _in_order_of_use(package, variants):
-            self._check()
-            if not is_intact(package.directory, entry):
-                lacking.append(entry)
-        return lacking
-
-    def _others(self, index: PackageIndex) -> LocalPackages:
-        """Return what the other packages on this device have."""
-        return LocalPackages(
-            [self._slots.directory(d) for d in self._slots.whole() if d != index.digest],
-            self._settings.trust,
-            own=self._slots.directory(index.digest),
-        )
+            self._packages.clean(keep={record.previous})
 
     def _errand(self) -> Errand:
         return Errand(check=self._check, asks=self._store.state.has_sources)
@@ -448,23 +274,10 @@ class Installer:
         check_storage(
             self._slots,
             needed_bytes=needed_bytes,
-            allowed_bytes=self._settings.profile.storage_bytes,
+            allowed_bytes=self._profile.storage_bytes,
             keep=self._store.kept,
             reserved_bytes=reserved_bytes(
-                self._store.elsewhere, self._slots, self._settings.profile, self._settings.trust
+                self._store.elsewhere, self._slots, self._profile, self._settings.trust
             ),
             keep_parts=not self._store.is_alone,
         )
-
-
-def _is_bad(record: ModelRecord) -> bool:
-    """Tell whether an install has failed by the package itself."""
-    return record.failure is not None and record.failure.code in BAD
-
-
-def _in_order_of_use(package: Package, variants: tuple[Variant, ...]) -> list[FileEntry]:
-    """Return what some variants need, first what the variant needs that is probed first."""
-    by_name = {variant.name: variant for variant in variants}
-    ranked = preference(candidate(variant) for variant in variants)
-    needed = [entry for name in ranked for entry in package.files((by_name[name],))]
-    return list({entry.path: entry for entry in needed}.values())

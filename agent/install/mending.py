@@ -17,10 +17,10 @@ from agent.install.fetch.fetcher import Fetcher
 from agent.install.fetch.local import LocalPackages
 from agent.install.fetch.part import Blob
 from agent.install.fetch.sources import Errand
+from agent.install.repair_pace import REPAIR_MAX_S, REPAIR_MIN_S
 from agent.install.slots import Slots
 from agent.install.states import State
 from agent.install.store import ModelStore
-from agent.install.workflow import REPAIR_MAX_S, REPAIR_MIN_S
 from agent.interrupts import Interrupts
 from agent.package_files import is_intact
 from agent.packages import Damage, Package, open_package

@@ -12,7 +12,7 @@ from agent.install.states import State
 from agent.packages import Package, open_package
 from wire.errors import FleetError
 from wire.health import HealthSnapshot
-from wire.package.manifest import Variant
+from wire.package.variant import Variant
 from wire.profile import DeviceProfile
 from wire.trust.root import Trust
 

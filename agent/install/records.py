@@ -12,8 +12,8 @@ from typing import Final
 import msgspec
 
 from agent.install.states import State
-from wire.desired import ModelState
-from wire.messages import MAX_REVISION, InstallReport, ReleaseRef
+from wire.desired import MAX_REVISION, ModelState
+from wire.installs import InstallReport, ReleaseRef
 from wire.package.index import is_digest
 from wire.profile import NAME_PATTERN
 

@@ -28,7 +28,7 @@ from agent.errors import IllegalTransitionError
 
 
 class State(StrEnum):
-    """The state of an install; spelled as in `wire.messages.InstallPhase`."""
+    """The state of an install; spelled as in `wire.installs.InstallPhase`."""
 
     IDLE = "idle"
     PREFLIGHT = "preflight"

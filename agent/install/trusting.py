@@ -17,10 +17,10 @@ from typing import Final, Protocol
 from agent.install.around import EffectsAround
 from agent.install.conditions import LOOK_S, Later
 from agent.install.holding import Holding
+from agent.install.ports import Effects
 from agent.install.progress import Progress
 from agent.install.states import State
 from agent.install.store import ModelStore
-from agent.install.workflow import Effects
 
 ASKED: Final = frozenset({State.PREFLIGHT, State.FETCHING, State.VERIFYING, State.STAGING})
 """Before these states the release must be one that may be taken."""

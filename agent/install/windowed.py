@@ -14,11 +14,11 @@ from collections.abc import Callable
 from agent.install.around import EffectsAround
 from agent.install.conditions import Later, out_of_windows
 from agent.install.holding import Holding
+from agent.install.ports import Effects
 from agent.install.progress import Progress
 from agent.install.states import State
 from agent.install.store import ModelStore
 from agent.install.window import Local
-from agent.install.workflow import Effects
 
 
 class WindowCondition:

@@ -14,94 +14,47 @@ Rules:
 - A package that the operator hands over is taken at the next safe point; the effect begins again.
 - A newer revision with the same release for the same rollout changes only the policy. The machine
   accepts it and installs nothing, also after a failure.
-- A release that was installed and is lost or damaged is installed again. Each repair waits twice as
-  long as the one before, up to an hour; what serves meanwhile goes on.
+- A release that was installed and is lost or damaged is installed again, at the pace of
+  `agent.install.repair_pace`; what serves meanwhile goes on.
 """
 
 from __future__ import annotations
 
 import random
 from collections.abc import Callable
-from typing import Any, Final, NamedTuple, Protocol
+from typing import Any, Final, NamedTuple
 
 import msgspec
 
 from agent.errors import (
     AttemptsError,
     InterjectedError,
-    NoVariantError,
     StoppedError,
     StorageError,
     SupersededError,
 )
 from agent.install.arrivals import Arrivals
 from agent.install.events import BYTES_METRIC, DURATION_METRIC, INSTALL, ending
-from agent.install.progress import Progress, TransferMeter
+from agent.install.ports import Effects, ReportLink
+from agent.install.progress import TransferMeter
 from agent.install.records import Failure, ModelRecord, has_served, outcome_of
+from agent.install.repair_pace import RepairPace
+from agent.install.reports import Reporter, failure_of, serves_nothing
 from agent.install.states import InstallEvent, State, may_abandon, next_state
 from agent.install.store import ModelStore
 from agent.interrupts import Interrupts
 from agent.ports import RecorderPort
 from wire.clock import Clock
 from wire.desired import ModelState
-from wire.errors import FleetError, shortened
-from wire.messages import InstallOutcome, InstallReport
+from wire.errors import FleetError
+from wire.installs import InstallReport
 from wire.progress import FOUND, TransferProgress
 
 MAX_ATTEMPTS: Final = 5
 BACK_OFF_MIN_S: Final = 1.0
 BACK_OFF_MAX_S: Final = 60.0
 RECONNECT_POLL_S: Final = 1.0
-REPAIR_MIN_S: Final = 30.0
-REPAIR_MAX_S: Final = 3600.0
-"""Storage that damages its files again and again must not keep the network busy."""
-
-MAX_DETAIL: Final = 500
 OTHER_CHANGE: Final = "another change of packages to end"
-NOTHING_SERVES: Final = "the release is installed, but no variant of it can serve now"
-
-
-class Effects(Protocol):
-    """The effect of each state. Doing it twice must be safe."""
-
-    def perform(self, state: State, progress: Progress) -> None:
-        """Do the effect of a state; it is done on return, and not done on a FleetError."""
-        ...
-
-    def serving(self) -> tuple[str | None, str | None]:
-        """Return the digest of the package and the name of the variant that serve now."""
-        ...
-
-    def current(self) -> str | None:
-        """Return the digest of the package that serves after a restart."""
-        ...
-
-    def loss(self, digest: str) -> str | None:
-        """Return why a package that should serve does not serve whole, or None."""
-        ...
-
-    def serve_again(self, digest: str) -> str | None:
-        """Let an installed package serve that is ordered again, also one that a client unloaded.
-
-        Returns why it does not answer rightly, or None; runs its golden test.
-        """
-        ...
-
-    def tidy(self) -> None:
-        """Remove what no model needs any more, if it can be removed now."""
-        ...
-
-
-class ReportLink(Protocol):
-    """The connection to the controller."""
-
-    def tell(self, report: InstallReport) -> None:
-        """Send a report. If it gets lost, the controller sends its desired state again."""
-        ...
-
-    def is_connected(self) -> bool:
-        """Tell whether the broker is connected now."""
-        ...
 
 
 class _Result(NamedTuple):
@@ -135,7 +88,7 @@ class Machine:
         clock: Clock,
         rng: random.Random,
     ) -> None:
-        self._device = device
+        self._reporter = Reporter(device=device, model=store.name)
         self._store = store
         self._effects = effects
         self._link = link
@@ -147,8 +100,7 @@ class Machine:
         self._meter = TransferMeter(clock.monotonic_s, self._came)
         self._known = False  # whether the device had the package before; a restart forgets it
         self._unsaved: dict[str, Any] = {}
-        self._repaired_s = float("-inf")
-        self._repair_rest_s = REPAIR_MIN_S
+        self._repair_pace = RepairPace()
         self.arrivals = Arrivals()
         """What came over the network; another one takes its place where something counts."""
 
@@ -218,12 +170,9 @@ class Machine:
         loss = self._effects.loss(target.digest)
         if loss is None and record.repairing:  # the last attempt failed, and mended enough
             self._finish({"failure": None, "repairing": False})
-        rested_s = now_s - self._repaired_s
-        if loss is None or rested_s < self._repair_rest_s:
+        if loss is None or not self._repair_pace.may_begin(now_s):
             return False
-        doubled_s = min(2 * self._repair_rest_s, REPAIR_MAX_S)
-        self._repair_rest_s = REPAIR_MIN_S if rested_s > 2 * REPAIR_MAX_S else doubled_s
-        self._repaired_s = now_s
+        self._repair_pace.begin(now_s)
         self._meter.begin_install()
         self.arrivals.begin(self._store.name)
         self._store.update(
@@ -353,10 +302,8 @@ class Machine:
 
     def transfer(self) -> TransferProgress | None:
         """Return how far the transfer of a package is, or None if none runs."""
-        figures = self._meter.figures
-        return (
-            figures if figures.total_bytes and self._store.state.state is State.FETCHING else None
-        )
+        figures, state = self._meter.figures, self._store.state.state
+        return figures if figures.total_bytes and state is State.FETCHING else None
 
     def _came(self, size_bytes: int, source: str) -> None:
         if source not in FOUND:
@@ -386,9 +333,7 @@ class Machine:
         if outcome.outcome == "succeeded" and lost:
             return
         if outcome.outcome == "succeeded" and target is not None and active is None:
-            report = msgspec.structs.replace(
-                report, outcome="failed", error_code=NoVariantError.code, detail=NOTHING_SERVES
-            )
+            report = serves_nothing(report)
         self._link.tell(report)
 
     def report_running(self, state: State, waits_for: str = "") -> None:
@@ -438,33 +383,16 @@ class Machine:
     def _report(
         self, record: ModelRecord, state: State, *, failure: Failure | None, waits_for: str = ""
     ) -> InstallReport:
-        active, variant = self._effects.serving()
-        transfer = self._meter.figures
-        rate = transfer.rate_bytes_per_s if state is State.FETCHING else None
-        outcome: InstallOutcome = "failed" if failure else "succeeded"
-        if state is not State.IDLE:
-            outcome = "running"
-        return InstallReport(
-            device=self._device,
-            model=self._store.name,
-            revision=record.revision,
-            digest=record.target.digest if record.target else None,
-            phase=(failure.phase if failure else state).value,
-            outcome=outcome,
-            active=active,
-            variant=variant,
-            error_code=failure.code if failure else "",
-            detail=failure.detail if failure else waits_for,
-            done_bytes=transfer.done_bytes,
-            total_bytes=transfer.total_bytes,
+        return self._reporter.report(
+            record,
+            state,
+            failure=failure,
+            serving=self._effects.serving(),
+            transfer=self._meter.figures,
             at_s=self._clock.now_s(),
-            rate_bytes_per_s=msgspec.UNSET if rate is None else round(rate, 1),
-            bytes_by_source=transfer.bytes_by_source or msgspec.UNSET,
+            waits_for=waits_for,
         )
 
 
 def _failed(state: State, exc: FleetError) -> _Result:
-    """Return a failure; a file's name in its detail may be no Unicode, which no record can hold."""
-    detail = " ".join(str(exc).split()).encode(errors="backslashreplace").decode()
-    failure = Failure(phase=state, code=exc.code, detail=shortened(detail, MAX_DETAIL))
-    return _Result(InstallEvent.FAILED, failure)
+    return _Result(InstallEvent.FAILED, failure_of(state, exc))

@@ -25,8 +25,9 @@ from agent.link.enrolment import Connect, Login
 from agent.link.identity import Account
 from agent.link.outage import Outage
 from wire.codec import to_json
-from wire.messages import Hello, InstallReport, Presence, Refusal
+from wire.installs import InstallReport, Refusal
 from wire.mqtt import LastWill
+from wire.presence import Hello, Presence
 from wire.topics import all_down, cast_name, up
 from wire.transport import Connection, Received, Transport
 

@@ -22,7 +22,7 @@ import msgspec
 
 from wire.batch_clock import BatchClock
 from wire.clock import Clock
-from wire.messages import TelemetryAck, TelemetryBatch
+from wire.telemetry import TelemetryAck, TelemetryBatch
 
 LATE_S: Final = 60.0
 JUMP_S: Final = 30.0

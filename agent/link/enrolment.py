@@ -34,6 +34,7 @@ from agent.link.outage import SILENCE_S, Outage
 from agent.trust.keeper import MetadataTrust
 from wire.clock import Clock
 from wire.codec import sha256_hex, to_json
+from wire.enrolling import ENROL_PAYLOAD_TYPE, EnrolAnswer, EnrolReply, EnrolRequest
 from wire.enrolment import (
     challenged_proof,
     csr_proof,
@@ -42,7 +43,7 @@ from wire.enrolment import (
     return_password,
 )
 from wire.errors import FleetError, SignatureError
-from wire.messages import ENROL_PAYLOAD_TYPE, EnrolAnswer, EnrolReply, EnrolRequest, decode_message
+from wire.messages import decode_message
 from wire.mqtt import LastWill
 from wire.profile import DeviceProfile
 from wire.topics import enrol_reply, enrol_request

@@ -20,11 +20,11 @@ import msgspec
 
 from agent.errors import ConfigError, storage_faults
 from agent.link.tls_key import TlsKey
+from wire.certificates import DeviceCertificate
 from wire.codec import from_json, sha256_hex, to_json
 from wire.enrolment import client_id
 from wire.errors import WireFormatError
 from wire.files import read_regular, write_atomic
-from wire.messages import DeviceCertificate
 from wire.trust.envelope import SEED_BYTES, SigningKey
 
 KEY_FILE = "device.key"

@@ -37,9 +37,9 @@ from telemetry.errors import SpoolError
 from wire.batch_clock import BatchClock
 from wire.clock import Clock
 from wire.codec import to_msgpack
-from wire.messages import Event, Point, TelemetryAck
 from wire.packed import ZSTD, packed
 from wire.reporting import MAX_REQUEST_ID, ReportRequest
+from wire.telemetry import Event, Point, TelemetryAck
 from wire.topics import up
 
 KEEP_S: Final = 0.5

@@ -14,7 +14,7 @@ from typing import Final
 
 from agent.select.levers import Levers
 from wire.health import HealthSnapshot
-from wire.package.manifest import Variant
+from wire.package.variant import Variant
 from wire.policy import PolicySpec
 
 BASE_BYTES: Final = 96 * 1024**2

@@ -30,7 +30,7 @@ from wire.clock import SystemClock
 from wire.codec import from_json, to_json
 from wire.errors import FleetError
 from wire.files import PRIVATE, write_atomic
-from wire.package.manifest import Performance
+from wire.package.performance import Performance
 
 
 def carried_out(job: Job) -> Performance:

@@ -6,7 +6,8 @@ from typing import Final
 
 import msgspec
 
-from wire.package.manifest import Performance, VariantInfo
+from wire.package.performance import Performance
+from wire.package.variant import VariantInfo
 
 MAX_BYTES = 4 * 1024**2
 """Of either file."""

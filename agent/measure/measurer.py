@@ -42,7 +42,7 @@ from wire.measuring import (
     MeasuredVariant,
 )
 from wire.package.index import asset_directory
-from wire.package.manifest import Variant
+from wire.package.variant import Variant
 from wire.topics import up
 from wire.trust.root import Trust
 

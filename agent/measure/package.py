@@ -26,8 +26,8 @@ from agent.interrupts import Interrupts
 from agent.package_files import is_intact
 from agent.packages import Package
 from agent.trust.keeper import MetadataTrust
-from wire.messages import ReleaseRef
-from wire.package.manifest import Variant
+from wire.installs import ReleaseRef
+from wire.package.variant import Variant
 from wire.profile import DeviceProfile
 from wire.trust.root import Trust
 

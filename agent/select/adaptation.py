@@ -13,8 +13,8 @@ Rules:
 from __future__ import annotations
 
 import threading
-from collections.abc import Collection, Mapping
-from typing import Final
+from collections.abc import Collection, Iterator, Mapping
+from contextlib import contextmanager
 
 from agent.packages import Damage, Package
 from agent.ports import ModelServerPort, Probed, RecorderPort
@@ -22,6 +22,7 @@ from agent.select.bringing import Bringing
 from agent.select.deciding import Asking, Deciding, Loaded
 from agent.select.decision_log import DecisionLog
 from agent.select.decisions import Candidate, Decision
+from agent.select.in_service import InService
 from agent.select.learnt import Learnt
 from agent.select.meter import Meter, Served
 from agent.select.readings import possible
@@ -29,14 +30,9 @@ from agent.serve.advice import Advice
 from agent.serve.benches import Benches
 from wire.clock import Clock
 from wire.health import HealthSnapshot
-from wire.package.manifest import Variant
+from wire.package.variant import Variant
 from wire.policy import PolicySpec
 from wire.profile import DeviceProfile
-
-UNLOADED: Final = (
-    "model {0} was unloaded by a client: POST /v2/repository/models/{0}/load loads it again, and "
-    "so does a new release of it or a restart of the agent"
-)
 
 
 class Adaptation:
@@ -70,10 +66,9 @@ class Adaptation:
         self._meter = meter
         self._recorder = recorder
         self._lock = threading.RLock()
-        self._loaded: Loaded | None = None
-        self._is_unloaded = False
         self._benches = benches or Benches(clock)
         self._damage = damage or Damage(recorder)
+        self._service = InService(self._benches, self._damage)
         self._deciding = Deciding(model_server, meter, self._benches, clock, cpu_share=cpu_share)
         self._bringing = Bringing(
             model_server,
@@ -132,35 +127,33 @@ class Adaptation:
     @property
     def is_loaded(self) -> bool:
         """Whether a package has been put into service."""
-        return self._loaded is not None
+        return self._service.loaded is not None
 
     @property
     def is_unloaded(self) -> bool:
         """Whether a client has unloaded it since."""
-        return self._is_unloaded
+        return self._service.is_unloaded
 
     @property
     def rests(self) -> str:
         """Why what is in service does not answer, and need not; empty if it should answer."""
-        loaded, decision = self._loaded, self.decision
-        if loaded is not None and self._is_unloaded:
-            return UNLOADED.format(loaded.package.manifest.name)
-        return decision.reason if decision is not None and decision.parked else ""
+        return self._service.rests(self.decision)
 
     @property
     def version(self) -> str:
         """The version that is in service; empty if there is none."""
-        loaded = self._loaded
-        return loaded.package.manifest.version if loaded is not None else ""
+        package = self.package
+        return package.manifest.version if package is not None else ""
 
     def unload(self) -> None:
         """End the workers; the package stays, and `load` or another install lets it serve again."""
         with self._lock:
-            if self._is_unloaded or self._loaded is None:
+            wanted = self._service.wanted
+            if wanted is None:
                 return
-            self._is_unloaded = True
+            self._service.is_unloaded = True
             self._model_server.withdraw(self.rests)
-            data = {"release": self._loaded.package.release}
+            data = {"release": wanted.package.release}
             self._recorder.event("unload", "a client unloaded the model", data)
 
     def load(self) -> None:
@@ -170,10 +163,10 @@ class Adaptation:
             NoVariantError: No variant of it can serve now.
         """
         with self._lock:
-            if not self._is_unloaded or self._loaded is None:
+            if not self._service.is_unloaded or self._service.loaded is None:
                 return
-            self._is_unloaded = False
-            self._bringing.enter(self._loaded, "load")
+            self._service.is_unloaded = False
+            self._bringing.enter(self._service.loaded, "load")
 
     @property
     def held_bytes(self) -> int:
@@ -182,8 +175,8 @@ class Adaptation:
 
     def is_resting(self, digest: str) -> bool:
         """Tell whether a package is in service and does not answer because it is not meant to."""
-        loaded = self._loaded
-        return loaded is not None and loaded.package.digest == digest and bool(self.rests)
+        package = self.package
+        return package is not None and package.digest == digest and bool(self.rests)
 
     def in_service(self) -> tuple[str | None, str | None]:
         """Return the digest of the package in service, and the variant that serves now.
@@ -191,9 +184,9 @@ class Adaptation:
         A package that rests, because a client unloaded it or it is parked, is in service.
         """
         digest, variant = self.active()
-        loaded = self._loaded
-        if digest is None and loaded is not None and self.is_resting(loaded.package.digest):
-            digest = loaded.package.digest
+        package = self.package
+        if digest is None and package is not None and self.is_resting(package.digest):
+            digest = package.digest
         return digest, variant
 
     def served(self) -> Served:
@@ -209,7 +202,8 @@ class Adaptation:
     def candidates(self) -> tuple[Candidate, ...]:
         """Return the variants of the package in service, benched ones with the reason."""
         with self._lock:
-            return self._deciding.candidates(self._loaded) if self._loaded is not None else ()
+            loaded = self._service.loaded
+            return self._deciding.candidates(loaded) if loaded is not None else ()
 
     def serve(
         self,
@@ -240,36 +234,37 @@ class Adaptation:
             whole=whole,
         )
         with self._lock:
-            if self._is_unloaded and self._is_same(package):
-                self._loaded = loaded  # an install that goes back, or a repair: it stays unloaded
+            if self._service.is_unloaded and self._service.is_same(package):
+                # An install that goes back, or a repair: it stays unloaded.
+                self._service.loaded = loaded
                 return
-            self._is_unloaded = False
+            self._service.is_unloaded = False
             was_damaged = self._damage.of(package.digest) is not None
             # What serves may have been loaded from a file that has been replaced since.
             is_stale = self.active()[1] in self._damage.variants(package.digest)
             self._damage.forget(package.digest)
-            if is_stale or self.active()[0] != package.digest or self._has_moved(package):
+            if is_stale or self.active()[0] != package.digest or self._service.has_moved(package):
                 self._bringing.enter(loaded, why)
             elif was_damaged:
                 self._benches.clear()  # the variants whose files were damaged may be tried
-            self._loaded = loaded
+            self._service.loaded = loaded
 
     @property
     def package(self) -> Package | None:
         """The package in service; None if there is none."""
-        loaded = self._loaded
-        return loaded.package if loaded is not None else None
+        return self._service.package
 
     @property
     def partial(self) -> Loaded | None:
         """The package in service, if not all of it is here; None otherwise."""
         with self._lock:
-            return self._loaded if self._loaded is not None and not self._loaded.whole else None
+            loaded = self._service.loaded
+            return loaded if loaded is not None and not loaded.whole else None
 
     def withdraw(self) -> None:
         """Take the package out of service; no other package replaces it."""
         with self._lock:
-            self._loaded = None
+            self._service.loaded = None
             self._model_server.withdraw()
 
     def keep_only(self, digests: Collection[str | None]) -> int:
@@ -303,24 +298,13 @@ class Adaptation:
         return self._model_server.probe_active()
 
     def fault(self, digest: str) -> str | None:
-        """Return what is wrong with a package that should be serving, or None.
+        """Return the first fault of a package that should be serving, or None.
 
         Args:
             digest: Digest of the package.
-
-        Returns:
-            The first fault.
         """
         active = self._model_server.active
-        if active is None and self.is_resting(digest):
-            return None
-        if active is None:
-            return "nothing serves"
-        if active.digest != digest:
-            return f"package {active.digest} serves instead"
-        for name, reason in self._benches.of(digest, by_crashes=True).items():
-            return f"variant {name} was benched: {reason}"
-        return None
+        return self._service.fault(digest, active, rests=self.is_resting(digest))
 
     def loss(self, digest: str) -> str | None:
         """Return why a package does not serve whole, or None.
@@ -333,14 +317,7 @@ class Adaptation:
             that crashed or a variant that rests is no loss: the files are there.
         """
         with self._lock:
-            loaded = self._loaded
-        if loaded is None:
-            return "no package serves"
-        if loaded.package.digest != digest:
-            return f"{loaded.package.release} serves instead"
-        if not loaded.whole:
-            return f"not all of {loaded.package.release} has come"
-        return self._damage.of(digest)
+            return self._service.loss(digest)
 
     def note(self, health: HealthSnapshot) -> None:
         """Keep new readings for the next decision."""
@@ -364,15 +341,14 @@ class Adaptation:
         """
         self.note(health)
         with self._lock:
-            if self._loaded is not None and not self._is_unloaded:
-                self._bringing.adapt(self._loaded)
+            wanted = self._service.wanted
+            if wanted is not None:
+                self._bringing.adapt(wanted)
 
     @property
     def is_calm(self) -> bool:
         """Whether nothing was asked since the last decision, which is done and still holds."""
-        if self._loaded is None or self._is_unloaded:
-            return True
-        return self._deciding.is_calm(self.active()[1])
+        return self._service.wanted is None or self._deciding.is_calm(self.active()[1])
 
     def supervise(self) -> None:
         """Replace a worker that died."""
@@ -387,15 +363,11 @@ class Adaptation:
             It; None if nothing is to serve, or an install changes what serves at this moment: the
             other models do not wait for that.
         """
-        if not self._lock.acquire(blocking=False):
-            return None
-        try:
-            loaded = self._loaded
-            if loaded is None or self._is_unloaded:
+        with self._at_once() as is_free:
+            wanted = self._service.wanted
+            if not is_free or wanted is None:
                 return None
-            return Asking(loaded=loaded, asked=self._deciding.asked(loaded))
-        finally:
-            self._lock.release()
+            return Asking(loaded=wanted, asked=self._deciding.asked(wanted))
 
     def follow(self, asking: Asking, decision: Decision) -> None:
         """Do what was decided for all models, unless an install changes what is in service.
@@ -404,10 +376,8 @@ class Adaptation:
             asking: What `asked` returned.
             decision: The decision for this model.
         """
-        if not self._lock.acquire(blocking=False):
-            return
-        try:
-            if self._loaded is not asking.loaded or self._is_unloaded:
+        with self._at_once() as is_free:
+            if not is_free or self._service.wanted is not asking.loaded:
                 return
             self._deciding.take(decision)
             if decision.parked:
@@ -415,14 +385,13 @@ class Adaptation:
                     self._bringing.park(asking.loaded, decision)
             elif not self._bringing.tried(asking.loaded, decision):
                 self._bringing.adapt(asking.loaded)
+
+    @contextmanager
+    def _at_once(self) -> Iterator[bool]:
+        """Yield whether no install changes what is in service; none does in the `with` block."""
+        is_free = self._lock.acquire(blocking=False)
+        try:
+            yield is_free
         finally:
-            self._lock.release()
-
-    def _is_same(self, package: Package) -> bool:
-        loaded = self._loaded
-        is_it = loaded is not None and loaded.package.digest == package.digest
-        return is_it and not self._has_moved(package)
-
-    def _has_moved(self, package: Package) -> bool:
-        """Tell whether the workers read the files of a package at another place."""
-        return self._loaded is None or self._loaded.package.directory != package.directory
+            if is_free:
+                self._lock.release()

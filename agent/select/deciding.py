@@ -25,7 +25,7 @@ from agent.serve.advice import Advice
 from agent.serve.benches import Benches
 from wire.clock import Clock
 from wire.health import HealthSnapshot
-from wire.package.manifest import Variant
+from wire.package.variant import Variant
 from wire.policy import PolicySpec
 
 CALM_AFTER_S: Final = 60.0

@@ -18,7 +18,7 @@ from agent.select.estimates import Estimates, Observed
 from agent.select.levers import Levers
 from agent.select.work import Work
 from wire.health import HealthSnapshot
-from wire.package.manifest import Variant
+from wire.package.variant import Variant
 from wire.policy import PolicySpec
 
 Pressure = Literal["heat", "battery", "memory"]

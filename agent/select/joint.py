@@ -39,8 +39,8 @@ from collections.abc import Mapping
 
 from agent.select import adaptive, rules
 from agent.select.decisions import Asked, Decision
+from agent.select.joint_decisions import decide_jointly
 from agent.select.joint_known import known_of_all
-from agent.select.joint_plan import Together
 from agent.select.others import Others
 from wire.health import HealthSnapshot
 
@@ -69,7 +69,7 @@ def choose_jointly(health: HealthSnapshot, models: Mapping[str, Asked]) -> dict[
         return {name: adaptive.choose(health, *asked) for name, asked in adaptives.items()}
     if adaptives:
         given = _given(models, decisions)
-        decisions |= Together(health, known_of_all(health, models), given).decide()
+        decisions |= decide_jointly(health, known_of_all(health, models), given)
     return {name: decisions[name] for name in models}
 
 

@@ -17,7 +17,7 @@ import msgspec
 from agent.ports import RequestRecorderPort
 from agent.serve.capture import Captured, Missed
 from agent.serve.frames import Given, ModelIdentity, Seen
-from wire.package.manifest import VariantInfo
+from wire.package.variant import VariantInfo
 
 
 class Outcome(Enum):

@@ -34,7 +34,7 @@ from agent.serve.routing import NOT_LOADED
 from agent.serve.settings import ServingSettings
 from wire.clock import Clock
 from wire.errors import FleetError
-from wire.package.manifest import Variant
+from wire.package.variant import Variant
 
 STOP_DRAIN_S: Final = 0.5
 """Short, because the endpoint has waited for its requests before the model server stops."""

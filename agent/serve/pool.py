@@ -25,7 +25,8 @@ from agent.serve.settings import ServingSettings
 from agent.serve.worker_process import END_GRACE_S, WorkerProcess
 from wire.clock import Clock
 from wire.errors import FleetError, IntegrityError
-from wire.package.manifest import MANIFEST_FILE, Variant, manifest_from_bytes
+from wire.package.manifest import MANIFEST_FILE, manifest_from_bytes
+from wire.package.variant import Variant
 
 
 class Prepared(msgspec.Struct, frozen=True, kw_only=True, eq=False):

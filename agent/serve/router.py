@@ -44,7 +44,7 @@ from agent.serve.routing import Routes
 from agent.serve.settings import Mode, ServingSettings, Turn
 from wire.clock import Clock
 from wire.errors import FleetError
-from wire.package.manifest import Variant
+from wire.package.variant import Variant
 from wire.policy import MAX_WORKERS
 
 MAX_TRIES: Final = CRASHES_TO_BENCH + 2 + MAX_WORKERS

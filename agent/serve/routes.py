@@ -94,3 +94,24 @@ class Handover(msgspec.Struct, kw_only=True, eq=False):
 
     waited: int = 0
     """How many requests have waited during it."""
+
+    def left_s(self, now_s: float) -> int:
+        """Return how long it should still last, in whole seconds, 1 at least."""
+        return max(1, math.ceil(self.began_s + self.expected_s - now_s))
+
+
+class Put(NamedTuple):
+    """What ended when requests were sent to something else."""
+
+    ended: tuple[Route, ...]
+    """The routes that have to be retired."""
+
+    handover: Handover | None
+
+
+class Share(NamedTuple):
+    """What a version takes."""
+
+    target: Prepared
+    workers: int
+    memory_bytes: int

@@ -19,33 +19,16 @@ import math
 import threading
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from typing import Final, NamedTuple
+from typing import Final
 
 from agent.serve.errors import DeadlineError, NotServingError
 from agent.serve.pool import Prepared, WorkerPool
-from agent.serve.routes import Handover, Lane, Place, Route
+from agent.serve.routes import Handover, Lane, Place, Put, Route, Share
 from agent.serve.settings import ServingSettings
 from agent.serve.worker_process import END_GRACE_S
 from wire.clock import Clock
 
 NOT_LOADED: Final = "no model is loaded"
-
-
-class Put(NamedTuple):
-    """What ended when requests were sent to something else."""
-
-    ended: tuple[Route, ...]
-    """The routes that have to be retired."""
-
-    handover: Handover | None
-
-
-class Share(NamedTuple):
-    """What a version takes."""
-
-    target: Prepared
-    workers: int
-    memory_bytes: int
 
 
 class Routes:
@@ -411,5 +394,4 @@ class Routes:
             )
         if handover is None or self._handover is None:
             raise NotServingError(self._why_none)
-        left_s = handover.began_s + handover.expected_s - now_s
-        raise NotServingError("the model is being changed", retry_after_s=max(1, math.ceil(left_s)))
+        raise NotServingError("the model is being changed", retry_after_s=handover.left_s(now_s))

@@ -75,6 +75,21 @@ def kill_group(leader: int) -> None:
         os.killpg(leader, signal.SIGKILL)
 
 
+def how_it_ended(code: int) -> str:
+    """Return how a worker ended, for its obituary.
+
+    Args:
+        code: Its exit code; negative for a signal.
+    """
+    if code >= 0:
+        return f"the worker ended with exit code {code}"
+    try:
+        name = signal.Signals(-code).name
+    except ValueError:  # Python has no names for most real-time signals
+        name = f"signal {-code}"
+    return f"the worker was ended by {name}"
+
+
 def environment(threads: int) -> dict[str, str]:
     """Return the environment of a process that runs a model.
 

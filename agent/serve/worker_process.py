@@ -5,19 +5,12 @@ Rules:
   has are answered.
 - The supervisor ends a worker at once when it fails in any way, so that it never answers the wrong
   request.
-- Only the end of a process frees all its memory. What it has started ends with it.
-- A worker that has a request and uses no processor time for some seconds hangs; it is ended long
-  before the limit for a slow one. One that waits for the disk does not hang.
 - Nothing here imports NumPy or a runtime.
 """
 
 from __future__ import annotations
 
-import contextlib
-import signal
-import subprocess
 import threading
-from collections import deque
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Final, NoReturn, TypeVar
@@ -25,6 +18,7 @@ from typing import Any, Final, NoReturn, TypeVar
 from agent.errors import StorageError
 from agent.package_files import SignedFile
 from agent.serve import process_figures
+from agent.serve.channel import Channel
 from agent.serve.errors import (
     WorkerCrashedError,
     WorkerGoneError,
@@ -33,38 +27,26 @@ from agent.serve.errors import (
 )
 from agent.serve.frames import (
     ANSWERS,
-    NO_MEMORY,
-    Answer,
     Asked,
-    Channel,
     Compare,
     Compared,
-    Failed,
     Infer,
-    Load,
     ModelIdentity,
     Probe,
     ProbeResult,
     Ready,
-    Replies,
     Reply,
     Request,
-    Signed,
 )
 from agent.serve.settings import Turn, WorkerLimits
-from agent.serve.spawning import kill_group, spawn
+from agent.serve.worker_life import WorkerLife
+from agent.serve.worker_talk import Unanswered, expected, load_request
 from wire.clock import Clock, SystemClock
-from wire.errors import FleetError, IntegrityError, WireFormatError
-from wire.package.index import asset_directory
-from wire.package.manifest import Variant
+from wire.errors import IntegrityError, WireFormatError
+from wire.package.variant import Variant
 
 END_GRACE_S: Final = 1.0
 """How long a worker may take to end by itself before it is killed."""
-
-HANG_S: Final = 3.0
-USUAL_TURNS: Final = 20.0
-"""A worker hangs only after so many times what its turns usually take: one that waits for an
-accelerator uses no processor time either."""
 
 READS_BYTES_PER_S: Final = 4 * 1024 * 1024
 """What the slowest storage gives, such as a worn memory card: a worker may take this time longer to
@@ -72,11 +54,6 @@ start, because it hashes its files."""
 
 ENDED: Final = "the worker has ended"
 IDLE_DEATH: Final = "the worker died while it was idle"
-
-FAULTS: Final[dict[str, type[FleetError]]] = {
-    kind.code: kind for kind in (IntegrityError, StorageError)
-}
-"""Faults of its files that a worker tells; any other is that the variant cannot be loaded."""
 
 A = TypeVar("A")
 
@@ -94,10 +71,9 @@ class WorkerProcess:
 
     def __init__(self, limits: WorkerLimits, clock: Clock) -> None:
         self._limits = limits
-        self._process, sock, self._lifeline = spawn(limits.threads)
-        self._channel = Channel(sock, ANSWERS, clock)
+        self._life = WorkerLife(limits.threads)
+        self._channel = Channel(self._life.socket, ANSWERS, clock)
         self._turn = threading.Lock()
-        self._end_lock = threading.Lock()
         self._ended = False
         self.why_ended = ENDED
         """The error text for requests that come afterwards."""
@@ -106,19 +82,9 @@ class WorkerProcess:
         self._clock = clock
         self._began_s = clock.monotonic_s()
         self._start_s = 0.0
-        self._left: deque[set[int]] = deque()
-        """Which places of the requests that it has are not answered, for each turn."""
-
+        self._unanswered = Unanswered()
         self._asked_s: float | None = None
         """Since when it has the request that it runs; None while it has none."""
-
-        self._looked: tuple[float, int] = (0.0, 0)
-        """The request that it had at the last look, and its processor time then, in ticks."""
-
-        self._looked_s = 0.0
-        """The first look that found both as they are."""
-
-        self._hang = ""
 
     @classmethod
     def start(
@@ -155,52 +121,22 @@ class WorkerProcess:
         """
         worker = cls(limits, clock or SystemClock())
         try:
-            worker.load(package, variant, model, timeout_s=timeout_s, files=files)
+            worker._load(package, variant, model, files, timeout_s)
         except BaseException:
             worker.stop(grace_s=0)
             raise
         return worker
 
-    def load(
+    def _load(
         self,
         package: Path,
         variant: Variant,
         model: ModelIdentity,
-        *,
+        files: Sequence[SignedFile],
         timeout_s: float,
-        files: Sequence[SignedFile] = (),
     ) -> None:
-        """Let the process load a variant. This happens once per process.
-
-        Args:
-            package: The package's directory.
-            variant: One of its variants.
-            model: The identity that the worker puts into its answers.
-            timeout_s: How long it may take, without hashing the files.
-            files: What was signed of all files that the variant needs; none to compare none.
-
-        Raises:
-            IntegrityError: A file differs from what was signed.
-            StorageError: A file cannot be read.
-            WorkerLoadError: The variant cannot be loaded.
-            WorkerCrashedError: The process ended.
-            WorkerTimeoutError: It took too long.
-        """
-        golden = variant.info.golden
-        request = Load(
-            stands_back=self._limits.stands_back,
-            package_directory=str(package),
-            files=tuple(
-                Signed(path=file.path, size_bytes=file.size_bytes, sha256=file.sha256)
-                for file in files
-            ),
-            variant_directory=str(package / variant.directory),
-            asset_directory=str(package / asset_directory(golden.asset)) if golden else None,
-            info=variant.info,
-            threads=self._limits.threads,
-            memory_bytes=self._limits.memory_bytes,
-            model=model,
-        )
+        """Let the process load a variant, as `start` says. This happens once per process."""
+        request = load_request(package, variant, model, self._limits, files)
         hashing_s = sum(file.size_bytes for file in files) / READS_BYTES_PER_S
         self._ready = self._ask(request, Ready, timeout_s + hashing_s)
         self._start_s = self._clock.monotonic_s() - self._began_s
@@ -208,7 +144,7 @@ class WorkerProcess:
     @property
     def pid(self) -> int:
         """The process."""
-        return self._process.pid
+        return self._life.pid
 
     @property
     def threads(self) -> int:
@@ -218,14 +154,14 @@ class WorkerProcess:
     @property
     def is_alive(self) -> bool:
         """Whether the process can still be asked something."""
-        return not self._ended and self._process.poll() is None
+        return not self._ended and self._life.is_running
 
     @property
     def how_it_died(self) -> str:
         """How a process ended that is not alive, found by another than who waits for its answer."""
         is_asked = self._asked_s is not None  # read first: who waits says why before it is None
-        if self._hang or (self.why_ended == ENDED and is_asked):
-            return self._obituary()
+        if self._life.hang or (self.why_ended == ENDED and is_asked):
+            return self._life.obituary()
         return IDLE_DEATH if self.why_ended == ENDED else self.why_ended
 
     @property
@@ -253,15 +189,7 @@ class WorkerProcess:
         Args:
             usual_s: How long a turn usually takes.
         """
-        asked_s, now_s = self._asked_s, self._clock.monotonic_s()
-        ticks = None if asked_s is None else process_figures.processor_ticks(self.pid)
-        if asked_s is None or ticks is None or (asked_s, ticks) != self._looked:
-            self._looked, self._looked_s = (asked_s or 0.0, ticks or 0), now_s
-            return
-        idle_s = now_s - self._looked_s
-        if idle_s >= HANG_S and now_s - asked_s >= USUAL_TURNS * usual_s:
-            self._hang = f"the worker hung: it had a request and did nothing for {idle_s:.0f} s"
-            kill_group(self.pid)
+        self._life.end_if_hung(self._asked_s, now_s=self._clock.monotonic_s(), usual_s=usual_s)
 
     def hold(self) -> None:
         """Keep the worker for requests, when it is this caller's turn; `let_go` ends that.
@@ -277,7 +205,7 @@ class WorkerProcess:
     def let_go(self) -> None:
         """End what `hold` began, once; the thread need not be the same."""
         self._asked_s = None
-        self._left.clear()
+        self._unanswered.clear()
         self._turn.release()
 
     def give(self, requests: Sequence[Asked], turn: Turn) -> None:
@@ -297,13 +225,13 @@ class WorkerProcess:
             stream=turn.stream,
             capture=turn.capture,
         )
-        self._left.append(set(range(len(requests))))
+        self._unanswered.add(len(requests))
         try:
             self._channel.send(frame, timeout_s=turn.timeout_s)
         except (BrokenPipeError, ConnectionResetError) as exc:
             # It had ended before these requests came: they are not to blame.
             self._end(grace_s=END_GRACE_S)
-            self.why_ended = self._obituary()
+            self.why_ended = self._life.obituary()
             raise WorkerGoneError(self.why_ended) from exc
         except BaseException as exc:  # noqa: BLE001 - `_fail` raises it
             self._fail(exc, turn.timeout_s)
@@ -322,20 +250,11 @@ class WorkerProcess:
             WorkerCrashedError: The process ended.
             WorkerTimeoutError: It did not answer in time and was ended.
         """
-        left = self._left[0]
         try:
-            answer = self._channel.receive(timeout_s=turn.timeout_s)
-            if isinstance(answer, Failed) and answer.code == NO_MEMORY:
-                left.clear()
-                replies = None
-            else:
-                replies = _expected(answer, Replies).replies
-                for reply in replies:
-                    _take(left, reply.place)
+            replies = self._unanswered.take(self._channel.receive(timeout_s=turn.timeout_s))
         except BaseException as exc:  # noqa: BLE001 - `_fail` raises it
             self._fail(exc, turn.timeout_s)
-        if not left:
-            self._left.popleft()
+        if self._unanswered.ends_turn():
             self._asked_s = self._clock.monotonic_s()
         return replies
 
@@ -402,7 +321,7 @@ class WorkerProcess:
             self.hold()
             try:
                 self._channel.send(request, timeout_s=timeout_s)
-                return _expected(self._channel.receive(timeout_s=timeout_s), kind)
+                return expected(self._channel.receive(timeout_s=timeout_s), kind)
             except BaseException as exc:  # noqa: BLE001 - `_fail` raises it
                 self._fail(exc, timeout_s)
         finally:
@@ -430,57 +349,11 @@ class WorkerProcess:
             self.why_ended = f"the worker sent a wrong answer: {exc.message}"
             raise WorkerCrashedError(self.why_ended) from exc
         if lost:
-            self.why_ended = self._obituary()
+            self.why_ended = self._life.obituary()
             raise WorkerCrashedError(self.why_ended) from exc
         raise exc
 
     def _end(self, *, grace_s: float) -> None:
         """Wake the threads that wait for the process and end it."""
         self.hang_up()
-        with self._end_lock:
-            if self._lifeline.closed:
-                return
-            with contextlib.suppress(subprocess.TimeoutExpired):
-                self._process.wait(grace_s)
-            kill_group(self.pid)  # also what the worker left behind
-            self._process.wait()
-            self._lifeline.close()
-
-    def _obituary(self) -> str:
-        if self._hang:
-            return self._hang
-        code = self._process.wait()
-        if code < 0:
-            try:
-                name = signal.Signals(-code).name
-            except ValueError:  # Python has no names for most real-time signals
-                name = f"signal {-code}"
-            return f"the worker was ended by {name}"
-        return f"the worker ended with exit code {code}"
-
-
-def _expected(answer: Answer, kind: type[A]) -> A:
-    """Return an answer of the kind that was asked for.
-
-    Raises:
-        IntegrityError: A file of the variant differs from what was signed.
-        StorageError: A file of the variant cannot be read.
-        WorkerLoadError: The worker could not do what it was asked.
-        WireFormatError: It is of another kind.
-    """
-    if isinstance(answer, Failed):
-        raise FAULTS.get(answer.code, WorkerLoadError)(answer.message, remedy=answer.remedy)
-    if not isinstance(answer, kind):
-        raise WireFormatError(f"it sent a {type(answer).__name__}")
-    return answer
-
-
-def _take(left: set[int], place: int) -> None:
-    """Remove the request that a reply is for.
-
-    Raises:
-        WireFormatError: No such request waits.
-    """
-    if place not in left:
-        raise WireFormatError(f"it answered request {place}, which does not wait")
-    left.remove(place)
+        self._life.end(grace_s)

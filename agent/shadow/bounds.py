@@ -15,7 +15,7 @@ from typing import Final, Literal, NamedTuple, TypeAlias
 from agent.measure.bounds import why_not
 from agent.select.levers import CAUSE_TEXTS, Levers
 from wire.health import HealthSnapshot
-from wire.package.manifest import Variant
+from wire.package.variant import Variant
 from wire.policy import PolicySpec
 
 Word: TypeAlias = Literal[

@@ -31,7 +31,7 @@ from agent.shadow.settings import ShadowSettings
 from agent.shadow.waiting import Sample, Waiting
 from wire.clock import Clock
 from wire.errors import FleetError, IntegrityError
-from wire.package.manifest import Variant
+from wire.package.variant import Variant
 from wire.shadow import ShadowRule
 
 REQUESTS: Final = "shadow_requests_total"

@@ -31,7 +31,7 @@ from agent.shadow.bounds import INSTALL, Hindrance, hindrance
 from agent.shadow.settings import ShadowSettings
 from agent.shadow.shadow import LOOK_S, Shadow
 from wire.clock import Clock
-from wire.package.manifest import Variant
+from wire.package.variant import Variant
 from wire.profile import DeviceProfile
 from wire.shadow import ShadowRule
 from wire.trust.root import Trust

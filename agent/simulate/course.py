@@ -14,7 +14,7 @@ from agent.errors import ConfirmError, GoldenError, StorageError, StorageFullErr
 from agent.install.records import Failure
 from agent.install.states import InstallEvent, State, may_abandon, next_state
 from wire.desired import ModelState
-from wire.messages import ReleaseRef
+from wire.installs import ReleaseRef
 
 TAKES_S: Final[dict[State, float]] = {
     State.PREFLIGHT: 0.2,

@@ -28,14 +28,11 @@ from wire.codec import sha256_hex, to_json
 from wire.delivery import Chunk, ChunkRequest
 from wire.desired import WINDOWS
 from wire.errors import FleetError
-from wire.messages import (
-    Hello,
-    InstallReport,
-    Refusal,
-    TelemetryAck,
-    decode_message,
-)
+from wire.installs import InstallReport, Refusal
+from wire.messages import decode_message
+from wire.presence import Hello
 from wire.simulation import Plan
+from wire.telemetry import TelemetryAck
 from wire.topics import down_kind, up
 from wire.transport import Connection, Received
 from wire.trust.root import Trust

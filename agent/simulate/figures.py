@@ -9,7 +9,7 @@ from agent.replay.chance import normal, uniform
 from agent.simulate.body import Body
 from agent.simulate.fate import Fate
 from telemetry.device.recorder import Recorder
-from wire.messages import ReleaseRef
+from wire.installs import ReleaseRef
 
 MOST_REQUESTS: Final = 120
 """Requests of one report that are recorded one by one; more would tell no more."""

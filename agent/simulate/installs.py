@@ -25,7 +25,8 @@ from wire.clock import Clock, local_time
 from wire.delivery import Chunk, ChunkRequest
 from wire.desired import DesiredModels, ModelState
 from wire.errors import FleetError
-from wire.messages import InstallOutcome, InstallReport, ReleaseRef, ServedModel
+from wire.installs import InstallOutcome, InstallReport, ReleaseRef
+from wire.presence import ServedModel
 from wire.progress import MQTT
 from wire.simulation import Plan, Tally
 from wire.trust.root import Trust

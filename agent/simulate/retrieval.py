@@ -15,7 +15,7 @@ from typing import Final, NamedTuple
 from agent.errors import FetchError, NoVariantError
 from wire.codec import sha256_hex
 from wire.delivery import MAX_CHUNK_INDICES, Chunk
-from wire.messages import ReleaseRef
+from wire.installs import ReleaseRef
 from wire.package.index import CHUNK_BYTES, PAYLOAD_TYPE, PackageIndex, index_from_bytes
 from wire.package.manifest import MANIFEST_FILE, manifest_from_bytes
 from wire.profile import DeviceProfile

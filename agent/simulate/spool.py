@@ -15,7 +15,7 @@ from agent.link.resending import Resending
 from telemetry.batches import cut
 from telemetry.device.recorder import Recorder
 from wire.codec import to_msgpack
-from wire.messages import Event, TelemetryAck, TelemetryBatch
+from wire.telemetry import Event, TelemetryAck, TelemetryBatch
 
 MAX_WAITING: Final = 64
 

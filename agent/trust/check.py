@@ -43,8 +43,7 @@ from agent.trust.trusted import Release, Trusted
 from wire.codec import sha256_hex
 from wire.errors import WireFormatError
 from wire.files import sync_directory
-from wire.messages import MetadataVersions
-from wire.metadata import MAX_FILE_BYTES, MAX_ROOTS, parse_file_name
+from wire.metadata import MAX_FILE_BYTES, MAX_ROOTS, MetadataVersions, parse_file_name
 from wire.trust.envelope import is_valid
 from wire.trust.form import misnamed
 from wire.trust.roles import (

@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import msgspec
 
-from wire.messages import MetadataVersions
+from wire.metadata import MetadataVersions
 from wire.trust.roles import SNAPSHOT, TARGETS, TIMESTAMP
 
 

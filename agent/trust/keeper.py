@@ -10,7 +10,6 @@ Rules:
 
 from __future__ import annotations
 
-import contextlib
 import threading
 from collections.abc import Callable, Collection, Iterable
 from pathlib import Path
@@ -20,9 +19,10 @@ import msgspec
 
 from agent.errors import StorageError
 from agent.ports import RecorderPort
-from agent.trust.floors import Floors, versions_of
+from agent.trust.floors import versions_of
 from agent.trust.job import Outcome
 from agent.trust.kept import KeptFiles
+from agent.trust.known_time import KnownTime
 from agent.trust.order import NOBODY, Order
 from agent.trust.process import run_check
 from agent.trust.trusted import (
@@ -35,7 +35,7 @@ from agent.trust.trusted import (
 )
 from wire.clock import Clock
 from wire.errors import FleetError, SignatureError
-from wire.messages import MetadataFile, MetadataVersions
+from wire.metadata import MetadataFile, MetadataVersions
 from wire.package.index import index_from_bytes
 from wire.token_bucket import TokenBucket
 from wire.trust.envelope import read_unverified
@@ -47,9 +47,6 @@ CHECKS: Final = 8
 """How many checks may follow each other; one more comes each `CHECK_EVERY_S`."""
 
 CHECK_EVERY_S: Final = 5.0
-NOTE_EVERY_S: Final = 6 * 3600.0
-"""How much time a device forgets at most that is killed again and again."""
-
 LAST_SHARE: Final = 1 / 8
 """When so much of its life is left, the device asks for newer: what was sent may have been lost."""
 
@@ -97,9 +94,9 @@ class MetadataTrust:
 
         self._turns = TokenBucket(1 / CHECK_EVERY_S, CHECKS, clock.monotonic_s())
         self._is_due = False
-        self._floor_since_s = clock.monotonic_s()
         self._order = Order()
         self._kept = KeptFiles(root, directory)
+        self._time = KnownTime(self._kept, clock, grace_s)
         trusted = self._kept.trusted
         self._models: tuple[str, ...] = trusted.models if trusted is not None else ()
         if trusted is None and self._kept.has_metadata:
@@ -142,7 +139,7 @@ class MetadataTrust:
     @property
     def stale(self) -> str | None:
         """Why nothing new is taken because of the metadata's age, or None."""
-        return not_fresh(self._trusted, self._clocked())
+        return not_fresh(self._trusted, self._time.now())
 
     @property
     def expires_at_s(self) -> float | None:
@@ -187,7 +184,7 @@ class MetadataTrust:
             expires_at_s=expires_at_s,
             timestamp=timestamp,
             known=self._trusted.versions.timestamp if self._trusted is not None else 0,
-            clock=self._clocked(),
+            clock=self._time.now(),
         )
 
     def follow(self, envelope: bytes, *, expires_at_s: float | None, timestamp: int | None) -> None:
@@ -224,7 +221,7 @@ class MetadataTrust:
         )
         if why is None:
             self.want(name)
-            why = not_listed(self._trusted, name, version, sha256, self._clocked())
+            why = not_listed(self._trusted, name, version, sha256, self._time.now())
         if why is not None:
             self.on_missing()
         return why
@@ -296,9 +293,9 @@ class MetadataTrust:
 
     def tick(self) -> None:
         """Check what has come, if that is due and not too much was checked of late."""
-        if self._trusted is not None and _ends_soon(self._trusted, self._clocked()):
+        if self._trusted is not None and _ends_soon(self._trusted, self._time.now()):
             self.on_missing()
-        if self._clock.monotonic_s() - self._floor_since_s >= NOTE_EVERY_S:
+        if self._time.is_due:
             self.note_time()
         with self._lock:
             if self._is_due and self._turns.take(self._clock.monotonic_s()):
@@ -351,7 +348,7 @@ class MetadataTrust:
                 self._kept.clear()
         else:
             if outcome.floors != self._kept.floors:
-                self._keep_floors(outcome.floors)
+                self._time.keep_floors(outcome.floors)
             before = self._trusted
             if outcome.trusted != before:
                 self._kept.keep_trusted(outcome.trusted)
@@ -367,22 +364,9 @@ class MetadataTrust:
             self.on_missing()
 
     def note_time(self) -> None:
-        """Save how much time has passed since something was signed, as when the agent stops.
-
-        Without it a device with a wrong clock that starts often would see no metadata end.
-        """
+        """Save how much time has passed since something was signed, as when the agent stops."""
         with self._lock:
-            if self._kept.floors.time_s:
-                with contextlib.suppress(StorageError):  # then less is known after the next start
-                    self._keep_floors(self._kept.floors)
-
-    def _keep_floors(self, floors: Floors) -> None:
-        """Save floors, with the time that this device has run since; raises StorageError."""
-        if floors.time_keys == self._kept.floors.time_keys:
-            passed_s = max(floors.time_s, self._clocked().floor_s)
-            floors = msgspec.structs.replace(floors, time_s=passed_s)
-        self._kept.keep_floors(floors)
-        self._floor_since_s = self._clock.monotonic_s()
+            self._time.note()
 
     def _announce(self, before: Trusted | None, trusted: Trusted) -> None:
         if before is None or before.versions.root != trusted.versions.root:
@@ -398,13 +382,6 @@ class MetadataTrust:
             return
         self._refused = why
         self._events.event("trust", f"metadata is refused: {why}", {"code": code})
-
-    def _clocked(self) -> Clocked:
-        # A clock that stands or lies far behind still tells how long this device has run.
-        ran_s = self._clock.monotonic_s() - self._floor_since_s
-        time_s = self._kept.floors.time_s
-        floor_s = time_s + ran_s if time_s else 0.0
-        return Clocked(now_s=self._clock.now_s(), floor_s=floor_s, grace_s=self._grace_s)
 
 
 def _ends_soon(trusted: Trusted, clock: Clocked) -> bool:

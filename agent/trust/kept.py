@@ -35,8 +35,7 @@ from agent.trust.trusted import Trusted
 from wire.codec import sha256_hex
 from wire.errors import IntegrityError, WireFormatError
 from wire.files import PRIVATE, make_directory, read_regular, sync_directory, write_atomic
-from wire.messages import MetadataFile
-from wire.metadata import MAX_FILE_BYTES, MAX_ROOTS, parse_file_name
+from wire.metadata import MAX_FILE_BYTES, MAX_ROOTS, MetadataFile, parse_file_name
 from wire.trust.roles import ROOT, TIMESTAMP, TOP_LEVEL
 
 MAX_LISTS: Final = 32

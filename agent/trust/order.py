@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Final
 
+from wire.desired import DESIRED_PAYLOAD_TYPE
 from wire.errors import FleetError
-from wire.messages import DESIRED_PAYLOAD_TYPE
 from wire.trust.root import Role
 
 NOBODY: Final = Role(keys=(), threshold=1)

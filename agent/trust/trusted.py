@@ -17,7 +17,7 @@ from typing import Final
 
 import msgspec
 
-from wire.messages import MetadataVersions
+from wire.metadata import MetadataVersions
 from wire.trust.roles import target_path
 from wire.trust.root import Role
 

@@ -22,7 +22,9 @@ from onnx import helper, numpy_helper
 from agent.packages import Package, open_package
 from benchmarks.servers.models import session_of
 from tests.simulators.packages import TRUST, package, variant
-from wire.package.manifest import Performance, TensorSpec, Variant
+from wire.package.performance import Performance
+from wire.package.tensors import TensorSpec
+from wire.package.variant import Variant
 from wire.profile import DeviceProfile
 
 RETENTIONS: Final = {"large": 1.0, "small": 0.9}

@@ -22,8 +22,10 @@ from runtime_adapters.protocol import Limits
 from runtime_adapters.registry import open_session
 from tests.simulators.packages import SignedPackage, package, variant
 from tests.simulators.rig import INPUT
+from wire.package.golden import Golden, Tolerance
 from wire.package.index import CHUNK_BYTES, asset_uri
-from wire.package.manifest import Golden, Requirements, TensorSpec, Tolerance, Variant
+from wire.package.tensors import TensorSpec
+from wire.package.variant import Requirements, Variant
 from wire.trust.envelope import SigningKey
 
 NAME: Final = "digits"

@@ -10,7 +10,8 @@ from pathlib import Path
 if "numpy" in sys.argv:
     sys.modules["numba"] = None  # type: ignore[assignment]  # so that its import fails
 from runtime_adapters.processing.declared import Preprocessor
-from wire.package.manifest import Preprocessing, TensorSpec
+from wire.package.processing import Preprocessing
+from wire.package.tensors import TensorSpec
 
 begin_s = time.perf_counter()
 Preprocessor(

@@ -30,7 +30,7 @@ from benchmarks.quantizers.qualities import Part, total
 from benchmarks.quantizers.shares import difference
 from benchmarks.quantizers.task import Task
 from benchmarks.quantizers.tools import Made, nncf_defaults, onnxruntime_defaults
-from wire.package.manifest import VariantInfo
+from wire.package.variant import VariantInfo
 
 MARGIN: Final = 0.01
 """Quality may be worse by this much: the whole interval must lie above it. That the difference is

@@ -12,7 +12,7 @@ from benchmarks.quantizers.task import MODELS, ROOT, Samples, Sizes, Task, make_
 from examples.digits.data import Split, load_splits
 from packager.samples.declarations import read_preprocessing
 from packager.samples.preprocessing import prepare
-from wire.package.manifest import TensorSpec
+from wire.package.tensors import TensorSpec
 
 INPUT: Final = "input"
 PIXELS: Final = 255.0

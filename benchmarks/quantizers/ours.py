@@ -24,7 +24,7 @@ from packager.request import BuildRequest
 from packager.result import BuildResult, CandidateReport
 from runtime_adapters.processor import cpu_flags
 from wire.codec import from_json, to_json
-from wire.package.manifest import VariantInfo
+from wire.package.variant import VariantInfo
 
 PROFILE: Final = "x86-64-vnni"
 RESULT: Final = "result.json"

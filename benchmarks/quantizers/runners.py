@@ -25,7 +25,7 @@ from benchmarks.quantizers.task import Task
 from benchmarks.quantizers.tools import Made
 from runtime_adapters.protocol import Limits
 from runtime_adapters.registry import open_session
-from wire.package.manifest import VariantInfo
+from wire.package.variant import VariantInfo
 
 Run = Callable[[Array], Array]
 WARM_UP_S: Final = 0.2

@@ -25,7 +25,7 @@ import numpy as np
 from runtime_adapters.protocol import Tensor, Tensors
 from runtime_adapters.tensors import DTYPES
 from runtime_adapters.tvm.abi import RUN_SYMBOL
-from wire.package.manifest import TensorSpec
+from wire.package.tensors import TensorSpec
 
 
 @dataclass(frozen=True, slots=True)

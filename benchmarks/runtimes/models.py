@@ -24,7 +24,8 @@ from packager.tools import environments, toolchains
 from runtime_adapters.protocol import Tensors
 from runtime_adapters.tensors import DTYPES
 from wire.errors import FleetError
-from wire.package.manifest import TensorSpec, VariantInfo
+from wire.package.tensors import TensorSpec
+from wire.package.variant import VariantInfo
 
 FILES: Final = {
     "onnxruntime": "model.onnx",

@@ -29,7 +29,7 @@ from telemetry.server.store import TelemetryStore
 from tests.simulators.clock import FakeClock
 from tests.simulators.controller_fleet import MemoryAccess
 from tests.simulators.packages import DIRECTOR_KEY, TRUST
-from wire.messages import InstallReport
+from wire.installs import InstallReport
 
 
 class Clock(FakeClock):

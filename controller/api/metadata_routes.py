@@ -8,7 +8,7 @@ from controller.api.services import Services, router
 from controller.errors import NoMetadataError
 from controller.schemas import MetadataState, MetadataSubmission
 from controller.services.metadata import FleetMetadata
-from wire.messages import MetadataFile
+from wire.metadata import MetadataFile
 
 metadata_routes: APIRouter = router("/v1/metadata", "metadata")
 

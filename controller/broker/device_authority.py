@@ -23,8 +23,8 @@ from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 from controller.certificate_settings import DeviceCertificatesConfig
 from controller.errors import EnrolmentError, SettingsError
 from controller.named_files import read_small
+from wire.certificates import DeviceCertificate
 from wire.clock import Clock
-from wire.messages import DeviceCertificate
 from wire.topics import checked_device
 
 MAX_CSR_CHARS: Final = 8192

@@ -10,7 +10,7 @@ import typer
 
 from controller.cli.connecting import connect
 from controller.cli.errors import ArgumentError, PackageFilesError
-from controller.cli.releases import OUTPUT
+from controller.cli.package_files import OUTPUT
 from controller.cli.signing import newest_files
 from controller.client.errors import FaultError
 from controller.client.fleet import Fleet

@@ -101,7 +101,7 @@ def measure_run(
     if out is not None:
         check_writable(out)
     if Path(release).is_dir():
-        from controller.cli.releases import publish_package
+        from controller.cli.publishing import publish_package
 
         with connect(context) as api:
             check_askable(api, selector)  # a release stays for good

@@ -28,7 +28,7 @@ from controller.cli.measure import (
     write_figures,
 )
 from controller.cli.measure_view import is_measured
-from controller.cli.releases import publish_package
+from controller.cli.publishing import publish_package
 from controller.measure_schemas import MeasurementRequest
 from wire.console.output import remark
 

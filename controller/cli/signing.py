@@ -29,7 +29,7 @@ from wire.files import open_file
 if TYPE_CHECKING:
     from controller.metadata.documents import Authored
     from packager.package.signers import KeySigner, PublicKey
-    from wire.messages import MetadataFile
+    from wire.metadata import MetadataFile
 
 MAX_SECRET_BYTES = 4096
 MAX_ROOT_BYTES = 256 * 1024
@@ -102,7 +102,7 @@ def newest_files(api: Fleet) -> tuple[MetadataFile, ...]:
     Raises:
         FaultError: The controller refuses.
     """
-    from wire.messages import MetadataFile
+    from wire.metadata import MetadataFile
 
     try:
         found = api.metadata.files()

@@ -14,7 +14,8 @@ from math import log
 from typing import Final, NamedTuple
 
 from wire.package.index import FileEntry, PackageIndex
-from wire.package.manifest import Manifest, Variant
+from wire.package.manifest import Manifest
+from wire.package.variant import Variant
 
 MAX_SIZE_RATIO: Final = 4.0
 """Between files that are taken for versions of the same model only because they look alike."""

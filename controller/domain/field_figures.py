@@ -20,7 +20,7 @@ from typing import Final
 import msgspec
 
 from wire.measuring import ENOUGH_DEVICES, MeasuredVariant
-from wire.package.manifest import Performance, Relative
+from wire.package.performance import Performance, Relative
 
 _Optional = float | msgspec.UnsetType | None
 _FEW: Final = 1

@@ -16,7 +16,8 @@ from typing import Final
 import msgspec
 
 from controller.domain.device_text import clean
-from wire.messages import MAX_REVISION, InstallReport
+from wire.desired import MAX_REVISION
+from wire.installs import InstallReport
 from wire.progress import TransferProgress
 
 FETCHING: Final = "fetching"

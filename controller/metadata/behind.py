@@ -14,7 +14,7 @@ from typing import Final, NamedTuple
 import msgspec
 
 from controller.metadata.documents import AHEAD_S, Authored
-from wire.messages import MetadataVersions
+from wire.metadata import MetadataVersions
 from wire.trust.roles import ROOT, TARGETS, is_role
 
 UNKNOWN: Final = "unknown"

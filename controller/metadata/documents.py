@@ -19,8 +19,7 @@ from tuf.api.serialization.json import JSONSerializer
 from controller.metadata.errors import MetadataError
 from wire.codec import from_json, to_json
 from wire.errors import WireFormatError
-from wire.messages import MetadataFile
-from wire.metadata import MAX_FILE_BYTES, file_name
+from wire.metadata import MAX_FILE_BYTES, MetadataFile, file_name
 from wire.trust.form import fault_of
 from wire.trust.roles import (
     DIRECTOR,

@@ -22,8 +22,7 @@ from controller.metadata.signing import changed_files
 from controller.metadata.store import authored_of
 from wire.codec import from_json, to_json
 from wire.errors import WireFormatError
-from wire.messages import MetadataFile
-from wire.metadata import parse_file_name
+from wire.metadata import MetadataFile, parse_file_name
 from wire.trust.roles import ROOT
 
 MAX_DRAFT_BYTES = 64 * 1024 * 1024

@@ -19,8 +19,7 @@ from tuf.api.metadata import Metadata, MetaFile, Snapshot, Timestamp
 from controller.metadata.documents import Authored, expiry, with_former, write
 from controller.metadata.edit import LIFE_S, next_version
 from controller.metadata.errors import MetadataError
-from wire.messages import MetadataFile
-from wire.metadata import file_name
+from wire.metadata import MetadataFile, file_name
 from wire.trust.envelope import SEED_BYTES, keyid_of
 from wire.trust.roles import ISSUED_FIELD, SNAPSHOT, TARGETS, TIMESTAMP
 

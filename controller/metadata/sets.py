@@ -18,8 +18,7 @@ from tuf.api.metadata import Root, Targets
 from controller.metadata.checks import check_follows, check_root, check_same_fleet
 from controller.metadata.documents import AGAIN, Authored, newest, read, without_strays
 from controller.metadata.errors import MetadataError
-from wire.messages import MetadataFile
-from wire.metadata import parse_file_name
+from wire.metadata import MetadataFile, parse_file_name
 from wire.trust.roles import ROOT, SNAPSHOT, TARGETS, TIMESTAMP
 
 

@@ -10,7 +10,7 @@ from tuf.api.metadata import Root
 
 from controller.metadata.documents import Authored, Signatures, read
 from controller.metadata.edit import put, renewed
-from wire.messages import MetadataFile
+from wire.metadata import MetadataFile
 from wire.trust.roles import ROOT, TARGETS
 
 

@@ -29,8 +29,7 @@ from controller.metadata.sets import assembled, changed
 from wire.codec import from_json, to_json
 from wire.errors import FleetError
 from wire.files import PRIVATE, lock, write_atomic
-from wire.messages import MetadataFile
-from wire.metadata import MetadataFiles, parse_file_name
+from wire.metadata import MetadataFile, MetadataFiles, parse_file_name
 from wire.trust.roles import ROOT, SNAPSHOT, TARGETS, TIMESTAMP
 
 FOLDER: Final = "metadata"

@@ -43,7 +43,7 @@ from controller.store.tables import MAX_CODE_CHARS, DeviceRow, EnrolmentTokenRow
 from controller.store.waiting_tables import WaitingDeviceRow
 from wire.clock import Clock
 from wire.codec import sha256_hex
-from wire.messages import EnrolRequest
+from wire.enrolling import EnrolRequest
 
 USED_UP = f"the token is used up; {NEW_TOKEN}"
 NOT_KNOWN = (

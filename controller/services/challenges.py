@@ -17,7 +17,7 @@ import msgspec
 
 from wire.clock import Clock
 from wire.codec import to_json
-from wire.messages import EnrolRequest
+from wire.enrolling import EnrolRequest
 from wire.trust.envelope import SigningKey
 
 STEP_S: Final = 300.0

@@ -25,11 +25,16 @@ from controller.store import certificates
 from controller.store.database import Database
 from controller.store.tables import DeviceRow
 from wire import topics
-from wire.certificates import CERTIFICATE_PAYLOAD_TYPE, CertificateAnswer, CertificateRequest
+from wire.certificates import (
+    CERTIFICATE_PAYLOAD_TYPE,
+    CertificateAnswer,
+    CertificateRequest,
+    DeviceCertificate,
+)
 from wire.clock import Clock
 from wire.codec import sha256_hex, to_json
+from wire.enrolling import EnrolRequest
 from wire.enrolment import csr_proof
-from wire.messages import DeviceCertificate, EnrolRequest
 from wire.trust.envelope import SigningKey, is_valid, seal
 
 NEEDS_CERTIFICATE = (

@@ -31,9 +31,8 @@ from controller.store.desired import Document
 from wire import topics
 from wire.clock import Clock
 from wire.codec import sha256_hex
-from wire.desired import desired_to_json
+from wire.desired import DESIRED_PAYLOAD_TYPE, desired_to_json
 from wire.errors import WireFormatError
-from wire.messages import DESIRED_PAYLOAD_TYPE
 from wire.trust.envelope import SigningKey, seal
 
 RESEND_EVERY_S = 15.0

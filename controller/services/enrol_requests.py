@@ -17,8 +17,8 @@ import msgspec
 from controller.domain.acceptance import MAX_SERIAL_CHARS, is_serial
 from controller.domain.selectors import checked_labels
 from controller.errors import EnrolmentError
+from wire.enrolling import EnrolRequest
 from wire.enrolment import challenged_proof, enrol_proof, is_client_id_of
-from wire.messages import EnrolRequest
 from wire.profile import checked_profile
 from wire.trust.envelope import is_valid
 

@@ -44,21 +44,16 @@ from controller.store import devices, tokens
 from controller.store.database import Database
 from controller.store.tables import EnrolmentTokenRow
 from wire import topics
+from wire.certificates import DeviceCertificate
 from wire.clock import Clock
 from wire.codec import convert, sha256_hex, to_json
+from wire.enrolling import ENROL_PAYLOAD_TYPE, EnrolAnswer, EnrolReply, EnrolRequest
 from wire.enrolment import (
     enrol_username,
     return_password,
 )
 from wire.errors import FleetError, WireFormatError
-from wire.messages import (
-    ENROL_PAYLOAD_TYPE,
-    DeviceCertificate,
-    EnrolAnswer,
-    EnrolReply,
-    EnrolRequest,
-    decode_message,
-)
+from wire.messages import decode_message
 from wire.trust.envelope import SigningKey, seal
 from wire.trust.root import encode_key
 

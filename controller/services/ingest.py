@@ -35,13 +35,9 @@ from telemetry.server.store import TelemetryStore
 from wire import topics
 from wire.clock import Clock
 from wire.errors import FleetError, TopicError
-from wire.messages import (
-    Hello,
-    InstallReport,
-    Message,
-    Presence,
-    Refusal,
-)
+from wire.installs import InstallReport, Refusal
+from wire.messages import Message
+from wire.presence import Hello, Presence
 from wire.token_bucket import TokenBucket
 from wire.topics import UpKind
 from wire.transport import Received

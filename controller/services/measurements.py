@@ -33,6 +33,7 @@ from wire import topics
 from wire.clock import Clock
 from wire.codec import convert, to_builtins, to_json
 from wire.errors import FleetError
+from wire.installs import ReleaseRef
 from wire.measuring import (
     MEASURE_PAYLOAD_TYPE,
     Measure,
@@ -42,8 +43,8 @@ from wire.measuring import (
     files_digest,
     with_short_reasons,
 )
-from wire.messages import ReleaseRef
-from wire.package.manifest import FieldFigures, Manifest
+from wire.package.manifest import Manifest
+from wire.package.performance import FieldFigures
 from wire.trust.envelope import SigningKey, seal
 
 ID_BYTES = 5

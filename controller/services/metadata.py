@@ -38,8 +38,7 @@ from controller.store.database import Database
 from wire import topics
 from wire.clock import Clock
 from wire.codec import to_json
-from wire.messages import MetadataFile, MetadataVersions
-from wire.metadata import parse_file_name, split
+from wire.metadata import MetadataFile, MetadataVersions, parse_file_name, split
 from wire.trust.roles import ROOT, SNAPSHOT, TARGETS, TIMESTAMP, target_path
 from wire.trust.root import Role, RoleName
 

@@ -23,7 +23,8 @@ from wire import topics
 from wire.clock import Clock
 from wire.codec import to_json
 from wire.errors import FleetError
-from wire.messages import CONTROLLER_START_PAYLOAD_TYPE, ControllerStart, decode_message
+from wire.messages import decode_message
+from wire.presence import CONTROLLER_START_PAYLOAD_TYPE, ControllerStart
 from wire.trust.envelope import SigningKey, seal, unseal
 
 START_ID_BYTES = 16

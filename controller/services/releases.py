@@ -40,8 +40,9 @@ from wire.codec import MAX_JSON_BYTES, convert
 from wire.errors import WireFormatError
 from wire.messages import MAX_MESSAGE_BYTES
 from wire.package.index import PAYLOAD_TYPE, PackageIndex, index_from_bytes
-from wire.package.manifest import MANIFEST_FILE, Manifest, Variant, manifest_from_bytes
+from wire.package.manifest import MANIFEST_FILE, Manifest, manifest_from_bytes
 from wire.package.measured import check_measured
+from wire.package.variant import Variant
 from wire.trust.envelope import MAX_ENVELOPE_BYTES
 from wire.trust.root import Trust
 

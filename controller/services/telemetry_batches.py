@@ -28,8 +28,8 @@ from wire import topics
 from wire.clock import Clock
 from wire.codec import to_json
 from wire.errors import FleetError, WireFormatError
-from wire.messages import TelemetryAck, TelemetryBatch
 from wire.packed import readable
+from wire.telemetry import TelemetryAck, TelemetryBatch
 from wire.token_bucket import TokenBucket
 
 BURIED_PER_S: Final = 1.0

@@ -18,7 +18,7 @@ from controller.domain.transfers import is_fetching, transfer_of
 from controller.schemas import Transfer
 from wire.clock import Clock
 from wire.codec import convert, to_builtins
-from wire.messages import InstallReport
+from wire.installs import InstallReport
 from wire.progress import TransferProgress
 
 

@@ -32,8 +32,8 @@ from controller.store import policy_choices
 from controller.store.database import in_batches
 from controller.store.model_tables import DesiredModelRow, DesiredStateRow, DeviceModelRow
 from controller.store.tables import DeviceRow, ReleaseRow
-from wire.desired import DesiredModels, ModelState
-from wire.messages import MAX_REVISION, ReleaseRef
+from wire.desired import MAX_REVISION, DesiredModels, ModelState
+from wire.installs import ReleaseRef
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

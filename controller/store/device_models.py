@@ -20,9 +20,10 @@ from sqlalchemy.orm import Session
 from controller.domain.device_text import clean
 from controller.store.model_tables import DeviceModelRow
 from controller.store.tables import ERROR_CHARS, NAME_CHARS, DeviceRow, ReleaseRow
-from wire.desired import MAX_MODELS
-from wire.messages import MAX_REVISION, Hello, InstallReport, ServedModel
+from wire.desired import MAX_MODELS, MAX_REVISION
+from wire.installs import InstallReport
 from wire.package.index import is_digest
+from wire.presence import Hello, ServedModel
 from wire.profile import NAME_PATTERN
 
 NO_NAME = ""

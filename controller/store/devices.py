@@ -24,7 +24,7 @@ from controller.store.tables import (
 )
 from wire.codec import to_builtins
 from wire.desired import ONE_RELEASE
-from wire.messages import EnrolRequest
+from wire.enrolling import EnrolRequest
 from wire.profile import DeviceProfile
 
 _GROUPING: Mapping[str, InstrumentedAttribute[str]] = {

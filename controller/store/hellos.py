@@ -22,15 +22,10 @@ from controller.store.tables import (
     MAX_DETAIL_CHARS,
     DeviceRow,
 )
-from wire.desired import ONE_RELEASE, WINDOWS
+from wire.desired import MAX_REVISION, MAX_REVISION_STEP, ONE_RELEASE, WINDOWS
+from wire.enrolling import EnrolRequest
 from wire.errors import shortened
-from wire.messages import (
-    MAX_REVISION,
-    MAX_REVISION_STEP,
-    EnrolRequest,
-    Hello,
-    Presence,
-)
+from wire.presence import Hello, Presence
 from wire.profile import checked_profile
 
 DOUBTED = "agent.enrolment"

@@ -42,12 +42,9 @@ from controller.store.tables import (
     DeploymentRow,
     DeviceRow,
 )
+from wire.desired import MAX_REVISION
 from wire.errors import shortened
-from wire.messages import (
-    MAX_REVISION,
-    InstallReport,
-    Refusal,
-)
+from wire.installs import InstallReport, Refusal
 from wire.profile import NAME_PATTERN
 
 MISMATCH = "controller.report.mismatch"

@@ -18,7 +18,7 @@ from controller.domain.states import DeploymentState
 from controller.store.model_tables import DesiredModelRow, DesiredStateRow
 from controller.store.tables import DeploymentRow, DeviceRow
 from telemetry.server.tables import export_counter
-from wire.messages import MAX_REVISION
+from wire.desired import MAX_REVISION
 
 RAISE_BY: Final = 2**16
 """More than a device gets between two backups, and far less than a device accepts as one step."""

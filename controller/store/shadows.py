@@ -20,7 +20,7 @@ from controller.store.policies import Reach
 from controller.store.shadow_tables import ShadowRow
 from controller.store.tables import DeviceRow, ReleaseRow
 from wire.codec import to_builtins
-from wire.messages import ReleaseRef
+from wire.installs import ReleaseRef
 from wire.shadow import ShadowRule
 
 

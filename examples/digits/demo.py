@@ -28,7 +28,8 @@ from examples.digits.client import Client
 from examples.digits.gated import Booths
 from wire.codec import sha256_hex
 from wire.package.index import ENVELOPE_FILE
-from wire.package.manifest import MANIFEST_FILE, Variant, manifest_from_bytes, manifest_to_bytes
+from wire.package.manifest import MANIFEST_FILE, manifest_from_bytes, manifest_to_bytes
+from wire.package.variant import Variant
 
 ROOT = Path(__file__).parents[2]
 MODEL = "digits"

@@ -10,8 +10,8 @@ Rules:
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
 import numpy as np
@@ -27,6 +27,14 @@ from packager.judge.choice import (
     scored_output,
 )
 from packager.judge.detection_form import Detector
+from packager.judge.elements import (
+    check_comparable,
+    greatest,
+    measurable,
+    powers,
+    sqnr_db,
+    worst_errors,
+)
 from packager.judge.metrics import (
     MAP,
     METRICS,
@@ -41,10 +49,11 @@ from packager.judge.sums import Sums
 from packager.plan.figures import Comparison
 from packager.samples.store import blocks
 from runtime_adapters.protocol import Tensor, Tensors
-from wire.package.manifest import Accuracy
+from wire.package.accuracy import Accuracy
 
 if TYPE_CHECKING:
     from packager.judge.detection import Matches
+
 
 OwnMetric = Callable[[Tensors, Tensor | None], float]
 
@@ -181,19 +190,9 @@ def of_samples(found: Comparison, errors: dict[str, float], ideal: Tensors) -> C
     return msgspec.structs.replace(
         found,
         worst_errors=errors,
-        greatest={name: _greatest(tensor) for name, tensor in ideal.items()},
+        greatest={name: greatest(tensor) for name, tensor in ideal.items()},
         integers=tuple(name for name, tensor in ideal.items() if tensor.dtype.kind in "iu"),
     )
-
-
-def worst_errors(answers: Tensors, reference: Tensors) -> dict[str, float]:
-    """Return the greatest absolute difference of any element, by output.
-
-    Raises:
-        DataError: The answers differ in shape, or contain NaN or infinity.
-    """
-    check_comparable(answers, reference)
-    return {name: _worst_error(answers[name], reference[name]) for name in reference}
 
 
 def restrict(
@@ -295,23 +294,6 @@ def first_answers(scores: Tensor) -> NDArray[np.intp]:
     return answers
 
 
-def check_comparable(answers: Tensors, reference: Tensors) -> None:
-    """Refuse answers that cannot be compared.
-
-    Raises:
-        DataError: They differ in shape, or contain NaN or infinity.
-    """
-    for name, tensor in reference.items():
-        if name not in answers or answers[name].shape != tensor.shape:
-            raise DataError(f"output {name!r} has another shape than the reference's")
-        for block in blocks(tensor):
-            ours = answers[name][block]
-            if np.isnan(ours).any() or not np.isfinite(ours[np.isfinite(tensor[block])]).all():
-                raise DataError(
-                    f"output {name!r} holds NaN or infinity where the reference does not"
-                )
-
-
 def own_value(metric: str, function: OwnMetric, answers: Tensors, labels: Tensor | None) -> float:
     """Call a user's function; it cannot change its arguments.
 
@@ -346,55 +328,3 @@ def _locked(tensor: Tensor) -> Tensor:
     view = np.asarray(tensor).view()
     view.flags.writeable = False
     return view
-
-
-def _pairs(ours: Tensor, theirs: Tensor) -> Iterator[tuple[NDArray[Any], NDArray[Any]]]:
-    """Yield the elements that are finite in the reference, as float64."""
-    for block in blocks(theirs):
-        usable = np.isfinite(theirs[block])
-        yield ours[block][usable].astype(np.float64), theirs[block][usable].astype(np.float64)
-
-
-def _greatest(tensor: Tensor) -> float:
-    """Return the greatest absolute value of any finite element."""
-    found = 0.0
-    for block in blocks(tensor):
-        rows = np.abs(np.asarray(tensor[block], np.float64))
-        found = max(found, float(np.max(rows, initial=0.0, where=np.isfinite(rows))))
-    return found
-
-
-def _worst_error(ours: Tensor, theirs: Tensor) -> float:
-    return max(
-        (float(np.abs(a - b).max(initial=0.0)) for a, b in _pairs(ours, theirs)), default=0.0
-    )
-
-
-def measurable(reference: Tensors) -> tuple[str, ...]:
-    """Return the outputs whose differences are an amount; all where there is none.
-
-    The difference between two numbers of classes is none: class 9 is no worse than class 2.
-    """
-    floats = tuple(name for name, tensor in reference.items() if tensor.dtype.kind == "f")
-    return floats or tuple(reference)
-
-
-def powers(answers: Tensors, reference: Tensors) -> dict[str, tuple[float, float]]:
-    """Return by output the sums of squares of the reference's answers and of the differences."""
-    found: dict[str, tuple[float, float]] = {}
-    for name in measurable(reference):
-        signal = noise = 0.0
-        for ours, theirs in _pairs(answers[name], reference[name]):
-            signal += float(np.sum(theirs**2))
-            noise += float(np.sum((ours - theirs) ** 2))
-        found[name] = (signal, noise)
-    return found
-
-
-def sqnr_db(found: Mapping[str, tuple[float, float]]) -> float | None:
-    """Return the least ratio of the two sums of any output; None where none has one.
-
-    Outputs have scales of their own: in one sum over all, large numbers would hide the others.
-    """
-    ratios = [signal / noise for signal, noise in found.values() if noise > 0.0 and signal > 0.0]
-    return float(10.0 * np.log10(min(ratios))) if ratios else None

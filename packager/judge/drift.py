@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from runtime_adapters.protocol import Tensor, Tensors
-from wire.package.manifest import Drift
+from wire.package.accuracy import Drift
 
 PARTS = 10
 """Start, middle and end are each one of so many parts of a sequence."""

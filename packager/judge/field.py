@@ -15,7 +15,8 @@ import msgspec
 
 from packager.judge.verdicts import Verdicts
 from wire.measuring import ENOUGH_DEVICES, ProfileFigures
-from wire.package.manifest import FieldFigures, Variant
+from wire.package.performance import FieldFigures
+from wire.package.variant import Variant
 from wire.profile import DeviceProfile
 
 NAMED: Final = 3

@@ -23,7 +23,7 @@ from packager.judge.intervals import MOST_SAMPLES, ROUNDING, certainty, rounded_
 from packager.judge.metrics import AUTO, CHOICES, MAP, METRICS, OUTPUT, is_own, named, wanted
 from packager.plan.figures import Comparison, FurtherComparison
 from packager.plan.further import FurtherMetric
-from wire.package.manifest import Accuracy, Certainty, FurtherAccuracy
+from wire.package.accuracy import Accuracy, Certainty, FurtherAccuracy
 
 MAX_FURTHER: Final = 8
 """Each gate widens the ranges of all others, so many gates need many samples."""

@@ -21,7 +21,7 @@ from packager.judge.metrics import MAP, METRICS, is_own, named
 from packager.plan.figures import Evidence
 from packager.plan.further import LABELS, FurtherMetric
 from runtime_adapters.protocol import Tensor, Tensors
-from wire.package.manifest import FurtherAccuracy
+from wire.package.accuracy import FurtherAccuracy
 
 
 class Truth(NamedTuple):

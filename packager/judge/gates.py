@@ -25,7 +25,8 @@ from packager.judge.ranking import figures, latency_ms, spans
 from packager.judge.selection import Choice, select
 from packager.judge.verdicts import Verdict, Verdicts
 from packager.plan.further import FurtherMetric
-from wire.package.manifest import Accuracy, Certainty, Variant
+from wire.package.accuracy import Accuracy, Certainty
+from wire.package.variant import Variant
 from wire.profile import DeviceProfile
 
 UNFIT: Final = 1e9

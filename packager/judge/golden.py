@@ -26,7 +26,7 @@ from packager.plan.figures import ABSOLUTE_FLOOR, Comparison
 from packager.samples.store import blocks, spread
 from runtime_adapters.golden import compare
 from runtime_adapters.protocol import Tensor, Tensors
-from wire.package.manifest import Tolerance
+from wire.package.golden import Tolerance
 
 SAMPLES: Final = 8
 GUARD: Final = 0.1

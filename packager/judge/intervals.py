@@ -24,7 +24,7 @@ from typing import Final
 
 from packager.judge.metrics import AGREEMENT, MAX_RETENTION
 from packager.plan.figures import ABSOLUTE_FLOOR, Comparison, Evidence, FurtherComparison
-from wire.package.manifest import Accuracy, Certainty, FurtherAccuracy
+from wire.package.accuracy import Accuracy, Certainty, FurtherAccuracy
 
 ALPHA: Final = 0.05
 """Probability that chance makes any of a build's lower bounds of a figure too high."""

@@ -32,7 +32,7 @@ from packager.judge.metrics import CLASSES, OUTPUT, SCORES, Wanted, named, reten
 from packager.judge.shapes import OneShape
 from packager.plan.figures import Comparison
 from runtime_adapters.protocol import Tensor, Tensors
-from wire.package.manifest import Accuracy, ShapeAccuracy
+from wire.package.accuracy import Accuracy, ShapeAccuracy
 
 CORNERS: Final = 4
 SAME: Final = 0.5

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Final, Literal, NamedTuple
 import msgspec
 
 from packager.errors import DataError
-from wire.package.manifest import Accuracy
+from wire.package.accuracy import Accuracy
 
 if TYPE_CHECKING:
     from packager.judge.sums import Sums

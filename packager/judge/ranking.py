@@ -20,7 +20,9 @@ import msgspec
 from packager.errors import QualityGateError
 from packager.judge.further import kept_shares
 from packager.judge.metrics import quality
-from wire.package.manifest import LATENCY_TOLERANCE, Accuracy, Performance, Variant
+from wire.package.accuracy import Accuracy
+from wire.package.performance import LATENCY_TOLERANCE, Performance
+from wire.package.variant import Variant
 
 MEMORY_TOLERANCE: Final = 0.03
 SIZE_TOLERANCE: Final = 0.01

@@ -32,7 +32,7 @@ from packager.judge.ranking import (
     worth,
 )
 from packager.judge.verdicts import Verdict
-from wire.package.manifest import Variant
+from wire.package.variant import Variant
 
 _FLOAT: Final = "fp"
 """The prefix of the precisions that compute in floats."""

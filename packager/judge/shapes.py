@@ -14,14 +14,16 @@ import msgspec
 import numpy as np
 
 from packager.errors import DataError
-from packager.judge.comparison import Pair, compare, paired, powers, sqnr_db
+from packager.judge.comparison import Pair, compare, paired
 from packager.judge.detection_form import Detector
+from packager.judge.elements import powers, sqnr_db
 from packager.judge.evidence import agreed_of, evidence_of
 from packager.judge.metrics import named, retention
 from packager.judge.sums import Sums
 from packager.plan.figures import Comparison
 from runtime_adapters.protocol import Tensor, Tensors
-from wire.package.manifest import ShapeAccuracy, Variant
+from wire.package.accuracy import ShapeAccuracy
+from wire.package.variant import Variant
 
 if TYPE_CHECKING:
     from packager.judge.detection import Matches

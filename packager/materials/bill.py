@@ -27,9 +27,9 @@ from packageurl import PackageURL
 from packager.licences import Licence
 from packager.materials.card import model_card, variant_card
 from packager.materials.values import Described, Given, Tool
-from packager.plan.steps import CALIBRATION, EVALUATION, SOURCE, TUNING, TUNING_DATABASE
+from packager.plan.step_names import CALIBRATION, EVALUATION, SOURCE, TUNING, TUNING_DATABASE
 from wire.codec import sha256_hex, to_json, to_pretty_json
-from wire.package.manifest import Variant
+from wire.package.variant import Variant
 
 SPEC: Final = JsonV1Dot6
 PREFIX: Final = "edgefleet:"

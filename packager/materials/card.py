@@ -19,7 +19,10 @@ import msgspec
 from packager.judge.further import clause, figures_of
 from packager.judge.metrics import named
 from wire.codec import to_json
-from wire.package.manifest import Accuracy, Certainty, Performance, TensorSpec, Variant
+from wire.package.accuracy import Accuracy, Certainty
+from wire.package.performance import Performance
+from wire.package.tensors import TensorSpec
+from wire.package.variant import Variant
 
 TASKS: Final = {
     "top1": "classification",

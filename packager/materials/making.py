@@ -19,9 +19,10 @@ from packager.licences import installed_licence, read_licence
 from packager.materials.parameters import ROLES, parameters
 from packager.materials.values import Given, Making, Tool
 from packager.plan.figures import Imported, ModelFacts
+from packager.plan.model_steps import DATA_TOOLS
 from packager.plan.recipes import PREPARE, SourceKind
 from packager.plan.runtimes import SourceFormat
-from packager.plan.steps import DATA_TOOLS, IMPORT, METRIC, SOURCE, TUNING_DATABASE
+from packager.plan.step_names import IMPORT, METRIC, SOURCE, TUNING_DATABASE
 from packager.plan.values import Candidate, Plan
 from packager.request import BuildRequest, package_name
 from packager.run.earlier_builds import Measurements

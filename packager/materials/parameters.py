@@ -14,7 +14,7 @@ from typing import Any, Final
 
 from packager.callables import plain_name
 from packager.judge.metrics import is_own
-from packager.plan.steps import (
+from packager.plan.step_names import (
     CALIBRATION,
     EVALUATION,
     POSTPROCESSING,

@@ -16,7 +16,8 @@ import msgspec
 from packager.errors import PackageError
 from packager.materials.statement import Statement, statement_from_bytes
 from packager.package.content import Content, Parts, checked, directory_parts, index_of
-from packager.package.directory import AGAIN, open_package
+from packager.package.directory import open_package
+from packager.package.indexing import AGAIN
 from wire.codec import MAX_JSON_BYTES, from_json
 from wire.errors import IntegrityError, WireFormatError
 from wire.files import write_new

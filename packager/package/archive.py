@@ -28,7 +28,8 @@ from packager.package.content import (
     index_of,
     write_file,
 )
-from packager.package.directory import AGAIN, staged
+from packager.package.indexing import AGAIN
+from packager.package.staging import staged
 from wire.codec import MAX_JSON_BYTES
 from wire.files import (
     PRIVATE,

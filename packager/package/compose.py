@@ -20,7 +20,7 @@ from packager.judge.ranking import MIB
 from packager.judge.verdicts import Verdict, Verdicts
 from packager.plan.figures import Comparison, GoldenChoice, ModelFacts, ReferenceResult
 from packager.plan.recipes import PREPARE
-from packager.plan.steps import ANCHORS, GOLDEN, REFERENCE
+from packager.plan.step_names import ANCHORS, GOLDEN, REFERENCE
 from packager.plan.values import Candidate, Plan, Repair
 from packager.run.cache import file_sha256
 from packager.run.job import GOLDEN_FOLDER
@@ -28,16 +28,12 @@ from packager.run.pipeline import Pipeline
 from packager.runtimes.table import RUNTIMES
 from packager.samples.declarations import ANCHORS_FILE, Declared
 from wire.codec import sha256_hex, to_json
+from wire.package.accuracy import Accuracy
+from wire.package.golden import Golden, Tolerance
 from wire.package.index import asset_directory, asset_uri
-from wire.package.manifest import (
-    Accuracy,
-    Golden,
-    Manifest,
-    Performance,
-    Tolerance,
-    Variant,
-    VariantInfo,
-)
+from wire.package.manifest import Manifest
+from wire.package.performance import Performance
+from wire.package.variant import Variant, VariantInfo
 
 VERSION_DIGITS: Final = 12
 NO_VERSION: Final = "0"

@@ -15,7 +15,8 @@ from typing import Final, NamedTuple
 
 from packager.errors import PackageError
 from packager.files import read_bounded
-from packager.package.directory import AGAIN, open_package
+from packager.package.directory import open_package
+from packager.package.indexing import AGAIN
 from wire.errors import SignatureError
 from wire.files import PUBLIC, open_file
 from wire.package.index import (

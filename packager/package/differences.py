@@ -19,8 +19,11 @@ import msgspec
 
 from packager.judge.further import clause, figures_of
 from wire.codec import to_builtins
+from wire.package.accuracy import Accuracy
 from wire.package.index import FileEntry, PackageIndex
-from wire.package.manifest import MANIFEST_FILE, Accuracy, Manifest, Performance, Variant
+from wire.package.manifest import MANIFEST_FILE, Manifest
+from wire.package.performance import Performance
+from wire.package.variant import Variant
 
 FILES: Final = "files"
 

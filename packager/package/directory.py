@@ -3,69 +3,36 @@
 Rules:
 - Equal content gives equal bytes: a package has no times and no paths, and its files are sorted by
   name.
-- A package is either complete or missing.
-- Only a package is overwritten, and only if the user asks for it.
 - A reader checks the digest of a file before it uses the file.
 """
 
 from __future__ import annotations
 
-import contextlib
-import hashlib
-import shutil
-import stat
-import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
-from typing import BinaryIO, Final
 
 from packager.errors import PackageError
 from packager.files import FOLDER_MODE, copy_file, read_bounded
+from packager.package.indexing import AGAIN, index_directory, read_manifest
+from packager.package.staging import ROOM, staged
 from wire.codec import MAX_JSON_BYTES
 from wire.errors import IntegrityError, SignatureError, WireFormatError
 from wire.files import PUBLIC, write_atomic
 from wire.package.index import (
-    CHUNK_BYTES,
     ENVELOPE_FILE,
-    MAX_FILES,
-    MAX_PACKAGE_BYTES,
     PAYLOAD_TYPE,
-    FileEntry,
     PackageIndex,
     index_from_bytes,
 )
 from wire.package.manifest import (
     MANIFEST_FILE,
     Manifest,
-    manifest_from_bytes,
     manifest_to_bytes,
-    safe_path,
 )
 from wire.package.measured import check_measured
 from wire.trust.envelope import MAX_ENVELOPE_BYTES, SigningKey, Unverified, read_unverified
 from wire.trust.envelope import seal as seal_payload
 from wire.trust.root import Trust, TrustRoot, trust_from_bytes
-
-AGAIN: Final = "copy, download or build the package again"
-ROOM: Final = "name a directory that can be written and has room"
-
-
-def check_output(output: Path, *, force: bool) -> None:
-    """Refuse an output that must not be overwritten.
-
-    Args:
-        output: Where a package is to be written.
-        force: Whether an existing package may be replaced.
-
-    Raises:
-        PackageError: It exists, is not empty, and is not a package or may not be replaced.
-    """
-    if not output.exists() or (output.is_dir() and not any(output.iterdir())):
-        return
-    if not (output / MANIFEST_FILE).is_file():
-        raise PackageError(f"{output} exists and is not a package", remedy="name another directory")
-    if not force:
-        raise PackageError(f"{output} exists already", remedy="name another, or add --force")
 
 
 def write_package(
@@ -104,68 +71,6 @@ def write_package(
     return index
 
 
-@contextlib.contextmanager
-def staged(output: Path, *, force: bool) -> Iterator[Path]:
-    """Make a directory beside the output that takes its place when the `with` block ends well.
-
-    Args:
-        output: Where a package is to be written.
-        force: Replace an existing package.
-
-    Yields:
-        The directory; after a fault nothing of it is left.
-
-    Raises:
-        PackageError: The output exists or cannot be written.
-    """
-    check_output(output, force=force)
-    try:
-        output.parent.mkdir(parents=True, exist_ok=True)
-        staging = Path(tempfile.mkdtemp(prefix=f".{output.name}-", dir=output.parent))
-    except OSError as exc:
-        raise PackageError(
-            f"{output.parent} cannot be written: {exc.strerror}", remedy=ROOM
-        ) from exc
-    try:
-        staging.chmod(FOLDER_MODE)
-        yield staging
-        _replace(staging, output)
-    except OSError as exc:
-        raise PackageError(
-            f"{output} cannot be written: {exc.strerror or exc}", remedy=ROOM
-        ) from exc
-    finally:
-        shutil.rmtree(staging, ignore_errors=True)
-
-
-def index_directory(directory: Path) -> PackageIndex:
-    """Compute the index of a directory in the package layout.
-
-    Args:
-        directory: The package.
-
-    Returns:
-        The index of all its files except the envelope.
-
-    Raises:
-        PackageError: The manifest is missing or malformed, an entry is not a regular file, or the
-            directory holds too much.
-        WireFormatError: A path is malformed.
-    """
-    manifest = _manifest(directory)
-    paths = _plain_files(directory)
-    if len(paths) > MAX_FILES or sum((directory / p).stat().st_size for p in paths) > (
-        MAX_PACKAGE_BYTES
-    ):
-        raise PackageError(f"{directory} is over {MAX_FILES} files or {MAX_PACKAGE_BYTES} bytes")
-    index = PackageIndex(
-        name=manifest.name,
-        version=manifest.version,
-        files=tuple(_entry(directory, path) for path in paths),
-    )
-    return index_from_bytes(index.to_bytes())
-
-
 def seal(directory: Path, key: SigningKey) -> PackageIndex:
     """Sign a directory in the package layout, after checking every file.
 
@@ -183,7 +88,7 @@ def seal(directory: Path, key: SigningKey) -> PackageIndex:
         WireFormatError: A path is malformed.
     """
     index = index_directory(directory)
-    _check_content(directory, _manifest(directory), index)
+    _check_content(directory, read_manifest(directory), index)
     earlier = _readable_index(directory)
     if earlier is not None:
         _check_same(earlier, index)
@@ -218,11 +123,11 @@ def open_package(directory: Path, *, trust: Trust | None = None) -> tuple[Manife
                 f"{directory} is not signed",
                 remedy=f"sign it with: fleet package sign {directory} --key FILE",
             )
-        manifest = _manifest(directory)
+        manifest = read_manifest(directory)
         _check_content(directory, manifest, actual)
         return manifest, actual
     _check_same(signed, actual)
-    manifest = _manifest(directory)
+    manifest = read_manifest(directory)
     check_measured(manifest, signed)
     return manifest, signed
 
@@ -261,15 +166,6 @@ def load_trust(path: Path) -> TrustRoot:
         return trust_from_bytes(read_bounded(path, MAX_JSON_BYTES, PackageError))
     except WireFormatError as exc:
         raise PackageError(f"{path} is not a trust root: {exc.__cause__ or exc}") from exc
-
-
-def _manifest(directory: Path) -> Manifest:
-    try:
-        return manifest_from_bytes(_read(directory, MANIFEST_FILE, MAX_JSON_BYTES))
-    except WireFormatError as exc:
-        raise PackageError(
-            f"{directory} is not a package: {MANIFEST_FILE}: {exc.__cause__ or exc}", remedy=AGAIN
-        ) from exc
 
 
 def _signed_index(directory: Path, trust: Trust | None) -> PackageIndex | None:
@@ -341,56 +237,6 @@ def _check_same(signed: PackageIndex, actual: PackageIndex) -> None:
         raise IntegrityError("the signed name or version is not the manifest's")
 
 
-def _plain_files(directory: Path) -> list[str]:
-    found: list[str] = []
-    for path in sorted(directory.rglob("*")):
-        relative = path.relative_to(directory).as_posix()
-        if any("\ud800" <= char <= "\udfff" for char in relative):
-            raise PackageError(f"{relative!r} is not a name in UTF-8", remedy=AGAIN)
-        if path.is_symlink() or not (path.is_file() or path.is_dir()):
-            raise PackageError(f"{relative} is neither a plain file nor a directory")
-        if path.is_file() and relative != ENVELOPE_FILE:
-            found.append(relative)
-    return sorted(found)
-
-
-def _read(directory: Path, path: str, limit_bytes: int) -> bytes:
-    with _opened(directory, path, limit_bytes) as file:
-        return file.read()
-
-
-def _entry(directory: Path, path: str) -> FileEntry:
-    """Compute the entry of a file without holding it in memory."""
-    safe_path(path)
-    whole, chunks, size_bytes = hashlib.sha256(), [], 0
-    with _opened(directory, path, MAX_PACKAGE_BYTES) as file:
-        while chunk := file.read(CHUNK_BYTES):
-            whole.update(chunk)
-            chunks.append(hashlib.sha256(chunk).hexdigest())
-            size_bytes += len(chunk)
-    return FileEntry(
-        path=path, size_bytes=size_bytes, sha256=whole.hexdigest(), chunks=tuple(chunks)
-    )
-
-
-@contextlib.contextmanager
-def _opened(directory: Path, path: str, limit_bytes: int) -> Iterator[BinaryIO]:
-    file = directory / path
-    try:
-        status = file.stat()
-        if not (stat.S_ISREG(status.st_mode) or stat.S_ISDIR(status.st_mode)):
-            raise PackageError(f"{directory}: {path} is not a plain file", remedy=AGAIN)
-        if status.st_size > limit_bytes:
-            raise PackageError(f"{directory}: {path} is over {limit_bytes} bytes", remedy=AGAIN)
-        with file.open("rb") as stream:
-            yield stream
-    except OSError as exc:
-        raise PackageError(
-            f"{directory} is not a package: {path}: {exc.strerror}",
-            remedy="name the directory that `fleet build -o` wrote",
-        ) from exc
-
-
 def _write(path: Path, content: bytes) -> None:
     path.parent.mkdir(mode=FOLDER_MODE, parents=True, exist_ok=True)
     write_atomic(path, content, mode=PUBLIC)
@@ -399,22 +245,3 @@ def _write(path: Path, content: bytes) -> None:
 def _write_envelope(directory: Path, index: PackageIndex, key: SigningKey) -> None:
     content = seal_payload(index.to_bytes(), payload_type=PAYLOAD_TYPE, keys=(key,))
     write_atomic(directory / ENVELOPE_FILE, content, mode=PUBLIC)
-
-
-def _replace(staging: Path, output: Path) -> None:
-    """Move a finished directory to its place; an existing one is moved aside first, then removed.
-
-    Raises:
-        OSError: It cannot be moved; the existing directory is back in its place.
-    """
-    if not output.exists():
-        staging.rename(output)
-        return
-    old = staging.with_name(f"{staging.name}-old")
-    output.rename(old)
-    try:
-        staging.rename(output)
-    except OSError:
-        old.rename(output)
-        raise
-    shutil.rmtree(old)

@@ -11,7 +11,7 @@ from packager.package.compose import variant_digests
 from packager.plan.values import Plan
 from packager.run.pipeline import Pipeline
 from wire.measuring import ProfileFigures, files_digest
-from wire.package.manifest import Variant
+from wire.package.variant import Variant
 
 
 def put_field(

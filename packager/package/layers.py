@@ -13,7 +13,8 @@ from pathlib import Path
 from packager.errors import PackageError, StepError
 from packager.layers.values import LayerProfile
 from packager.package.directory import open_package
-from packager.plan.steps import LAYERS, profile_options
+from packager.plan.step_names import LAYERS
+from packager.plan.steps import profile_options
 from packager.run.cache import Cache
 from packager.run.job import RESULT_FILE
 from packager.run.process import StepLimits, Task, carry_out, error_of
@@ -21,7 +22,7 @@ from packager.runtimes.table import RUNTIMES
 from runtime_adapters.processor import machine_name
 from wire.codec import from_json, sha256_hex, to_builtins
 from wire.package.index import asset_directory
-from wire.package.manifest import Variant
+from wire.package.variant import Variant
 
 
 def profile_variant(

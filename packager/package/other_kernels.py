@@ -17,7 +17,8 @@ from packager.plan.steps import other_kernels_steps
 from packager.plan.values import Candidate, Plan
 from packager.run.pipeline import Pipeline
 from packager.runtimes.table import RUNTIMES
-from wire.package.manifest import Tolerance, Variant
+from wire.package.golden import Tolerance
+from wire.package.variant import Variant
 
 
 class OtherKernels(msgspec.Struct, frozen=True, kw_only=True):

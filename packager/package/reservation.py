@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from packager.errors import PackageError
-from packager.package.directory import check_output
+from packager.package.staging import check_output
 from wire.files import PRIVATE
 
 

@@ -12,8 +12,10 @@ import msgspec
 
 from packager.plan.further import FurtherMetric
 from packager.plan.recipes import SourceKind
+from wire.package.accuracy import Accuracy, FurtherAccuracy
 from wire.package.distribution import Distribution
-from wire.package.manifest import Accuracy, FurtherAccuracy, TensorSpec, Tolerance
+from wire.package.golden import Tolerance
+from wire.package.tensors import TensorSpec
 
 HEADROOM: Final = 1.5
 """A variant's error on a device may be this many times its worst error on the evaluation data."""

@@ -19,16 +19,15 @@ import msgspec
 
 from packager.plan.bodies import bodies_obstacles
 from packager.plan.figures import ModelFacts
+from packager.plan.model_steps import data_step, reference_step
 from packager.plan.recipes import PREPARE, Recipe, files_of
 from packager.plan.runtimes import Runtimes
 from packager.plan.steps import (
     base_of,
     build_name,
     build_steps,
-    data_step,
     evaluate_step,
     measure_step,
-    reference_step,
 )
 from packager.plan.targets import Target, is_such, target_of
 from packager.plan.texts import unreadable
@@ -42,7 +41,7 @@ from packager.plan.values import (
     Repair,
     Step,
 )
-from wire.package.manifest import Requirements, VariantInfo
+from wire.package.variant import Requirements, VariantInfo
 from wire.profile import DeviceProfile
 
 _QUANTIZED: Final = frozenset(

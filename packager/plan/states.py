@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping
 
 from packager.errors import BuildError
 from packager.plan.texts import text_inputs
-from wire.package.manifest import TensorSpec
+from wire.package.tensors import TensorSpec
 
 _REMEDY = "write --state INPUT=OUTPUT, such as --state h=hn"
 

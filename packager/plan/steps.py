@@ -12,161 +12,32 @@ from typing import Any, Final
 
 import msgspec
 
-from packager.plan.further import further_option, labels_option
+from packager.plan.model_steps import unchanged_model
 from packager.plan.recipes import PREPARE, Recipe
-from packager.plan.runtimes import Runtimes, SourceFormat
+from packager.plan.runtimes import Runtimes
+from packager.plan.step_names import (
+    ANSWERS_ROLE,
+    DATA,
+    GOLDEN,
+    LAYERS,
+    OTHERS_ROLE,
+    REFERENCE,
+    TUNING_DATABASE,
+    anchors_input,
+    boxes_option,
+    metric_input,
+)
 from packager.plan.targets import Target
 from packager.plan.values import Candidate, PlanInputs, PlanSettings, Step
 from wire.codec import to_builtins
-from wire.package.manifest import Performance, VariantInfo
+from wire.package.performance import Performance
 from wire.package.processing import Postprocessing
 
-SOURCE: Final = "source"
-CALIBRATION: Final = "calibration"
-TUNING: Final = "tuning"
-EVALUATION: Final = "evaluation"
-PREPROCESSING: Final = "preprocessing"
-POSTPROCESSING: Final = "postprocessing"
-ANCHORS: Final = "anchors"
-METRIC: Final = "metric"
-TRAINING: Final = "training"
-TUNING_DATABASE: Final = "tuning-database"
-"""Names of what a user gives; every other input of a step is an earlier step."""
-
-IMPORT: Final = "import"
-INSPECT: Final = "inspect"
-DATA: Final = "data"
-REFERENCE: Final = "reference"
-LAYERS: Final = "layers"
-PROCESSING: Final = "processing"
-GOLDEN: Final = "golden"
-ANSWERS_ROLE: Final = "answers-"
-OTHERS_ROLE: Final = "other-answers-"
-"""Before a variant's name: what it answered, with the usual kernels and with the other ones."""
 PROFILE_S: Final = 2.0
 MIN_PROFILED_RUNS: Final = 5
 MAX_PROFILED_RUNS: Final = 200
 """A profile needs few runs to show where the time goes; a large model has many events in each."""
-
-IMPORT_TOOLS: Final = ("torch", "torch-pruning", "scikit-learn", "skl2onnx", "onnx")
-DATA_TOOLS: Final = ("numpy",)
 _TUNE: Final = "tune"
-
-
-def import_step(text: str, *, prune: float = 0.0, training: str = "") -> Step:
-    """Return the step that makes an ONNX model of what a user's function returns.
-
-    Args:
-        text: The function, as the user named it.
-        prune: Share of the channels to take out; 0 for none.
-        training: A function that trains the model after that; empty for none.
-
-    Returns:
-        The step.
-    """
-    return Step(
-        name=IMPORT,
-        kind=IMPORT,
-        inputs={"file": SOURCE} | ({"training": TRAINING} if training else {}),
-        options={"callable": text, "prune": prune, "training": training},
-        tools=IMPORT_TOOLS,
-        vital=True,
-    )
-
-
-def inspect_step(model: str) -> Step:
-    """Return the step that finds which other files an ONNX model consists of."""
-    return Step(name=INSPECT, kind=INSPECT, inputs={"model": model}, tools=("onnx",), vital=True)
-
-
-def prepare_step(
-    source: SourceFormat, model: str, external: dict[str, str], *, apart: bool = False
-) -> Step:
-    """Return the step that checks the model and makes a clean copy of it.
-
-    Args:
-        source: The format of the model.
-        model: The step or file that holds it.
-        external: Files of external tensor data, relative to the model, and their SHA-256.
-        apart: Whether its weights are to be in a file beside it.
-
-    Returns:
-        The step.
-    """
-    return Step(
-        name=PREPARE,
-        kind=f"prepare-{source.kind}",
-        inputs={"model": model},
-        options={"external": external} | ({"apart": True} if apart else {}),
-        tools=source.tools,
-        vital=True,
-    )
-
-
-def data_step(given: PlanInputs, *, calibrated: bool) -> Step:
-    """Return the step that reads all samples and makes disjoint sets of them.
-
-    Args:
-        given: What the plan depends on.
-        calibrated: Whether a candidate takes ranges from samples, or is tuned with them. Where none
-            does, all samples judge.
-
-    Returns:
-        The step.
-    """
-    settings = given.settings
-    info, packages = _unchanged(given)  # it records the states before each step
-    more = {"preprocessing": PREPROCESSING} if settings.preprocessing else {}
-    options = {"callables": settings.callables, "calibrated": calibrated}
-    options |= labels_option(settings.further)
-    return Step(
-        name=DATA,
-        kind=DATA,
-        inputs={"model": PREPARE, **{name: name for name in settings.sets}, **more},
-        options={**options, "info": to_builtins(info)} if settings.states else options,
-        tools=(*DATA_TOOLS, *packages) if settings.states else DATA_TOOLS,
-        vital=True,
-    )
-
-
-def reference_step(given: PlanInputs) -> Step:
-    """Return the step that lets the unchanged model answer the evaluation samples."""
-    settings = given.settings
-    info, tools = _unchanged(given)
-    return Step(
-        name=REFERENCE,
-        kind=REFERENCE,
-        inputs={"variant": PREPARE, "data": DATA, **_metric_input(settings)},
-        options={
-            "info": to_builtins(info),
-            "metric": settings.metric,
-            **further_option(settings.further),
-            **_boxes_option(settings),
-        },
-        tools=tools,
-        vital=True,
-    )
-
-
-def processing_step(given: PlanInputs, declared: Mapping[str, Postprocessing]) -> Step:
-    """Return the step that tries the declared postprocessing on answers of the unchanged model.
-
-    Args:
-        given: What the plan depends on.
-        declared: The postprocessing by output.
-
-    Returns:
-        The step.
-    """
-    info, tools = _unchanged(given)
-    return Step(
-        name=PROCESSING,
-        kind=PROCESSING,
-        inputs={"variant": PREPARE, "data": DATA, **_anchors_input(declared)},
-        options={"info": to_builtins(info), "postprocessing": to_builtins(dict(declared))},
-        tools=tools,
-        vital=True,
-    )
 
 
 def build_name(recipe: Recipe, target: Target | None) -> str:
@@ -198,9 +69,9 @@ def build_steps(recipe: Recipe, target: Target | None, given: PlanInputs) -> tup
     if recipe.data or recipe.parity:
         inputs["data"] = DATA
     if "tuning" in recipe.data:
-        inputs |= {"reference": REFERENCE, **_metric_input(settings)}
+        inputs |= {"reference": REFERENCE, **metric_input(settings)}
         options |= {
-            **_boxes_option(settings),
+            **boxes_option(settings),
             "min_retention": settings.min_retention,
             "trials": settings.repair_trials,
             "seconds": settings.repair_s,
@@ -229,7 +100,7 @@ def base_of(recipe: Recipe, given: PlanInputs) -> Recipe | None:
 def evaluate_step(candidate: Candidate, given: PlanInputs) -> Step:
     """Return the step that runs a candidate on the evaluation data."""
     settings = given.settings
-    options: dict[str, Any] = {"info": to_builtins(candidate.info), **_boxes_option(settings)}
+    options: dict[str, Any] = {"info": to_builtins(candidate.info), **boxes_option(settings)}
     kind = "evaluate"
     if candidate.target is not None and candidate.emulated:
         kind = f"emulate-{candidate.info.runtime}"
@@ -241,7 +112,7 @@ def evaluate_step(candidate: Candidate, given: PlanInputs) -> Step:
             "variant": candidate.build,
             "data": DATA,
             "reference": REFERENCE,
-            **_metric_input(settings),
+            **metric_input(settings),
         },
         options=options,
         tools=given.runtimes.named(candidate.info.runtime).packages,
@@ -282,7 +153,7 @@ def other_kernels_steps(
 
 def measure_step(candidate: Candidate, threads: int, given: PlanInputs) -> Step:
     """Return the step that measures what a candidate costs."""
-    unchanged, tools = _unchanged(given)
+    unchanged, tools = unchanged_model(given)
     return Step(
         name=candidate.measure,
         kind="measure",
@@ -364,7 +235,7 @@ def golden_step(
             "data": DATA,
             "reference": REFERENCE,
             **answers,
-            **_anchors_input(declared or {}),
+            **anchors_input(declared or {}),
         },
         options={"metric": metric, "postprocessing": to_builtins(dict(declared or {}))},
         vital=True,
@@ -385,34 +256,3 @@ def _tuning_step(recipe: Recipe, target: Target, model: str, settings: PlanSetti
 
 def _tools(recipe: Recipe, target: Target | None) -> tuple[str, ...]:
     return (*recipe.tools, *((target.compiler,) if target else ()))
-
-
-def _unchanged(given: PlanInputs) -> tuple[VariantInfo, tuple[str, ...]]:
-    """Return the unchanged model as a variant, and the packages of its runtime."""
-    facts = given.facts
-    runtime, source = given.runtimes.of_source(facts.kind)
-    info = VariantInfo(
-        runtime=runtime.name,
-        precision="fp32",
-        model_file=source.file,
-        inputs=facts.inputs,
-        outputs=facts.outputs,
-        size_bytes=0,
-        states=given.settings.states or msgspec.UNSET,
-    )
-    return info, runtime.packages
-
-
-def _anchors_input(declared: Mapping[str, Postprocessing]) -> dict[str, str]:
-    named = any(how.suppression and how.suppression.anchors for how in declared.values())
-    return {"anchors": ANCHORS} if named else {}
-
-
-def _metric_input(settings: PlanSettings) -> dict[str, str]:
-    """Return what a step needs that computes the metric."""
-    own = {"metric": METRIC} if settings.own_metric else {}
-    return {**own, **_anchors_input(settings.boxes)}
-
-
-def _boxes_option(settings: PlanSettings) -> dict[str, Any]:
-    return {"postprocessing": to_builtins(settings.boxes)} if settings.boxes else {}

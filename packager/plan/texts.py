@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator
 from packager.plan.figures import ModelFacts
 from packager.plan.recipes import Recipe
 from packager.plan.runtimes import Runtimes
-from wire.package.manifest import TensorSpec
+from wire.package.tensors import TensorSpec
 
 
 def text_inputs(specs: Iterable[TensorSpec]) -> list[str]:

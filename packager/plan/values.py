@@ -10,8 +10,8 @@ from packager.plan.figures import ModelFacts
 from packager.plan.further import FurtherMetric
 from packager.plan.runtimes import Runtimes
 from packager.plan.targets import Target
-from wire.package.manifest import VariantInfo
 from wire.package.processing import Postprocessing
+from wire.package.variant import VariantInfo
 
 
 class Step(msgspec.Struct, frozen=True, kw_only=True):

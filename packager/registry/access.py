@@ -6,8 +6,7 @@ Rules:
 - Where an address leads is asked of what connects there, and an address that programs could read in
   different ways leads nowhere.
 - TLS, unless the operator says clear text; a registry with TLS leads nobody to a place without it.
-- Of what is no content, no more than a limit is read. Nothing that a registry says of a fault is
-  repeated, except for its error code.
+- Of what is no content, no more than a limit is read.
 - Every fault of the network leaves here as one of `packager.errors`. Proxies of the environment are
   not used.
 
@@ -29,17 +28,15 @@ from urllib.parse import urlencode, urljoin
 
 import msgspec
 import urllib3
-from urllib3 import exceptions
 from urllib3.util import parse_url
 
 from packager.errors import (
     RegistryAnswerError,
     RegistryError,
-    RegistryMissingError,
-    RegistryRefusedError,
     RegistryUnreachableError,
 )
 from packager.registry.credentials import Login
+from packager.registry.faults import Faults
 from wire.codec import from_json
 from wire.errors import WireFormatError
 from wire.files import open_file
@@ -56,13 +53,10 @@ MAX_ANSWER_BYTES: Final = 64 * 1024
 MAX_REDIRECTS: Final = 5
 USER_AGENT: Final = f"edgefleet/{VERSION}"
 REDIRECTS: Final = frozenset({301, 302, 303, 307, 308})
-CLEAR_TEXT: Final = "--registry-clear-text"
 _CHALLENGE: Final = re.compile(r'(\w+)="([^"]*)"')
 _ADDRESS: Final = re.compile(r"[!-\[\]-~]*")
 """ASCII without blanks, control characters and the backslash, as RFC 3986 has it: what programs
 make of the others differs."""
-
-_CODE: Final = re.compile(r'"code"\s*:\s*"([A-Z_]{1,40})"')
 
 Body = Callable[[], Iterable[bytes]]
 """Returns what is to be sent, each time anew."""
@@ -99,6 +93,7 @@ class Access:
         self.host = host
         self._scheme = "http" if clear_text else "https"
         self._login = login
+        self._faults = Faults(host, self._credentials)
         self._known: tuple[Login | None] | None = None
         self._authorization = ""
         self._base = f"{self._scheme}://{host}/v2/"
@@ -139,7 +134,7 @@ class Access:
             RegistryAnswerError: It leads on to where nobody should go.
         """
         url = urljoin(self._base, url)
-        with self.own_errors():
+        with self._faults.own_errors():
             for _ in range(MAX_REDIRECTS + 1):
                 response = self._answer(method, url, headers or {}, body)
                 if response.status not in REDIRECTS or method not in {"GET", "HEAD"}:
@@ -191,45 +186,8 @@ class Access:
         Args:
             response: The answer.
             what: What was asked for, for the text.
-
-        Returns:
-            The error.
         """
-        status = response.status
-        found = _CODE.search(response.read(MAX_ANSWER_BYTES).decode(errors="replace"))
-        code = f" ({found[1]})" if found else ""
-        if status == HTTPStatus.UNAUTHORIZED:
-            return self._refused()
-        if status == HTTPStatus.FORBIDDEN:
-            return RegistryRefusedError(
-                f"{self.host} does not allow this: {what}{code}",
-                remedy="ask for the right, or log in as somebody who has it",
-            )
-        if status == HTTPStatus.NOT_FOUND:
-            return RegistryMissingError(
-                f"{self.host} has no {what}{code}", remedy="check the repository and the tag"
-            )
-        if status == HTTPStatus.TOO_MANY_REQUESTS or status >= HTTPStatus.INTERNAL_SERVER_ERROR:
-            return RegistryUnreachableError(
-                f"{self.host} answers {status} to {what}{code}", remedy="try again later"
-            )
-        return RegistryAnswerError(f"{self.host} answers {status} to {what}{code}")
-
-    @contextmanager
-    def own_errors(self) -> Iterator[None]:
-        """Turn faults of the network into ours."""
-        try:
-            yield
-        except exceptions.SSLError as exc:
-            raise self._untrusted(exc) from exc
-        except exceptions.NameResolutionError as exc:
-            raise self._unreachable("is not known by name") from exc
-        except exceptions.NewConnectionError as exc:
-            raise self._unreachable("does not answer") from exc
-        except exceptions.TimeoutError as exc:
-            raise self._unreachable("does not answer in time") from exc
-        except (exceptions.HTTPError, OSError) as exc:
-            raise self._unreachable("broke the connection off") from exc
+        return self._faults.of_answer(response, what)
 
     def _answer(
         self, method: str, url: str, headers: Mapping[str, str], body: Body | None
@@ -278,9 +236,9 @@ class Access:
             return f"Bearer {self._token(dict(_CHALLENGE.findall(challenge[start:])), login)}"
         if scheme.lower() == "basic" and login is not None and login.basic:
             if self._authorization == login.basic:
-                raise self._refused()
+                raise self._faults.refused()
             return login.basic
-        raise self._refused()
+        raise self._faults.refused()
 
     def _token(self, challenge: Mapping[str, str], login: Login | None) -> str:
         """Fetch a token from where the registry says.
@@ -315,7 +273,7 @@ class Access:
         finally:
             response.close()
         if response.status in {HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN}:
-            raise self._refused()
+            raise self._faults.refused()
         if response.status != HTTPStatus.OK:
             raise RegistryUnreachableError(
                 f"the server of tokens of {self.host} answers {response.status}",
@@ -334,36 +292,6 @@ class Access:
         if self._known is None:
             self._known = (self._login(),)
         return self._known[0]
-
-    def _refused(self) -> RegistryRefusedError:
-        if self._credentials() is None:
-            return RegistryRefusedError(
-                f"{self.host} wants credentials, and there are none for it",
-                remedy=f"log in with `docker login {self.host}`, or `skopeo login` with "
-                "REGISTRY_AUTH_FILE",
-            )
-        return RegistryRefusedError(
-            f"{self.host} refuses the credentials that are kept for it", remedy="log in again"
-        )
-
-    def _untrusted(self, why: exceptions.SSLError) -> RegistryUnreachableError:
-        cause = next((arg for arg in why.args if isinstance(arg, ssl.SSLError)), None)
-        if isinstance(cause, ssl.SSLCertVerificationError):
-            return RegistryUnreachableError(
-                f"the certificate of {self.host} is refused: {cause.verify_message.rstrip('.')}",
-                remedy="name the file of its authority with --registry-ca-file FILE, and use a "
-                "host name that the certificate holds",
-            )
-        reason = "" if cause is None else cause.reason or ""
-        return RegistryUnreachableError(
-            f"no TLS with {self.host}: {reason.lower().replace('_', ' ') or 'it failed'}",
-            remedy=f"add {CLEAR_TEXT} if that registry has no TLS",
-        )
-
-    def _unreachable(self, what: str) -> RegistryUnreachableError:
-        return RegistryUnreachableError(
-            f"{self.host} {what}", remedy="check its name and the network, then try again"
-        )
 
     @staticmethod
     def _origin_of(url: str) -> Origin:

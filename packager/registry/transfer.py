@@ -25,7 +25,7 @@ from packager.package.content import (
     index_of,
     write_file,
 )
-from packager.package.directory import staged
+from packager.package.staging import staged
 from packager.registry.access import Access
 from packager.registry.artifact import (
     ALGORITHM,

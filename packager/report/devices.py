@@ -24,7 +24,7 @@ from packager.report.marks import mark
 from packager.report.plots import Axis, Limit, Point, draw
 from packager.report.text import architecture_of, machine_of, ms, share, size_text
 from packager.result import BuildResult, CandidateReport
-from wire.package.manifest import Accuracy
+from wire.package.accuracy import Accuracy
 from wire.profile import DeviceProfile
 
 BY_WORST_ERROR: Final = frozenset({"cosine"})

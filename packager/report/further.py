@@ -9,7 +9,8 @@ from packager.judge.further import clause, figures_of
 from packager.package.differences import PackageDifference
 from packager.report.text import error_text, range_text, share
 from packager.result import CandidateReport
-from wire.package.manifest import Accuracy, Manifest
+from wire.package.accuracy import Accuracy
+from wire.package.manifest import Manifest
 
 Row = tuple[object, ...]
 

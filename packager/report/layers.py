@@ -16,7 +16,7 @@ from packager.layers.sums import by_time, layers_us, totals
 from packager.layers.values import LayerProfile
 from packager.report.text import UNKNOWN, size_text
 from packager.result import CandidateReport
-from wire.package.manifest import Performance
+from wire.package.performance import Performance
 
 SHOWN: Final = 60
 """Rows of a table: the slowest layers; the JSON report has all."""

@@ -8,7 +8,8 @@ from typing import Final
 from packager.judge.shapes import shape_text
 from packager.report.text import error_text, share
 from packager.result import CandidateReport
-from wire.package.manifest import Accuracy, Manifest
+from wire.package.accuracy import Accuracy
+from wire.package.manifest import Manifest
 
 Row = tuple[object, ...]
 

@@ -15,7 +15,9 @@ from packager.judge.metrics import named
 from packager.judge.ranking import MIB
 from packager.plan.values import Impossible, Plan
 from packager.result import BuildResult, CandidateReport
-from wire.package.manifest import Accuracy, Manifest, Performance
+from wire.package.accuracy import Accuracy
+from wire.package.manifest import Manifest
+from wire.package.performance import Performance
 from wire.profile import DeviceProfile
 
 Row = tuple[object, ...]

@@ -31,7 +31,7 @@ from wire.codec import from_json, sha256_hex, to_json
 from wire.errors import WireFormatError
 from wire.files import PUBLIC, write_atomic
 from wire.measuring import ProfileFigures, is_possible
-from wire.package.manifest import FieldFigures, Performance
+from wire.package.performance import FieldFigures, Performance
 
 MAX_REPORT_BYTES: Final = 64 * 1024**2
 SCHEMA_VERSION: Final = 1

@@ -11,8 +11,8 @@ import os
 from pathlib import Path
 from typing import Final
 
+from packager.plan.model_steps import DATA_TOOLS, IMPORT_TOOLS
 from packager.plan.runtimes import Runtimes
-from packager.plan.steps import DATA_TOOLS, IMPORT_TOOLS
 from packager.plan.targets import TARGETS, target_of
 from packager.plan.values import Host
 from packager.tools import toolchains

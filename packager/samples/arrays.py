@@ -22,7 +22,7 @@ from packager.errors import DataError
 from packager.plan.further import LABELS
 from packager.samples.store import Unit, sample_shape
 from runtime_adapters.protocol import Tensor, Tensors
-from wire.package.manifest import TensorSpec
+from wire.package.tensors import TensorSpec
 
 SHORT: Final = "x"
 """What the array of a model's only input may be called."""

@@ -23,8 +23,9 @@ from runtime_adapters.processing.declarations import check_postprocessing, check
 from runtime_adapters.processing.detections import check_shapes
 from wire.codec import from_toml
 from wire.errors import WireFormatError
-from wire.package.manifest import Preprocessing, TensorSpec, VariantInfo
-from wire.package.processing import Postprocessing
+from wire.package.processing import Postprocessing, Preprocessing
+from wire.package.tensors import TensorSpec
+from wire.package.variant import VariantInfo
 
 T = TypeVar("T", Preprocessing, Postprocessing)
 

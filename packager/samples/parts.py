@@ -35,7 +35,8 @@ from packager.samples.shapes import notes_of, save_shapes
 from packager.samples.split import Given, digests, divide
 from packager.samples.store import save_samples, unit_of
 from runtime_adapters.protocol import Session
-from wire.package.manifest import Preprocessing, TensorSpec
+from wire.package.processing import Preprocessing
+from wire.package.tensors import TensorSpec
 
 RAW_FOLDER = "raw"
 

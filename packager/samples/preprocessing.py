@@ -7,7 +7,8 @@ from collections.abc import Iterable, Mapping
 from packager.samples.declarations import as_data_errors
 from runtime_adapters.processing.declared import Preprocessor, raw_spec
 from runtime_adapters.protocol import Tensor
-from wire.package.manifest import Preprocessing, TensorSpec
+from wire.package.processing import Preprocessing
+from wire.package.tensors import TensorSpec
 
 
 def raw_specs(

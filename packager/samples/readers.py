@@ -40,7 +40,7 @@ from packager.samples.texts import fitting_texts
 from packager.samples.yielded import collect
 from runtime_adapters.protocol import Tensor, Tensors
 from runtime_adapters.tensors import dtype_of
-from wire.package.manifest import TensorSpec
+from wire.package.tensors import TensorSpec
 
 MAX_ARRAYS: Final = 64
 WRITE_IT: Final = "write it with numpy.savez"

@@ -24,7 +24,7 @@ from runtime_adapters.batches import ranks_of
 from runtime_adapters.protocol import Session, Tensor, Tensors
 from runtime_adapters.tensors import dtype_of
 from wire.codec import from_json, to_json
-from wire.package.manifest import TensorSpec
+from wire.package.tensors import TensorSpec
 
 MIN_SEQUENCES: Final = 2
 """One sequence alone tells nothing of chance."""

@@ -20,7 +20,8 @@ from packager.samples.arrays import RawSet
 from packager.samples.named_labels import save_named
 from packager.samples.split import Given, digests, divide
 from packager.samples.store import load_inputs, save_samples
-from wire.package.manifest import Preprocessing, TensorSpec
+from wire.package.processing import Preprocessing
+from wire.package.tensors import TensorSpec
 
 _FOLDER: Final = "shape-"
 _SHOWN: Final = 4

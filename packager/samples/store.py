@@ -26,7 +26,8 @@ from packager.samples.preprocessing import prepare
 from runtime_adapters.batches import one_sample
 from runtime_adapters.protocol import Tensor, Tensors
 from runtime_adapters.tensors import dtype_of
-from wire.package.manifest import Preprocessing, TensorSpec
+from wire.package.processing import Preprocessing
+from wire.package.tensors import TensorSpec
 
 BLOCK_BYTES: Final = 32 * 1024**2
 """Small beside a runtime, and large enough that the overhead of a block does not count."""

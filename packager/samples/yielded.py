@@ -23,7 +23,7 @@ from packager.samples.store import Unit, unit_of
 from packager.samples.texts import TextRows, checked_texts
 from runtime_adapters.protocol import Tensor, Tensors
 from runtime_adapters.tensors import dtype_of
-from wire.package.manifest import TensorSpec
+from wire.package.tensors import TensorSpec
 
 MAX_SHAPES: Final = 64
 """Each shape is judged by its own, and needs files of its own."""

@@ -18,7 +18,7 @@ from typing import Final
 from packager.judge.ranking import MEMORY_TOLERANCE, SIZE_TOLERANCE
 from packager.search.goals import Change, Goal, missed
 from packager.search.judged import LATENCY, MEMORY, SIZE, is_quality
-from wire.package.manifest import LATENCY_TOLERANCE
+from wire.package.performance import LATENCY_TOLERANCE
 
 TOLERANCES: Final = {
     LATENCY: LATENCY_TOLERANCE,

@@ -34,7 +34,8 @@ from packager.search.judged import (
     judged,
     key_of,
 )
-from wire.package.manifest import Accuracy, Variant
+from wire.package.accuracy import Accuracy
+from wire.package.variant import Variant
 
 WORDS: Final = {
     LATENCY: ("slower", "faster"),

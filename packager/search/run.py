@@ -31,7 +31,7 @@ from packager.search.report import SearchReport, SearchRun
 from packager.search.sampler import Score, open_sampler
 from packager.search.settings import Search
 from packager.search.space import Point, recipe_name, searched_runtimes, space, steps_of, variations
-from wire.package.manifest import Variant
+from wire.package.variant import Variant
 from wire.profile import DeviceProfile
 
 LOST: Final = 10.0

@@ -30,7 +30,7 @@ from packager.sources.onnx_graph import (
     node_name,
     shown,
 )
-from wire.package.manifest import Datatype, TensorSpec
+from wire.package.tensors import Datatype, TensorSpec
 
 NEWEST_OPSET: Final = 26
 """What ONNX Runtime 1.31 runs."""

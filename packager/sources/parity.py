@@ -19,7 +19,7 @@ from runtime_adapters.protocol import Limits, Tensors
 from runtime_adapters.registry import open_session
 from runtime_adapters.runtimes import ONNXRUNTIME
 from wire.errors import FleetError
-from wire.package.manifest import VariantInfo
+from wire.package.variant import VariantInfo
 
 ABSOLUTE: Final = 1e-4
 RELATIVE: Final = 1e-3

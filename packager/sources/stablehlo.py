@@ -36,7 +36,7 @@ from packager.sources.stablehlo_indices import bound_indices
 from runtime_adapters.checks import shortened
 from runtime_adapters.compiled import MAX_TENSORS
 from runtime_adapters.iree.abi import FUNCTION
-from wire.package.manifest import Datatype, TensorSpec
+from wire.package.tensors import Datatype, TensorSpec
 
 MODULE_FILE: Final = "model.mlirbc"
 MAX_MODULE_BYTES: Final = 1 << 30

@@ -29,7 +29,7 @@ from packager.files import read_bounded
 from packager.plan.figures import ModelFacts
 from runtime_adapters.checks import shortened
 from runtime_adapters.litert.library import litert
-from wire.package.manifest import Datatype, TensorSpec
+from wire.package.tensors import Datatype, TensorSpec
 
 MAX_MODEL_BYTES: Final = 2**31 - 1
 """The reach of offsets in the file format."""

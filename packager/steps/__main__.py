@@ -24,7 +24,7 @@ from typing import Final
 
 from packager.errors import StepError
 from packager.fault_text import typed_line
-from packager.plan.steps import METRIC
+from packager.plan.step_names import METRIC
 from packager.run.job import FAILED, FAILURE_FILE, RESULT_FILE, Failure, Job
 from packager.runtimes.table import RUNTIMES
 from packager.steps.functions import step_function

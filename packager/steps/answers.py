@@ -21,7 +21,8 @@ from packager.steps.processing import GATE
 from runtime_adapters.batches import ranks_of
 from runtime_adapters.protocol import Limits, Session, Tensors
 from runtime_adapters.registry import open_session
-from wire.package.manifest import TensorSpec, VariantInfo
+from wire.package.tensors import TensorSpec
+from wire.package.variant import VariantInfo
 
 
 def answer_all(job: Job, info: VariantInfo, output: Path) -> tuple[Tensors, list[Tensors], str]:

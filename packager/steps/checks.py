@@ -18,22 +18,16 @@ from packager.judge.choice import (
     resolve_metric,
     scored_output,
 )
-from packager.judge.comparison import (
-    check_answers,
-    check_comparable,
-    compare,
-    of_samples,
-    paired,
-    worst_errors,
-)
+from packager.judge.comparison import check_answers, compare, of_samples, paired
 from packager.judge.distributions import distributions
 from packager.judge.drift import drift
+from packager.judge.elements import check_comparable, worst_errors
 from packager.judge.evidence import evidence
 from packager.judge.golden import GUARD, OTHER_GUARD, VariantAnswers, pick
 from packager.judge.metrics import AUTO, is_matched, named
 from packager.plan.figures import Comparison, GoldenChoice, ModelFacts, ReferenceResult
 from packager.plan.recipes import SOURCE_MODEL_FILE
-from packager.plan.steps import ANSWERS_ROLE, OTHERS_ROLE
+from packager.plan.step_names import ANSWERS_ROLE, OTHERS_ROLE
 from packager.plan.targets import Target
 from packager.run.job import GOLDEN_FOLDER, RESULT_FILE, Job
 from packager.runtimes.common.detector import detector_of
@@ -61,7 +55,8 @@ from runtime_adapters.protocol import Limits, Tensor, Tensors
 from runtime_adapters.registry import open_session
 from wire.clock import SystemClock
 from wire.codec import convert, from_json
-from wire.package.manifest import Performance, VariantInfo
+from wire.package.performance import Performance
+from wire.package.variant import VariantInfo
 
 REPEATED_SAMPLES: Final = 3
 EMULATED_SAMPLES: Final = 64

@@ -16,7 +16,7 @@ from packager.plan.targets import Target
 from packager.run.job import Job
 from packager.runtimes.table import RUNTIMES
 from runtime_adapters.protocol import Limits, Tensors
-from wire.package.manifest import VariantInfo
+from wire.package.variant import VariantInfo
 
 KINDS: Final = {
     "import": "packager.steps.inputs:import_model",

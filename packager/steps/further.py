@@ -18,7 +18,7 @@ from packager.samples.store import load_labels
 from packager.steps.processing import GATE
 from runtime_adapters.protocol import Tensor, Tensors
 from wire.codec import convert, from_json
-from wire.package.manifest import VariantInfo
+from wire.package.variant import VariantInfo
 
 
 def settle(job: Job, info: VariantInfo, answers: Tensors, main: str) -> tuple[FurtherMetric, ...]:

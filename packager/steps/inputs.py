@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING
 
 from packager.plan.figures import DataResult, Imported, Inspection, ModelFacts
 from packager.plan.recipes import MODEL_FILE
-from packager.plan.steps import CALIBRATION, EVALUATION, PREPROCESSING, TUNING
+from packager.plan.step_names import CALIBRATION, EVALUATION, PREPROCESSING, TUNING
 from packager.run.job import RESULT_FILE, Job
 from wire.codec import convert, from_json
-from wire.package.manifest import VariantInfo
+from wire.package.variant import VariantInfo
 
 if TYPE_CHECKING:
     from packager.samples.parts import Sequences

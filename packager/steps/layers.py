@@ -15,7 +15,7 @@ from runtime_adapters.batches import ranks_of
 from runtime_adapters.golden import load_golden
 from runtime_adapters.protocol import Limits, Tensors
 from wire.codec import convert
-from wire.package.manifest import VariantInfo
+from wire.package.variant import VariantInfo
 
 
 def layers(job: Job, output: Path) -> LayerProfile:

@@ -21,7 +21,7 @@ from packager.judge.matched import compare_matched, found_in, golden_group, sett
 from packager.judge.metrics import wanted
 from packager.judge.shapes import OneShape
 from packager.plan.figures import Comparison, ModelFacts, ReferenceResult
-from packager.plan.steps import ANSWERS_ROLE, OTHERS_ROLE
+from packager.plan.step_names import ANSWERS_ROLE, OTHERS_ROLE
 from packager.run.job import RESULT_FILE, Job
 from packager.samples.shapes import folders_of, sizes_of
 from packager.samples.store import load_inputs, load_labels, sample
@@ -31,7 +31,8 @@ from runtime_adapters.protocol import Limits, Session, Tensor, Tensors
 from runtime_adapters.registry import open_session
 from runtime_adapters.tensors import dtype_of
 from wire.codec import from_json
-from wire.package.manifest import TensorSpec, VariantInfo
+from wire.package.tensors import TensorSpec
+from wire.package.variant import VariantInfo
 
 MOST_BYTES: Final = 2**31
 """Of all answers to an output; boxes take a small part of it."""

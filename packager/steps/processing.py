@@ -19,7 +19,8 @@ from runtime_adapters.batches import ranks_of
 from runtime_adapters.protocol import Limits, Tensors
 from runtime_adapters.registry import open_session
 from wire.codec import convert
-from wire.package.manifest import TensorSpec, VariantInfo
+from wire.package.tensors import TensorSpec
+from wire.package.variant import VariantInfo
 
 SAMPLES: Final = 8
 """As many as the golden samples; a wrong declaration fails on the first."""

@@ -20,7 +20,7 @@ from packager.steps.answers import load_answers
 from packager.steps.processing import GATE
 from runtime_adapters.protocol import Tensors
 from wire.codec import from_json
-from wire.package.manifest import VariantInfo
+from wire.package.variant import VariantInfo
 
 
 def check_shapes(

@@ -37,7 +37,7 @@ from runtime_adapters.protocol import Adapter, Limits, Session, SessionDescripti
 from runtime_adapters.tensors import InputCheck
 from wire.codec import from_json
 from wire.errors import WireFormatError
-from wire.package.manifest import VariantInfo
+from wire.package.variant import VariantInfo
 
 _PLACE: Final = re.compile(r"^.*\.(?:c|cc|h):\d+: ")
 

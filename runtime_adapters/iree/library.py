@@ -32,7 +32,7 @@ from numpy.typing import NDArray
 from runtime_adapters.batches import sample_shape
 from runtime_adapters.iree.abi import FUNCTION
 from runtime_adapters.tensors import DTYPES
-from wire.package.manifest import Datatype, TensorSpec
+from wire.package.tensors import Datatype, TensorSpec
 
 VERSION: Final = str(_BUILD).partition("rc")[0]
 

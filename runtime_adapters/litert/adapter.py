@@ -44,7 +44,8 @@ from runtime_adapters.errors import InferenceError, InputError, LoadError
 from runtime_adapters.litert.library import PACKAGE, VERSION, litert
 from runtime_adapters.protocol import Adapter, Limits, Session, SessionDescription, Tensors
 from runtime_adapters.tensors import ANY, InputCheck, datatype_of
-from wire.package.manifest import Datatype, TensorSpec, VariantInfo
+from wire.package.tensors import Datatype, TensorSpec
+from wire.package.variant import VariantInfo
 
 DELEGATE_OPTION: Final = "delegate"
 _XNNPACK: Final = "xnnpack"

@@ -43,7 +43,8 @@ from runtime_adapters.tensors import ANY, DTYPES, InputCheck
 from wire.clock import Clock, SystemClock
 from wire.codec import convert, from_json
 from wire.errors import WireFormatError
-from wire.package.manifest import TensorSpec, VariantInfo
+from wire.package.tensors import TensorSpec
+from wire.package.variant import VariantInfo
 
 VERSION: Final = "1"
 DEVICE: Final = "null"

@@ -44,7 +44,8 @@ from runtime_adapters.protocol import (
     Tensors,
 )
 from runtime_adapters.tensors import ANY, InputCheck
-from wire.package.manifest import Datatype, VariantInfo
+from wire.package.tensors import Datatype
+from wire.package.variant import VariantInfo
 
 CPU: Final = "CPUExecutionProvider"
 PROVIDER_OPTION: Final = "provider"

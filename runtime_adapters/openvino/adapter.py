@@ -37,7 +37,8 @@ from runtime_adapters.openvino.library import openvino
 from runtime_adapters.openvino.session import OpenVinoSession, named_ports, reason_of, shapes_follow
 from runtime_adapters.protocol import Adapter, Limits, Session, SessionDescription
 from runtime_adapters.tensors import ANY
-from wire.package.manifest import Datatype, TensorSpec, VariantInfo
+from wire.package.tensors import Datatype, TensorSpec
+from wire.package.variant import VariantInfo
 
 CPU: Final = "CPU"
 DEVICE_OPTION: Final = "device"

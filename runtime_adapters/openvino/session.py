@@ -25,7 +25,7 @@ from runtime_adapters.errors import InferenceError, InputError
 from runtime_adapters.openvino.library import openvino
 from runtime_adapters.protocol import SessionDescription, Tensor, Tensors
 from runtime_adapters.tensors import InputCheck
-from wire.package.manifest import TensorSpec
+from wire.package.tensors import TensorSpec
 
 _ADVICE: Final = "To facilitate the conversion of unsupported operations"
 _NARROWED: Final = frozenset({"INT64", "UINT64", "UINT32"})

@@ -17,7 +17,7 @@ from runtime_adapters.processing.declarations import MAX_BOXES
 from runtime_adapters.processing.errors import DeclarationError
 from runtime_adapters.processing.numpy_forms import Floats
 from wire.errors import WireFormatError
-from wire.package.manifest import safe_path
+from wire.package.paths import safe_path
 from wire.package.processing import Postprocessing
 
 MAX_ANCHORS_BYTES: Final = MAX_BOXES * 4 * 8 + 4096

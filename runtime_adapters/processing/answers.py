@@ -28,8 +28,8 @@ from runtime_adapters.processing.errors import DeclarationError
 from runtime_adapters.processing.numpy_forms import Floats
 from runtime_adapters.protocol import Tensor, Tensors
 from runtime_adapters.tensors import dtype_of
-from wire.package.manifest import TensorSpec
 from wire.package.processing import Postprocessing, Suppression
+from wire.package.tensors import TensorSpec
 
 _NOTHING = Postprocessing()
 

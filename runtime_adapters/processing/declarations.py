@@ -14,8 +14,8 @@ import numpy as np
 
 from runtime_adapters.processing.errors import DeclarationError
 from runtime_adapters.tensors import ANY, dtype_of
-from wire.package.manifest import Preprocessing, TensorSpec
-from wire.package.processing import Postprocessing, Quantization, Suppression
+from wire.package.processing import Postprocessing, Preprocessing, Quantization, Suppression
+from wire.package.tensors import TensorSpec
 
 SAMPLES: Final = "N"
 CHANNELS: Final = "C"

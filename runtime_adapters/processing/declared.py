@@ -28,8 +28,8 @@ from runtime_adapters.processing.declarations import (
 )
 from runtime_adapters.protocol import Tensor
 from runtime_adapters.tensors import ANY, dtype_of
-from wire.package.manifest import Preprocessing, TensorSpec
-from wire.package.processing import Quantization
+from wire.package.processing import Preprocessing, Quantization
+from wire.package.tensors import TensorSpec
 
 MAX_PREPARED_BYTES: Final = 256 * 1024**2
 """Counted as float32; a request with prepared samples may bring as much."""

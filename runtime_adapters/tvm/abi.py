@@ -21,7 +21,7 @@ from typing import Final
 
 import msgspec
 
-from wire.package.manifest import TensorSpec
+from wire.package.tensors import TensorSpec
 
 VERSION: Final = 1
 

@@ -43,7 +43,8 @@ from runtime_adapters.protocol import (
 from runtime_adapters.tensors import DTYPES, InputCheck
 from runtime_adapters.tvm.abi import VERSION
 from runtime_adapters.tvm.library import Addresses, Library
-from wire.package.manifest import TensorSpec, VariantInfo
+from wire.package.tensors import TensorSpec
+from wire.package.variant import VariantInfo
 
 DEVICE: Final = "CPU"
 _BYTE: Final = ctypes.c_char

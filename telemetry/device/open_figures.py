@@ -24,7 +24,8 @@ from typing import Final
 
 from wire.codec import from_msgpack, to_msgpack
 from wire.errors import WireFormatError
-from wire.messages import SCHEMA_VERSION, TelemetryBatch
+from wire.messages import SCHEMA_VERSION
+from wire.telemetry import TelemetryBatch
 
 _HEAD: Final = struct.Struct("<4sIQI")
 """Mark, checksum of all that follows it, number of the write, length of what follows the head."""

@@ -27,7 +27,7 @@ from telemetry.histogram import ExponentialHistogram
 from telemetry.limits import MAX_ATTRIBUTES, MAX_TEXT, is_name
 from telemetry.metrics import BY_MINUTE
 from wire.clock import Clock
-from wire.messages import Event, GaugePoint, HistogramPoint, Point, SumPoint
+from wire.telemetry import Event, GaugePoint, HistogramPoint, Point, SumPoint
 
 MAX_SERIES = 512
 """Twice what an agent with nine busy variants on a board with many sensors has."""

@@ -47,7 +47,7 @@ from telemetry.device.spool_file import (
 from telemetry.errors import SpoolError
 from wire.batch_clock import BatchClock
 from wire.clock import Clock
-from wire.messages import Event, Point, TelemetryAck, TelemetryBatch
+from wire.telemetry import Event, Point, TelemetryAck, TelemetryBatch
 
 EVENTS_KEPT = 1000
 """Events kept for queries on the device; with `batches.MAX_EVENT_BYTES` at most 16 MB."""

@@ -11,7 +11,8 @@ import msgspec
 
 from wire.codec import from_msgpack, to_msgpack
 from wire.errors import WireFormatError
-from wire.messages import Event, GaugePoint, TelemetryBatch, decode_message
+from wire.messages import decode_message
+from wire.telemetry import Event, GaugePoint, TelemetryBatch
 
 FORMAT_VERSION = 1
 _SCHEMA = """

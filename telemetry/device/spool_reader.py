@@ -12,7 +12,7 @@ from pathlib import Path
 
 from telemetry.device.spool_file import FAULTS, is_damage, newest_events
 from telemetry.errors import SpoolError
-from wire.messages import Event
+from wire.telemetry import Event
 
 BUSY_S = 5.0
 

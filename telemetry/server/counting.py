@@ -45,8 +45,8 @@ from telemetry.server.rows import Measure
 from telemetry.server.series import SeriesIds
 from telemetry.server.statements import IngestStatements
 from wire.clock import Clock
-from wire.messages import Event, TelemetryBatch
 from wire.reporting import MAX_REQUEST_ID
+from wire.telemetry import Event, TelemetryBatch
 
 NO_DEVICE = ""
 MAX_DROPPED = 2**31

@@ -21,7 +21,7 @@ from telemetry.server import tables
 from telemetry.server.question import MAX_NAMED
 from telemetry.server.rows import StoredEvent
 from wire.codec import to_json
-from wire.messages import Event
+from wire.telemetry import Event
 
 MAX_EVENTS: Final = 10_000
 EVENTS_AT_ONCE: Final = 500

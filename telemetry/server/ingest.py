@@ -34,7 +34,14 @@ from telemetry.server.sketches import taken
 from telemetry.server.tables import MAX_SERIES_BYTES
 from wire.codec import to_json
 from wire.errors import WireFormatError
-from wire.messages import Event, GaugePoint, HistogramPoint, Point, SumPoint, TelemetryBatch
+from wire.telemetry import (
+    Event,
+    GaugePoint,
+    HistogramPoint,
+    Point,
+    SumPoint,
+    TelemetryBatch,
+)
 
 MAX_MINUTE = 2**31 - 1
 AHEAD_S = 86_400.0

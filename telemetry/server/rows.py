@@ -9,7 +9,7 @@ from typing import Final, NamedTuple
 
 from telemetry.metrics import Kind
 from wire.codec import convert
-from wire.messages import Event
+from wire.telemetry import Event
 
 
 class Series(NamedTuple):

@@ -18,8 +18,8 @@ from runtime_adapters.golden import save_golden
 from tests.simulators.agent_process import X, reference
 from tests.simulators.packages import PROFILE, package, variant
 from tests.simulators.patience import PATIENCE_S
+from wire.package.golden import Golden, Tolerance
 from wire.package.index import CHUNK_BYTES, asset_uri
-from wire.package.manifest import Golden, Tolerance
 from wire.trust.envelope import SigningKey
 
 pytestmark = [pytest.mark.broker, pytest.mark.timeout(1800)]

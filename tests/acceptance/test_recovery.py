@@ -19,7 +19,7 @@ from tests.simulators.agent_process import DEVICE, null_package
 from tests.simulators.patience import until
 from tests.simulators.stack import Stack, fleet_here, running_stack
 from tests.simulators.stack_devices import StackDevice, publish
-from wire.messages import MAX_REVISION_STEP
+from wire.desired import MAX_REVISION_STEP
 
 pytestmark = [pytest.mark.broker, pytest.mark.xdist_group("cli"), pytest.mark.timeout(1200)]
 

@@ -22,7 +22,8 @@ from onnx import TensorProto, helper
 
 from runtime_adapters.protocol import Limits, Session, Tensor, Tensors
 from runtime_adapters.tensors import DTYPES
-from wire.package.manifest import Datatype, TensorSpec, VariantInfo
+from wire.package.tensors import Datatype, TensorSpec
+from wire.package.variant import VariantInfo
 
 WIDTH = 3
 LIMITS = Limits()

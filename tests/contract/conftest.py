@@ -9,7 +9,7 @@ import pytest
 from runtime_adapters import registry
 from runtime_adapters.protocol import Session
 from tests.contract.adapter_models import KITS, LIMITS, Kit
-from wire.package.manifest import VariantInfo
+from wire.package.variant import VariantInfo
 
 
 @pytest.fixture(params=KITS, ids=lambda kit: kit.name)

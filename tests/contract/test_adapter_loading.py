@@ -25,7 +25,8 @@ from tests.contract.adapter_models import (
     only,
     resident_bytes,
 )
-from wire.package.manifest import TensorSpec, VariantInfo
+from wire.package.tensors import TensorSpec
+from wire.package.variant import VariantInfo
 
 
 def refused(tmp_path: Path, info: VariantInfo, limits: Limits = LIMITS) -> LoadError:

@@ -23,7 +23,7 @@ from runtime_adapters.registry import open_session
 from tests.contract.adapter_models import KITS, LIMITS, Kit, batch, expected
 from tests.simulators.packages import package, variant
 from wire.clock import SystemClock
-from wire.package.manifest import VariantInfo
+from wire.package.variant import VariantInfo
 
 ROOT = Path(__file__).resolve().parents[2]
 KIT = {kit.name: kit for kit in KITS}

@@ -27,7 +27,8 @@ from tests.contract.adapter_models import (
     values,
 )
 from tests.simulators.patience import PATIENCE_S
-from wire.package.manifest import Datatype, VariantInfo
+from wire.package.tensors import Datatype
+from wire.package.variant import VariantInfo
 
 TYPED = [(kit, datatype) for kit in KITS for datatype in kit.datatypes]
 

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from runtime_adapters.errors import InputError
 from runtime_adapters.tensors import InputCheck
-from wire.package.manifest import TensorSpec
+from wire.package.tensors import TensorSpec
 
 SPECS = (
     TensorSpec(name="x", datatype="FP32", shape=(-1, 2)),

@@ -18,7 +18,8 @@ from runtime_adapters.errors import InferenceError, InputError, LoadError
 from runtime_adapters.iree.abi import CompiledModel, description_of
 from runtime_adapters.protocol import Limits, Session
 from runtime_adapters.registry import open_session
-from wire.package.manifest import TensorSpec, VariantInfo
+from wire.package.tensors import TensorSpec
+from wire.package.variant import VariantInfo
 
 NATIVE = next(target for target in TARGETS if toolchains.natively_runnable(target))
 FLOAT = TensorProto.FLOAT

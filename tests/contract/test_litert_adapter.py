@@ -16,7 +16,8 @@ from runtime_adapters.litert.adapter import ADAPTER
 from runtime_adapters.protocol import Limits, Session
 from tests.contract import litert_files
 from tests.contract.adapter_models import copying_onnx, onnx_model, values
-from wire.package.manifest import TensorSpec, VariantInfo
+from wire.package.tensors import TensorSpec
+from wire.package.variant import VariantInfo
 
 ROOT = Path(__file__).resolve().parents[2]
 X = TensorSpec(name="x", datatype="FP32", shape=(-1, 3))

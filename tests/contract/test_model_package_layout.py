@@ -22,16 +22,11 @@ import pytest
 
 from packager.package.directory import open_package, write_package
 from tests.contract.ort_packages import API_VERSION, Loader, OrtPackageError
+from wire.package.golden import Golden
 from wire.package.index import MATERIALS, asset_directory, asset_uri
-from wire.package.manifest import (
-    COMPONENT,
-    EXECUTOR,
-    Golden,
-    Manifest,
-    TensorSpec,
-    Variant,
-    VariantInfo,
-)
+from wire.package.manifest import COMPONENT, EXECUTOR, Manifest
+from wire.package.tensors import TensorSpec
+from wire.package.variant import Variant, VariantInfo
 from wire.trust.envelope import SigningKey
 
 MODEL = Path(__file__).resolve().parents[2] / "examples" / "digits" / "digits.onnx"

@@ -19,7 +19,8 @@ from runtime_adapters.protocol import Limits
 from runtime_adapters.tvm.abi import VERSION, CompiledModel
 from runtime_adapters.tvm.adapter import ADAPTER
 from wire.codec import to_json
-from wire.package.manifest import TensorSpec, VariantInfo
+from wire.package.tensors import TensorSpec
+from wire.package.variant import VariantInfo
 
 X = TensorSpec(name="x", datatype="INT32", shape=(-1, 2))
 SHARED = TensorSpec(name="k", datatype="INT32", shape=(1, 1))

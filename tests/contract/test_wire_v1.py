@@ -14,7 +14,7 @@ import pytest
 
 from wire.batch_clock import BatchClock
 from wire.capture import SampleHead
-from wire.certificates import CertificateAnswer, CertificateRequest
+from wire.certificates import CertificateAnswer, CertificateRequest, DeviceCertificate
 from wire.codec import to_json, to_msgpack
 from wire.delivery import (
     NOTHING_LEFT,
@@ -28,45 +28,30 @@ from wire.delivery import (
     SourceRequest,
     Sources,
 )
-from wire.desired import DesiredModels
+from wire.desired import DESIRED_PAYLOAD_TYPE, DesiredModels, DesiredState
+from wire.enrolling import EnrolAnswer, EnrolReply, EnrolRequest
 from wire.enrolment import challenged_proof, csr_proof, enrol_proof
+from wire.installs import InstallReport, Refusal, ReleaseRef
 from wire.measuring import Measure, Measured, MeasuredVariant, check_measured
-from wire.messages import (
-    DESIRED_PAYLOAD_TYPE,
-    ControllerStart,
-    DesiredState,
-    DeviceCertificate,
-    EnrolAnswer,
-    EnrolReply,
-    EnrolRequest,
-    Event,
-    GaugePoint,
-    Hello,
-    HistogramPoint,
-    InstallReport,
-    Message,
-    Presence,
-    Refusal,
-    ReleaseRef,
-    SumPoint,
-    TelemetryAck,
-    TelemetryBatch,
-    decode_message,
-)
+from wire.messages import Message, decode_message
 from wire.metadata import MetadataFiles
+from wire.package.golden import Golden, Tolerance
 from wire.package.index import PackageIndex, entry_for, index_from_bytes
-from wire.package.manifest import (
-    Golden,
-    Performance,
-    Relative,
-    Tolerance,
-    manifest_from_bytes,
-    manifest_to_bytes,
-)
+from wire.package.manifest import manifest_from_bytes, manifest_to_bytes
+from wire.package.performance import Performance, Relative
 from wire.policy import PolicySpec
+from wire.presence import ControllerStart, Hello, Presence
 from wire.profile import DeviceProfile
 from wire.reporting import ReportRequest
 from wire.samples import SampleAck, SamplePiece
+from wire.telemetry import (
+    Event,
+    GaugePoint,
+    HistogramPoint,
+    SumPoint,
+    TelemetryAck,
+    TelemetryBatch,
+)
 from wire.trust.envelope import SigningKey, seal
 from wire.trust.peer_links import peer_path
 

@@ -21,17 +21,11 @@ from wire.desired import (
     desired_from_json,
     desired_to_json,
 )
-from wire.messages import (
-    Hello,
-    InstallReport,
-    MetadataFile,
-    MetadataVersions,
-    ReleaseRef,
-    ServedModel,
-    decode_message,
-)
-from wire.metadata import MetadataFiles
+from wire.installs import InstallReport, ReleaseRef
+from wire.messages import decode_message
+from wire.metadata import MetadataFile, MetadataFiles, MetadataVersions
 from wire.policy import Objective, PolicySpec, Sharing
+from wire.presence import Hello, ServedModel
 from wire.profile import DeviceProfile
 from wire.shadow import ShadowRule
 

@@ -17,7 +17,7 @@ from tests.crash_states.recording import say
 from tests.simulators.archives import Held, file_of
 from tests.simulators.device import SimulatedDevice
 from tests.simulators.packages import SignedPackage, two_variants
-from wire.messages import InstallReport
+from wire.installs import InstallReport
 
 OLDEST: Final = two_variants("0.9.0", best="oldest best", small="oldest small")
 OLD: Final = two_variants("1.0.0", best="old best", small="old small")

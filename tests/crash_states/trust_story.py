@@ -20,7 +20,7 @@ from tests.simulators.clock import FakeClock
 from tests.simulators.device import Heard
 from tests.simulators.repository import Repository
 from wire.codec import from_json, to_json
-from wire.messages import MetadataFile
+from wire.metadata import MetadataFile
 
 NOW_S: Final = 1_800_000_000.0
 TRIES: Final = 5

@@ -10,7 +10,7 @@ import struct
 import sys
 from pathlib import Path
 
-from agent.app.config import load_config
+from agent.app.config_file import load_config
 from agent.app.daemon import Daemon
 from wire.clock import SystemClock
 

@@ -14,8 +14,9 @@ from runtime_adapters.protocol import Limits
 from runtime_adapters.registry import open_session
 from tests.simulators.packages import package, variant
 from tests.simulators.rig import INPUT
+from wire.package.golden import Golden, Tolerance
 from wire.package.index import CHUNK_BYTES, asset_uri
-from wire.package.manifest import Golden, Tolerance, Variant
+from wire.package.variant import Variant
 from wire.trust.envelope import SigningKey
 
 NAMES = ("best", "small", "tiny")

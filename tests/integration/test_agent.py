@@ -35,9 +35,10 @@ from tests.simulators.packages import (
 from tests.simulators.patience import until
 from tests.simulators.rig import INPUT
 from wire.clock import SystemClock
-from wire.messages import Hello, InstallReport, Presence, Refusal
-from wire.package.manifest import TensorSpec
+from wire.installs import InstallReport, Refusal
 from wire.package.processing import Postprocessing, Suppression
+from wire.package.tensors import TensorSpec
+from wire.presence import Hello, Presence
 
 pytestmark = pytest.mark.broker
 

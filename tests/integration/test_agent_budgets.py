@@ -10,7 +10,8 @@ import pytest
 from tests.simulators.agent_process import Controller, Device, null_package
 from tests.simulators.patience import until
 from wire.delivery import Chunk
-from wire.messages import Hello, InstallReport
+from wire.installs import InstallReport
+from wire.presence import Hello
 
 pytestmark = pytest.mark.broker
 

@@ -12,7 +12,8 @@ import pytest
 from tests.simulators.agent_process import FIRST, Controller, Device, null_package
 from tests.simulators.hooks import HookDirectory
 from tests.simulators.patience import until
-from wire.messages import Hello, InstallReport
+from wire.installs import InstallReport
+from wire.presence import Hello
 
 pytestmark = pytest.mark.broker
 

@@ -24,7 +24,7 @@ from tests.integration.test_agent_models import (
 from tests.simulators.agent_process import Controller, Device
 from tests.simulators.endpoint_client import Client
 from tests.simulators.patience import PATIENCE_S, until
-from wire.messages import Hello
+from wire.presence import Hello
 
 pytestmark = pytest.mark.broker
 

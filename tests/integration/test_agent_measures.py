@@ -12,7 +12,7 @@ from tests.simulators.packages import DIRECTOR_KEY, STRANGER_KEY, SignedPackage
 from tests.simulators.patience import until
 from wire.codec import sha256_hex, to_json
 from wire.measuring import MEASURE_PAYLOAD_TYPE, Measure, Measured, check_measured
-from wire.messages import Hello
+from wire.presence import Hello
 from wire.topics import down
 from wire.trust.envelope import SigningKey, seal
 

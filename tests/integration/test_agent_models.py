@@ -13,9 +13,17 @@ from tests.simulators.agent_process import DEVICE, POLICY, Controller, Device, n
 from tests.simulators.endpoint_client import Client
 from tests.simulators.packages import DIRECTOR_KEY, SignedPackage
 from tests.simulators.patience import PATIENCE_S, until
-from wire.desired import NAMED_MODELS, WINDOWS, DesiredModels, ModelState, desired_to_json
-from wire.messages import DESIRED_PAYLOAD_TYPE, Hello, InstallReport, Refusal
+from wire.desired import (
+    DESIRED_PAYLOAD_TYPE,
+    NAMED_MODELS,
+    WINDOWS,
+    DesiredModels,
+    ModelState,
+    desired_to_json,
+)
+from wire.installs import InstallReport, Refusal
 from wire.policy import PolicySpec
+from wire.presence import Hello
 from wire.topics import down
 from wire.trust.envelope import seal
 

@@ -25,8 +25,10 @@ from tests.simulators.peers import Neighbour
 from wire.clock import SystemClock
 from wire.codec import to_json
 from wire.delivery import SOURCES_PAYLOAD_TYPE, BlobSources, SourceRequest, Sources
-from wire.messages import DESIRED_PAYLOAD_TYPE, Hello, decode_message
+from wire.desired import DESIRED_PAYLOAD_TYPE
+from wire.messages import decode_message
 from wire.mqtt import MqttTransport
+from wire.presence import Hello
 from wire.topics import down, up
 from wire.transport import Received
 from wire.trust.envelope import seal

@@ -15,9 +15,11 @@ from tests.simulators.agent_process import MODELS, Controller, Device, bring_to_
 from tests.simulators.broker import RunningBroker
 from tests.simulators.packages import SignedPackage, package, variant
 from tests.simulators.patience import until
-from wire.messages import InstallReport, SumPoint, TelemetryBatch, decode_message
+from wire.installs import InstallReport
+from wire.messages import decode_message
+from wire.package.golden import Golden, Tolerance
 from wire.package.index import CHUNK_BYTES, asset_uri
-from wire.package.manifest import Golden, Tolerance
+from wire.telemetry import SumPoint, TelemetryBatch
 from wire.topics import parse_up
 
 pytestmark = pytest.mark.broker

@@ -9,7 +9,7 @@ import pytest
 
 from tests.simulators.agent_process import FIRST, Controller, Device, null_package
 from tests.simulators.patience import until
-from wire.messages import Hello
+from wire.presence import Hello
 
 pytestmark = pytest.mark.broker
 

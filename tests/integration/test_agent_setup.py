@@ -12,7 +12,7 @@ import pytest
 from tests.simulators.agent_process import FIRST, TOKEN, Controller, Device
 from tests.simulators.broker import running_broker
 from tests.simulators.patience import until
-from wire.messages import Hello
+from wire.presence import Hello
 
 pytestmark = pytest.mark.broker
 

@@ -20,17 +20,17 @@ from tests.simulators.agent_process import (
 )
 from tests.simulators.packages import DIRECTOR_KEY, SignedPackage
 from tests.simulators.patience import until
-from wire.desired import NAMED_MODELS, DesiredModels, ModelState, desired_to_json
-from wire.messages import (
+from wire.desired import (
     DESIRED_PAYLOAD_TYPE,
-    GaugePoint,
-    Hello,
-    HistogramPoint,
-    SumPoint,
-    TelemetryBatch,
-    decode_message,
+    NAMED_MODELS,
+    DesiredModels,
+    ModelState,
+    desired_to_json,
 )
+from wire.messages import decode_message
+from wire.presence import Hello
 from wire.shadow import ShadowRule
+from wire.telemetry import GaugePoint, HistogramPoint, SumPoint, TelemetryBatch
 from wire.topics import down, parse_up
 from wire.trust.envelope import seal
 

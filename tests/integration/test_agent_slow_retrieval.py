@@ -12,7 +12,7 @@ from tests.field.slow_link import SlowLink
 from tests.simulators.agent_process import Controller, Device, bring_to_serve, null_package
 from tests.simulators.broker import RunningBroker
 from tests.simulators.patience import until
-from wire.messages import InstallReport
+from wire.installs import InstallReport
 
 pytestmark = pytest.mark.broker
 

@@ -17,7 +17,7 @@ from agent.replay.traces import trace_from_bytes
 from tests.simulators.agent_process import FIRST, Controller, Device
 from tests.simulators.broker import running_broker
 from tests.simulators.patience import PATIENCE_S, until
-from wire.messages import Hello
+from wire.presence import Hello
 
 pytestmark = pytest.mark.broker
 

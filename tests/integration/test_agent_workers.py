@@ -12,8 +12,8 @@ from tests.integration.test_agent_models import desire, outcome, state
 from tests.simulators.agent_process import Controller, Device, null_package
 from tests.simulators.endpoint_client import Client
 from tests.simulators.patience import until
-from wire.messages import Hello
 from wire.policy import PolicySpec, Sharing
+from wire.presence import Hello
 
 pytestmark = pytest.mark.broker
 

@@ -31,7 +31,7 @@ from telemetry.server.query import Query, parse, run
 from telemetry.server.store import TelemetryStore
 from tests.simulators.clock import FakeClock
 from wire.durations import DAY_S
-from wire.messages import GaugePoint, HistogramPoint, Point, SumPoint, TelemetryBatch
+from wire.telemetry import GaugePoint, HistogramPoint, Point, SumPoint, TelemetryBatch
 
 MINUTE = 28_000_000
 NOW_S = MINUTE * 60.0

@@ -18,7 +18,7 @@ from telemetry.device.recorder import Recorder
 from tests.simulators.stack import fleet_here
 from wire.clock import SystemClock
 from wire.errors import FleetError
-from wire.messages import MetadataFile
+from wire.metadata import MetadataFile
 from wire.trust.roles import SNAPSHOT, TIMESTAMP
 
 CLOCK = SystemClock()

@@ -31,8 +31,8 @@ from tests.simulators.patience import PATIENCE_S, until
 from wire import topics
 from wire.codec import sha256_hex, to_msgpack
 from wire.errors import TransportError
-from wire.messages import Event, GaugePoint, SumPoint, TelemetryBatch
 from wire.package.index import PAYLOAD_TYPE, PackageIndex
+from wire.telemetry import Event, GaugePoint, SumPoint, TelemetryBatch
 from wire.transport import Received
 from wire.trust.envelope import seal
 

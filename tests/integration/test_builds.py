@@ -31,7 +31,7 @@ from tests.models import ROOT, hard_digits
 from tests.simulators.patience import PATIENCE_S, until
 from wire.clock import SystemClock
 from wire.codec import convert, to_json
-from wire.package.manifest import Accuracy
+from wire.package.accuracy import Accuracy
 
 CLOCK = SystemClock()
 

@@ -20,11 +20,17 @@ from controller.services.shut_out import KEPT_S, LOOK_AGAIN_S, TRY_AGAIN_S
 from tests.simulators.controller_fleet import Fleet, FleetDevice
 from tests.simulators.packages import STRANGER_KEY, TRUST
 from wire import topics
-from wire.certificates import CERTIFICATE_PAYLOAD_TYPE, CertificateAnswer, CertificateRequest
+from wire.certificates import (
+    CERTIFICATE_PAYLOAD_TYPE,
+    CertificateAnswer,
+    CertificateRequest,
+    DeviceCertificate,
+)
 from wire.codec import sha256_hex, to_json
+from wire.enrolling import EnrolAnswer, EnrolRequest
 from wire.enrolment import csr_proof
 from wire.errors import TransportError
-from wire.messages import DeviceCertificate, EnrolAnswer, EnrolRequest, decode_message
+from wire.messages import decode_message
 from wire.transport import Received
 from wire.trust.envelope import SigningKey
 

@@ -22,8 +22,10 @@ from tests.simulators.telemetry_fleet import DEVICES, VARIANTS, Served, answerin
 from wire.clock import SystemClock
 from wire.codec import to_json, to_msgpack
 from wire.console.table import cell_width
-from wire.messages import Presence, TelemetryBatch, decode_message
+from wire.messages import decode_message
+from wire.presence import Presence
 from wire.reporting import ReportRequest
+from wire.telemetry import TelemetryBatch
 from wire.topics import down, up
 from wire.transport import Received
 

@@ -22,7 +22,8 @@ if "without" in sys.argv:
 import numpy as np
 from runtime_adapters.processing import kernels
 from runtime_adapters.processing.declared import Preprocessor
-from wire.package.manifest import Preprocessing, TensorSpec
+from wire.package.processing import Preprocessing
+from wire.package.tensors import TensorSpec
 
 before = kernels.describe()
 spec = TensorSpec(name="x", datatype="FP32", shape=(-1, 3, 8, 8))

@@ -19,7 +19,7 @@ from tests.simulators.broker import RunningBroker
 from tests.simulators.certificates import Authority
 from tests.simulators.packages import DIRECTOR_KEY, STRANGER_KEY
 from tests.simulators.patience import PATIENCE_S, until
-from wire.messages import Hello
+from wire.presence import Hello
 
 pytestmark = pytest.mark.broker
 

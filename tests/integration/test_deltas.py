@@ -14,7 +14,7 @@ import pytest
 from controller.app.backup import back_up
 from controller.app.new_home import HomeOptions, create_home
 from controller.app.restore import restore
-from controller.cli.releases import show_release
+from controller.cli.release_view import show_release
 from controller.config import DeltasConfig
 from controller.delivery.deltas import FAILED_S, KNOWN_S, TRIM_EVERY_S, Deltas
 from controller.domain.deltas import EMPTY

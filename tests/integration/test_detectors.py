@@ -30,8 +30,8 @@ from tests.simulators.detectors import (
 )
 from tests.simulators.patience import PATIENCE_S
 from tests.simulators.rig import DIGEST, Rig
-from wire.package.manifest import Variant
 from wire.package.processing import Suppression
+from wire.package.variant import Variant
 
 WHITE, RED, BLUE = (255, 255, 255), (255, 0, 0), (0, 0, 255)
 ZOOM = 2

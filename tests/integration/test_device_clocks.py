@@ -18,7 +18,7 @@ from tests.simulators.clock import FakeClock
 from tests.simulators.reporting_device import ReportingDevice
 from tests.simulators.stored_fleet import add_device
 from tests.simulators.transport import MemoryHub
-from wire.messages import TelemetryBatch
+from wire.telemetry import TelemetryBatch
 from wire.topics import up
 from wire.transport import Received
 

@@ -13,8 +13,8 @@ from agent.install.budget.settings import NetworkSettings
 from agent.install.conditions import ConditionSettings
 from agent.install.fetch.settings import DeliverySettings
 from agent.install.hooks.settings import HookSettings
+from agent.install.repair_pace import REPAIR_MIN_S
 from agent.install.states import State
-from agent.install.workflow import REPAIR_MIN_S
 from agent.serve.errors import WorkerLoadError
 from agent.serve.model_server import ModelServer
 from telemetry.device.recorder import Recorder
@@ -25,7 +25,7 @@ from tests.simulators.patience import until
 from tests.simulators.serving import FakeModelServer, FakeWorker
 from wire.clock import SystemClock
 from wire.delivery import Chunk
-from wire.package.manifest import Variant
+from wire.package.variant import Variant
 
 SMALL_BYTES = 1_500_000
 SECOND_CHUNKS = SMALL_BYTES // 1024

@@ -20,9 +20,9 @@ from tests.simulators.packages import TRUST, package, variant
 from tests.simulators.patience import until
 from tests.simulators.rig import CLOCK, DIGEST, NAMES, SEEDS, Rig, infer
 from wire.errors import IntegrityError
-from wire.messages import Event, Point, SumPoint
 from wire.package.index import FileEntry
-from wire.package.manifest import Variant
+from wire.package.variant import Variant
+from wire.telemetry import Event, Point, SumPoint
 
 IMPATIENT = ServingSettings(infer_timeout_s=1.0, gap_wait_s=0.2)
 

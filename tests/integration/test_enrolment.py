@@ -17,7 +17,10 @@ from wire.codec import sha256_hex, to_json, to_msgpack
 from wire.delivery import NOTHING_LEFT, Chunk, ChunkRequest
 from wire.enrolment import client_id, enrol_username, return_password
 from wire.errors import TransportError
-from wire.messages import Event, Hello, InstallReport, Presence, TelemetryBatch, decode_message
+from wire.installs import InstallReport
+from wire.messages import decode_message
+from wire.presence import Hello, Presence
+from wire.telemetry import Event, TelemetryBatch
 from wire.transport import Connection, Received
 
 ONE = two_variants("1")

@@ -17,8 +17,8 @@ from tests.simulators.controller_fleet import Fleet, FleetDevice
 from tests.simulators.packages import TRUST
 from wire import topics
 from wire.codec import to_json
+from wire.enrolling import EnrolRequest
 from wire.enrolment import client_id, return_password
-from wire.messages import EnrolRequest
 from wire.transport import Received
 from wire.trust.envelope import SigningKey
 

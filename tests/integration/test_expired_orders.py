@@ -18,8 +18,8 @@ from telemetry.device.recorder import Recorder
 from tests.simulators.device import SimulatedDevice
 from tests.simulators.repository import DAY_S, Repository
 from wire.codec import to_json
-from wire.desired import DesiredModels
-from wire.messages import DESIRED_PAYLOAD_TYPE, Refusal
+from wire.desired import DESIRED_PAYLOAD_TYPE, DesiredModels
+from wire.installs import Refusal
 from wire.trust.envelope import seal
 from wire.trust.roles import DIRECTOR
 

@@ -24,7 +24,7 @@ from telemetry.server.export.places import Places
 from telemetry.server.export.settled import SILENT_MINUTES, Window
 from telemetry.server.store import TelemetryStore
 from tests.simulators.measured_fleet import LATENCY, REQUESTS, MeasuredFleet
-from wire.messages import Event, SumPoint
+from wire.telemetry import Event, SumPoint
 
 
 @pytest.fixture

@@ -14,7 +14,7 @@ from telemetry.server.export.lines import EndLine, EventsLine, Line, RowsLine
 from telemetry.server.store import TelemetryStore
 from tests.simulators.clock import FakeClock
 from wire.codec import from_json
-from wire.messages import Event, GaugePoint, TelemetryBatch
+from wire.telemetry import Event, GaugePoint, TelemetryBatch
 
 START = 28_000_800
 """A minute with which a day begins."""

@@ -27,7 +27,7 @@ from telemetry.histogram import (
 )
 from tests.simulators.measured_fleet import LATENCY, RELEASE, REQUESTS, TEMPERATURE, MeasuredFleet
 from tests.simulators.otlp_receiver import Receiver, receiving
-from wire.messages import Event, HistogramPoint
+from wire.telemetry import Event, HistogramPoint
 
 DELTA = 1
 DEVICES = ("cam-1", "cam-2")

@@ -25,7 +25,7 @@ from tests.simulators.controller_fleet import API_TOKEN
 from tests.simulators.measured_fleet import LATENCY, TEMPERATURE, MeasuredFleet
 from tests.simulators.stack import Done, fleet_here
 from wire.clock import SystemClock
-from wire.messages import Event
+from wire.telemetry import Event
 
 PAGE = Path(__file__).parents[2] / "docs" / "exports.md"
 DEVICES = ("cam-1", "cam-2")

@@ -32,7 +32,9 @@ from tests.simulators.agent_process import (
 from tests.simulators.clock import FakeClock
 from tests.simulators.endpoint_client import Client
 from tests.simulators.patience import PATIENCE_S, until
-from wire.messages import Hello, TelemetryBatch, decode_message
+from wire.messages import decode_message
+from wire.presence import Hello
+from wire.telemetry import TelemetryBatch
 from wire.topics import parse_up
 
 SECOND = null_package("2.0.0", names=("small",))

@@ -14,7 +14,8 @@ from tests.integration.builds import QUICK, build_command, built, contents, digi
 from wire.codec import to_json
 from wire.measuring import FieldFile, ProfileFigures, files_digest
 from wire.package.index import PROVENANCE_FILE
-from wire.package.manifest import FieldFigures, Manifest
+from wire.package.manifest import Manifest
+from wire.package.performance import FieldFigures
 
 ELSEWHERE = "board"
 

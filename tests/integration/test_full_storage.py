@@ -20,7 +20,7 @@ import pytest
 from tests.simulators.agent_process import Controller, Device, bring_to_serve, null_package
 from tests.simulators.failing_storage import COMPILER, Refusal, build, preloaded
 from tests.simulators.patience import until
-from wire.messages import InstallReport
+from wire.installs import InstallReport
 
 pytestmark = pytest.mark.skipif(COMPILER is None, reason="no gcc, which compiles what refuses")
 

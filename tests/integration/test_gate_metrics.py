@@ -14,8 +14,8 @@ from tests.simulators.controller_fleet import Fleet, names
 from tests.simulators.packages import SignedPackage, package, variant
 from wire import topics
 from wire.codec import to_msgpack
-from wire.messages import GaugePoint, Point, SumPoint, TelemetryBatch
 from wire.package.distribution import Distribution
+from wire.telemetry import GaugePoint, Point, SumPoint, TelemetryBatch
 from wire.transport import Received
 
 pytestmark = pytest.mark.flow

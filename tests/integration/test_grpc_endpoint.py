@@ -31,7 +31,8 @@ from tests.simulators.grpc_rig import GrpcRig, is_running, peak_bytes
 from tests.simulators.packages import package, variant
 from tests.simulators.patience import PATIENCE_S, finished, until
 from tests.simulators.rig import DIGEST, INPUT, Rig
-from wire.package.manifest import TensorSpec, Variant
+from wire.package.tensors import TensorSpec
+from wire.package.variant import Variant
 
 grpc: Any = pytest.importorskip("grpc", reason="grpcio is not installed")
 triton: Any = pytest.importorskip("tritonclient.grpc", reason="tritonclient is not installed")

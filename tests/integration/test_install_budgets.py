@@ -15,7 +15,7 @@ from agent.install.workflow import MAX_ATTEMPTS
 from tests.simulators.device import Hook, PowerCut, SimulatedDevice, nothing
 from tests.simulators.packages import SignedPackage, two_variants
 from wire.codec import sha256_hex
-from wire.messages import InstallReport
+from wire.installs import InstallReport
 
 HOUR_S = 3600.0
 DAY_S = 24 * HOUR_S

@@ -16,7 +16,7 @@ from tests.simulators.device import Hook, PowerCut, SimulatedDevice, nothing
 from tests.simulators.hooks import HookDirectory
 from tests.simulators.packages import SignedPackage, two_variants
 from wire.health import HealthSnapshot
-from wire.messages import InstallReport
+from wire.installs import InstallReport
 
 OLD = two_variants("1.0.0", best="old best", small="old small")
 NEW = two_variants("2.0.0", best="new best", small="new small")

@@ -21,7 +21,7 @@ from agent.install.workflow import MAX_ATTEMPTS
 from tests.simulators.device import DEVICE, FORWARD, Hook, PowerCut, SimulatedDevice, nothing
 from tests.simulators.hooks import HookDirectory
 from tests.simulators.packages import SignedPackage, two_variants
-from wire.messages import InstallReport
+from wire.installs import InstallReport
 from wire.package.manifest import MANIFEST_FILE
 
 MOMENTS = list(itertools.product(FORWARD, ["Enter", "Leave"]))

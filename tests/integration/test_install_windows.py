@@ -13,7 +13,7 @@ from agent.install.states import State
 from agent.install.workflow import MAX_ATTEMPTS
 from tests.simulators.device import Hook, PowerCut, SimulatedDevice, nothing
 from tests.simulators.packages import two_variants
-from wire.messages import InstallReport
+from wire.installs import InstallReport
 
 OLD, NEW, NEWER = (two_variants(name, best=f"{name} best") for name in ("old", "new", "newer"))
 BERLIN = timezone(timedelta(hours=2))

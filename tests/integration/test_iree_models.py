@@ -27,7 +27,7 @@ from runtime_adapters.iree.abi import CompiledModel
 from runtime_adapters.protocol import Limits, Session, Tensor
 from runtime_adapters.registry import open_session
 from tests.models import DIGITS, ROOT, SATURATES, uniform
-from wire.package.manifest import VariantInfo
+from wire.package.variant import VariantInfo
 
 STABLEHLO = ROOT / "tests" / "data" / "stablehlo"
 NATIVE = next(target for target in TARGETS if toolchains.natively_runnable(target))

@@ -33,7 +33,9 @@ from runtime_adapters.protocol import Limits, Tensor
 from tests.contract.compiled_files import missing, write_module
 from tests.integration.builds import QUICK, build_command, built, candidate, digits, write_profile
 from tests.models import DIGITS, SATURATES, trained, uniform
-from wire.package.manifest import Performance, TensorSpec, VariantInfo
+from wire.package.performance import Performance
+from wire.package.tensors import TensorSpec
+from wire.package.variant import VariantInfo
 
 IMAGE = uniform(1, 1, 8, 8)
 RUNS = 8

@@ -31,8 +31,8 @@ from tests.simulators.rig import INPUT as ROW
 from tests.simulators.rig import body_of
 from wire.clock import SystemClock
 from wire.health import HealthSnapshot
-from wire.messages import SumPoint
 from wire.policy import Objective, PolicySpec
+from wire.telemetry import SumPoint
 
 CLOCK = SystemClock()
 MIB = 2**20

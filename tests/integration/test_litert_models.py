@@ -27,7 +27,8 @@ from packager.tools import environments
 from runtime_adapters.litert.adapter import ADAPTER
 from runtime_adapters.protocol import Limits, Tensors
 from tests.models import DIGITS, cifar_images, trained
-from wire.package.manifest import TensorSpec, VariantInfo
+from wire.package.tensors import TensorSpec
+from wire.package.variant import VariantInfo
 
 
 @pytest.fixture(scope="module")

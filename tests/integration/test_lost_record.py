@@ -10,7 +10,7 @@ import pytest
 from agent.install.store import COPY_FILE, FLOOR_FILE, STATE_FILE
 from tests.simulators.agent_process import FIRST, Controller, Device, null_package
 from tests.simulators.patience import until
-from wire.messages import Hello
+from wire.presence import Hello
 
 pytestmark = pytest.mark.broker
 

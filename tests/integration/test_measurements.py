@@ -25,7 +25,7 @@ from wire.measuring import (
     files_digest,
 )
 from wire.messages import decode_message
-from wire.package.manifest import Variant
+from wire.package.variant import Variant
 from wire.transport import Received
 
 pytestmark = pytest.mark.flow

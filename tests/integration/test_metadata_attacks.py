@@ -30,9 +30,9 @@ from tests.simulators.packages import SignedPackage
 from tests.simulators.repository import DAY_S, Repository, altered, file_of, in_future
 from wire.clock import SystemClock
 from wire.codec import sha256_hex
+from wire.desired import DESIRED_PAYLOAD_TYPE
 from wire.errors import SignatureError
-from wire.messages import DESIRED_PAYLOAD_TYPE, MetadataFile
-from wire.metadata import MAX_FILE_BYTES, parse_file_name
+from wire.metadata import MAX_FILE_BYTES, MetadataFile, parse_file_name
 from wire.package.index import PAYLOAD_TYPE
 from wire.trust.envelope import SigningKey, seal
 from wire.trust.roles import DIRECTOR, ISSUED_FIELD, RELEASES, ROOT, SNAPSHOT, TARGETS, TIMESTAMP

@@ -23,15 +23,11 @@ from tests.simulators.packages import DIRECTOR_KEY
 from tests.simulators.repository import DAY_S, Repository, altered, file_of
 from wire import topics
 from wire.codec import sha256_hex
-from wire.desired import desired_from_json
+from wire.desired import DESIRED_PAYLOAD_TYPE, desired_from_json
+from wire.enrolling import EnrolReply
 from wire.enrolment import enrol_username, return_password
-from wire.messages import (
-    DESIRED_PAYLOAD_TYPE,
-    EnrolReply,
-    MetadataVersions,
-    decode_message,
-)
-from wire.metadata import MetadataFiles
+from wire.messages import decode_message
+from wire.metadata import MetadataFiles, MetadataVersions
 from wire.trust.envelope import unseal
 from wire.trust.roles import RELEASES, SNAPSHOT, TARGETS, TIMESTAMP
 

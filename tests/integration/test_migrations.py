@@ -37,8 +37,8 @@ from tests.simulators.stored_fleet import (
     add_rollout,
     add_told,
 )
-from wire.messages import SumPoint, TelemetryBatch
 from wire.policy import PolicySpec
+from wire.telemetry import SumPoint, TelemetryBatch
 
 
 @pytest.fixture

@@ -11,7 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from agent.app.config import AgentConfig, load_config
+from agent.app.config import AgentConfig
+from agent.app.config_file import load_config
 from agent.app.named_files import load_profile, load_token, load_trust
 from agent.cli.main import main as agent
 from agent.errors import ConfigError

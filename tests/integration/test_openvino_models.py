@@ -19,7 +19,8 @@ from packager.runtimes.openvino import models
 from runtime_adapters.protocol import Limits, Tensors
 from runtime_adapters.registry import open_session
 from tests.models import DIGITS, ROOT, digits_data, trained
-from wire.package.manifest import TensorSpec, VariantInfo
+from wire.package.tensors import TensorSpec
+from wire.package.variant import VariantInfo
 
 IMAGE = TensorSpec(name="input", datatype="FP32", shape=(-1, 1, 8, 8))
 INT8: dict[str, Any] = {

@@ -28,7 +28,7 @@ from telemetry.server.rows import StoredEvent
 from tests.simulators.certificates import Authority
 from tests.simulators.otlp_receiver import DRIP_S, Receiver, receiving
 from tests.simulators.patience import PATIENCE_S
-from wire.messages import Event
+from wire.telemetry import Event
 
 AMOUNT = Amount(count=1, total=50.0, least=50.0, greatest=50.0, histogram=None)
 HEAT = [Measured(NamedSeries("temperature_c", "gauge", {}), 28_000_800, "cam-1", AMOUNT)]

@@ -14,8 +14,8 @@ from tests.simulators.telemetry_fleet import Served
 from wire import topics
 from wire.clock import SystemClock
 from wire.codec import to_msgpack
-from wire.messages import SumPoint, TelemetryBatch
 from wire.package.distribution import Distribution
+from wire.telemetry import SumPoint, TelemetryBatch
 from wire.transport import Received
 
 DEVICES = 8

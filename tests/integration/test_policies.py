@@ -16,7 +16,7 @@ from tests.simulators.controller_fleet import Fleet, FleetDevice, names
 from tests.simulators.packages import PROFILE, two_variants
 from wire import topics
 from wire.codec import to_json
-from wire.messages import InstallReport
+from wire.installs import InstallReport
 from wire.policy import Objective, PolicySpec
 from wire.transport import Received
 

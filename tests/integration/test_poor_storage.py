@@ -25,7 +25,7 @@ from tests.simulators.broker import running_broker
 from tests.simulators.packages import DIRECTOR_SEED
 from tests.simulators.patience import until
 from tests.simulators.repository import Repository
-from wire.messages import Hello
+from wire.presence import Hello
 
 pytestmark = pytest.mark.broker
 

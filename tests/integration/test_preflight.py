@@ -14,7 +14,7 @@ from tests.simulators.packages import PROFILE, two_variants
 from wire import topics
 from wire.codec import sha256_hex, to_json
 from wire.errors import SignatureError
-from wire.messages import Refusal
+from wire.installs import Refusal
 from wire.transport import Received
 
 pytestmark = pytest.mark.flow

@@ -17,8 +17,8 @@ from runtime_adapters.processing.declared import Preprocessor
 from tests.simulators.packages import variant
 from tests.simulators.patience import PATIENCE_S
 from tests.simulators.rig import INPUT, Rig
-from wire.package.manifest import Preprocessing, TensorSpec
-from wire.package.processing import Postprocessing
+from wire.package.processing import Postprocessing, Preprocessing
+from wire.package.tensors import TensorSpec
 
 IMAGE = TensorSpec(name="x", datatype="FP32", shape=(-1, 3, 4, 4))
 HOW = Preprocessing(

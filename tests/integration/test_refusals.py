@@ -12,7 +12,7 @@ from tests.simulators.controller_fleet import Fleet
 from tests.simulators.packages import STRANGER_KEY, desired, two_variants
 from wire import topics
 from wire.codec import sha256_hex, to_json
-from wire.messages import Refusal
+from wire.installs import Refusal
 from wire.transport import Received
 
 pytestmark = pytest.mark.flow

@@ -12,7 +12,7 @@ from controller.services.report_requests import ASK_EVERY_S
 from tests.simulators.controller_fleet import Fleet, TestClient
 from tests.simulators.reporting_device import ReportingDevice
 from wire.codec import to_json
-from wire.messages import Presence
+from wire.presence import Presence
 from wire.topics import up
 from wire.transport import Received
 

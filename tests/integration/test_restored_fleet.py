@@ -13,7 +13,7 @@ from controller.app.restore import restore
 from controller.config import load_config
 from tests.simulators.controller_fleet import API_TOKEN, Fleet, names
 from tests.simulators.packages import package, two_variants, variant
-from wire.messages import MAX_REVISION_STEP
+from wire.desired import MAX_REVISION_STEP
 
 ONE, TWO = two_variants("1", best="one"), two_variants("2", best="two")
 SETTINGS = 'access = "open"\ntick_interval_s = 0.05\n[api]\nport = 0\n'

@@ -9,7 +9,7 @@ import pytest
 
 from tests.simulators.controller_fleet import Fleet
 from tests.simulators.packages import two_variants
-from wire.messages import MAX_REVISION, MAX_REVISION_STEP
+from wire.desired import MAX_REVISION, MAX_REVISION_STEP
 
 ONE, TWO = two_variants("1", best="one"), two_variants("2", best="two")
 

@@ -17,7 +17,7 @@ from tests.simulators.packages import two_variants
 from tests.simulators.stack import fleet_here
 from wire import topics
 from wire.codec import to_msgpack
-from wire.messages import HistogramPoint, Point, SumPoint, TelemetryBatch
+from wire.telemetry import HistogramPoint, Point, SumPoint, TelemetryBatch
 from wire.transport import Received
 
 pytestmark = pytest.mark.flow

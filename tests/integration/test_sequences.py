@@ -19,7 +19,8 @@ from packager.samples.sequences import Form, play
 from runtime_adapters.protocol import Limits
 from runtime_adapters.registry import open_session
 from tests.integration.builds import QUICK, write_profile
-from wire.package.manifest import TensorSpec, VariantInfo
+from wire.package.tensors import TensorSpec
+from wire.package.variant import VariantInfo
 
 HIDDEN, FEATURES, STEPS, SEQUENCES = 16, 6, 200, 8
 

@@ -32,18 +32,14 @@ from tests.simulators.patience import PATIENCE_S, until
 from tests.simulators.transport import MemoryHub
 from wire import topics
 from wire.codec import sha256_hex, to_json
+from wire.desired import DESIRED_PAYLOAD_TYPE, DesiredState
+from wire.enrolling import EnrolReply, EnrolRequest
 from wire.enrolment import enrol_proof
 from wire.files import lock
-from wire.messages import (
-    DESIRED_PAYLOAD_TYPE,
-    DesiredState,
-    EnrolReply,
-    EnrolRequest,
-    Hello,
-    InstallReport,
-    decode_message,
-)
+from wire.installs import InstallReport
+from wire.messages import decode_message
 from wire.mqtt import MqttTransport
+from wire.presence import Hello
 from wire.transport import Received
 from wire.trust.envelope import SigningKey
 

@@ -21,7 +21,7 @@ from tests.simulators.frozen import active_of, frozen, until_busy
 from tests.simulators.packages import variant
 from tests.simulators.patience import PATIENCE_S, finished, until
 from tests.simulators.rig import CLOCK, Rig
-from wire.messages import SumPoint
+from wire.telemetry import SumPoint
 
 PATH = "/v2/models/digits/infer"
 ROOM_BYTES = 12 * 1024**2

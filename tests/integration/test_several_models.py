@@ -19,7 +19,7 @@ from tests.simulators.packages import SignedPackage, package, two_variants, vari
 from wire import topics
 from wire.codec import sha256_hex, to_json
 from wire.desired import MAX_MODELS, NAMED_MODELS, ONE_RELEASE
-from wire.messages import Refusal
+from wire.installs import Refusal
 from wire.transport import Received
 
 pytestmark = pytest.mark.flow

@@ -22,7 +22,7 @@ from tests.simulators.packages import package, variant
 from tests.simulators.patience import PATIENCE_S, finished, until
 from tests.simulators.rig import CLOCK, DIGEST, SEEDS, Rig, infer
 from wire.errors import FleetError
-from wire.package.manifest import Variant
+from wire.package.variant import Variant
 
 DAMAGED = "the file is not what was signed"
 FIRST = variant("first", options={"delay_ms": "20"})

@@ -15,7 +15,7 @@ from packager.samples.store import load_inputs
 from runtime_adapters.golden import load_golden
 from tests.integration.builds import QUICK, built, candidate, proven, refused, write_profile
 from wire.package.index import asset_directory
-from wire.package.manifest import TensorSpec
+from wire.package.tensors import TensorSpec
 
 WIDTHS = {12: 90, 20: 60, 33: 30}
 """Samples of each width."""

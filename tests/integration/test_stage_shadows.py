@@ -12,7 +12,7 @@ from tests.simulators.controller_fleet import Fleet, names
 from tests.simulators.packages import two_variants
 from wire import topics
 from wire.codec import to_msgpack
-from wire.messages import SumPoint, TelemetryBatch
+from wire.telemetry import SumPoint, TelemetryBatch
 from wire.transport import Received
 
 ONE = two_variants("1", best="one")

@@ -25,8 +25,8 @@ from tests.simulators.crowd import Crowd
 from tests.simulators.packages import package, variant
 from tests.simulators.patience import PATIENCE_S, finished, until
 from tests.simulators.rig import DIGEST, INPUT, NAMES, SEEDS, Rig, body_of, infer
-from wire.messages import Event, HistogramPoint
-from wire.package.manifest import Variant
+from wire.package.variant import Variant
+from wire.telemetry import Event, HistogramPoint
 
 SWITCHES = int(os.environ.get("EDGEFLEET_SWITCHES", "60"))
 MEMORY = 1.05

@@ -19,8 +19,8 @@ from telemetry.server.store import TelemetryStore
 from tests.simulators.clock import FakeClock
 from tests.simulators.stored_fleet import add_device
 from wire.codec import from_json, to_msgpack
-from wire.messages import HistogramPoint, SumPoint, TelemetryAck, TelemetryBatch
 from wire.packed import packed
+from wire.telemetry import HistogramPoint, SumPoint, TelemetryAck, TelemetryBatch
 from wire.topics import down
 
 

@@ -16,7 +16,8 @@ from telemetry.server.pruning import Retention
 from telemetry.server.store import TelemetryStore, metadata
 from tests.simulators.clock import FakeClock
 from tests.simulators.stored_fleet import add_release
-from wire.messages import MAX_MESSAGE_BYTES, Event, SumPoint, TelemetryBatch
+from wire.messages import MAX_MESSAGE_BYTES
+from wire.telemetry import Event, SumPoint, TelemetryBatch
 
 DAY_S = 86_400.0
 HOUR_S = 3600.0

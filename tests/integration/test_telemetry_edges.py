@@ -20,7 +20,7 @@ from telemetry.server.pruning import Retention
 from telemetry.server.query import Query, run
 from telemetry.server.store import TelemetryStore
 from tests.simulators.clock import FakeClock
-from wire.messages import HistogramPoint, SumPoint, TelemetryBatch
+from wire.telemetry import HistogramPoint, SumPoint, TelemetryBatch
 
 START = 28_000_800
 """A minute with which a day begins."""

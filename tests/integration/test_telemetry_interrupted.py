@@ -18,7 +18,7 @@ from telemetry.server.levels import HOUR
 from telemetry.server.query import Query, run
 from telemetry.server.store import TelemetryStore
 from tests.simulators.clock import FakeClock
-from wire.messages import Event, HistogramPoint, SumPoint, TelemetryBatch
+from wire.telemetry import Event, HistogramPoint, SumPoint, TelemetryBatch
 
 START = 28_000_800
 """A minute with which a day begins."""

@@ -15,7 +15,8 @@ from telemetry.device.spool import Spool
 from tests.simulators.agent_process import DEVICE, Controller, Device, bring_to_serve
 from tests.simulators.patience import until
 from wire.clock import SystemClock
-from wire.messages import SumPoint, TelemetryBatch, decode_message
+from wire.messages import decode_message
+from wire.telemetry import SumPoint, TelemetryBatch
 from wire.topics import parse_up
 
 pytestmark = pytest.mark.broker

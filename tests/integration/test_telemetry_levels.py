@@ -19,7 +19,7 @@ from telemetry.server.query import Query, parse, run
 from telemetry.server.rollups import RollUps
 from telemetry.server.store import TelemetryStore
 from tests.simulators.clock import FakeClock
-from wire.messages import GaugePoint, HistogramPoint, Point, SumPoint, TelemetryBatch
+from wire.telemetry import GaugePoint, HistogramPoint, Point, SumPoint, TelemetryBatch
 
 START = 28_000_800
 """A minute with which a day begins."""

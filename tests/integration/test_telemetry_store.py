@@ -33,7 +33,14 @@ from telemetry.server.store import USUAL, TelemetryStore, metadata
 from tests.simulators.clock import FakeClock
 from wire.codec import to_msgpack
 from wire.errors import WireFormatError
-from wire.messages import Event, GaugePoint, HistogramPoint, Point, SumPoint, TelemetryBatch
+from wire.telemetry import (
+    Event,
+    GaugePoint,
+    HistogramPoint,
+    Point,
+    SumPoint,
+    TelemetryBatch,
+)
 
 LATENCY = "inference_latency_ms"
 MINUTE = 28_000_000

@@ -13,7 +13,7 @@ from tests.simulators.controller_fleet import Fleet, names
 from tests.simulators.packages import two_variants
 from wire import topics
 from wire.codec import to_json
-from wire.messages import InstallReport
+from wire.installs import InstallReport
 from wire.transport import Received
 
 pytestmark = pytest.mark.flow

@@ -28,7 +28,8 @@ from runtime_adapters.tvm.abi import SYMBOLS, CompiledModel
 from runtime_adapters.tvm.adapter import ADAPTER
 from runtime_adapters.tvm.library import Library
 from tests.models import DIGITS
-from wire.package.manifest import TensorSpec, VariantInfo
+from wire.package.tensors import TensorSpec
+from wire.package.variant import VariantInfo
 
 tvm_models = pytest.importorskip("packager.runtimes.tvm.models")
 pytest.importorskip("tvm")

@@ -19,7 +19,8 @@ from packager.tools import toolchains
 from runtime_adapters.protocol import Limits, Tensor
 from runtime_adapters.registry import open_session
 from tests.models import DIGITS, ODD_ANSWER, ODD_SHAPE, ROOT, odd_convolution, uniform
-from wire.package.manifest import TensorSpec, VariantInfo
+from wire.package.tensors import TensorSpec
+from wire.package.variant import VariantInfo
 
 NATIVE = next(target for target in TARGETS if toolchains.natively_runnable(target))
 

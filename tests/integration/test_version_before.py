@@ -18,7 +18,7 @@ from agent.select.meter import Meter
 from tests.simulators.packages import package, variant
 from tests.simulators.patience import finished, until
 from tests.simulators.rig import CLOCK, SEEDS, Rig, body_of
-from wire.package.manifest import Variant
+from wire.package.variant import Variant
 
 OLD, NEW = "1.0", "2.0"
 MODEL = "/v2/models/digits"

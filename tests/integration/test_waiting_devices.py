@@ -18,7 +18,7 @@ from tests.simulators.patience import until
 from tests.simulators.stack import running_stack
 from tests.simulators.stack_devices import StackDevice
 from wire.codec import to_json
-from wire.messages import EnrolAnswer
+from wire.enrolling import EnrolAnswer
 from wire.trust.envelope import SigningKey
 
 

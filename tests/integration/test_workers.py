@@ -38,8 +38,9 @@ from tests.simulators.packages import package, variant
 from tests.simulators.patience import PATIENCE_S, finished, until
 from wire.clock import SystemClock
 from wire.package.distribution import Distribution
+from wire.package.golden import Golden, Tolerance
 from wire.package.index import asset_uri
-from wire.package.manifest import Golden, Tolerance, Variant
+from wire.package.variant import Variant
 
 CLOCK = SystemClock()
 MODEL = ModelIdentity(name="digits", version="1.0")

@@ -14,7 +14,8 @@ from tests.simulators.agent_process import Controller, Device, bring_listed, nul
 from tests.simulators.packages import DIRECTOR_SEED
 from tests.simulators.patience import until
 from tests.simulators.repository import DAY_S, Repository
-from wire.messages import Hello, InstallReport
+from wire.installs import InstallReport
+from wire.presence import Hello
 
 pytestmark = pytest.mark.broker
 

@@ -18,7 +18,8 @@ import msgspec
 import numpy as np
 import pytest
 
-from agent.app.config import AgentConfig, load_config
+from agent.app.config import AgentConfig
+from agent.app.config_file import load_config
 from agent.app.control import SOCKET_FILE, ask
 from runtime_adapters.golden import save_golden
 from runtime_adapters.protocol import Limits
@@ -39,23 +40,19 @@ from tests.simulators.packages import (
 from tests.simulators.patience import PATIENCE_S, until
 from tests.simulators.repository import Repository
 from wire.codec import to_json
-from wire.messages import (
-    EnrolRequest,
-    Event,
-    Hello,
-    InstallReport,
-    M,
-    MetadataFile,
-    TelemetryAck,
-    TelemetryBatch,
-    decode_message,
-)
-from wire.metadata import split
+from wire.enrolling import EnrolRequest
+from wire.installs import InstallReport
+from wire.messages import M, decode_message
+from wire.metadata import MetadataFile, split
 from wire.mqtt import MqttTransport
+from wire.package.golden import Golden, Tolerance
 from wire.package.index import CHUNK_BYTES, asset_uri
-from wire.package.manifest import Golden, TensorSpec, Tolerance, Variant
 from wire.package.processing import Postprocessing
+from wire.package.tensors import TensorSpec
+from wire.package.variant import Variant
 from wire.policy import PolicySpec
+from wire.presence import Hello
+from wire.telemetry import Event, TelemetryAck, TelemetryBatch
 from wire.topics import ALL_UP, ENROL_REQUESTS, down, enrol_reply, parse_up
 from wire.transport import Received
 from wire.trust.envelope import SigningKey

@@ -14,7 +14,7 @@ from tests.simulators.controller_fleet import Fleet
 from tests.simulators.receiver import Receiver
 from wire import topics
 from wire.codec import to_msgpack
-from wire.messages import GaugePoint, HistogramPoint, Point, TelemetryBatch
+from wire.telemetry import GaugePoint, HistogramPoint, Point, TelemetryBatch
 from wire.transport import Received
 
 URL = "/v1/alerts"

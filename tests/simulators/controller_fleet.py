@@ -35,25 +35,21 @@ from tests.simulators.packages import DIRECTOR_KEY, PROFILE, TRUST, SignedPackag
 from tests.simulators.transport import MemoryHub
 from wire import topics
 from wire.codec import from_json, sha256_hex, to_json
-from wire.desired import NAMED_MODELS, DesiredModels, ModelState, desired_from_json
-from wire.enrolment import challenged_proof, enrol_proof
-from wire.messages import (
+from wire.desired import (
     DESIRED_PAYLOAD_TYPE,
-    ENROL_PAYLOAD_TYPE,
+    NAMED_MODELS,
+    DesiredModels,
     DesiredState,
-    EnrolAnswer,
-    EnrolReply,
-    EnrolRequest,
-    Hello,
-    InstallOutcome,
-    InstallPhase,
-    InstallReport,
-    MetadataVersions,
-    Presence,
-    ServedModel,
-    decode_message,
+    ModelState,
+    desired_from_json,
 )
+from wire.enrolling import ENROL_PAYLOAD_TYPE, EnrolAnswer, EnrolReply, EnrolRequest
+from wire.enrolment import challenged_proof, enrol_proof
+from wire.installs import InstallOutcome, InstallPhase, InstallReport
+from wire.messages import decode_message
+from wire.metadata import MetadataVersions
 from wire.policy import PolicySpec
+from wire.presence import Hello, Presence, ServedModel
 from wire.profile import DeviceProfile
 from wire.transport import Received
 from wire.trust.envelope import SigningKey

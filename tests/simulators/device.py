@@ -60,11 +60,12 @@ from tests.simulators.serving import FakeModelServer
 from tests.simulators.transport import MemoryHub
 from wire.codec import to_json
 from wire.delivery import Chunk
-from wire.desired import ModelState, desired_from_json
+from wire.desired import DesiredState, ModelState, desired_from_json
 from wire.errors import FleetError
 from wire.files import write_atomic
 from wire.health import HealthSnapshot
-from wire.messages import DesiredState, InstallReport, ReleaseRef, decode_message
+from wire.installs import InstallReport, ReleaseRef
+from wire.messages import decode_message
 from wire.profile import DeviceProfile
 from wire.progress import MQTT
 from wire.topics import all_down, up

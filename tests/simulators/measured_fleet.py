@@ -19,7 +19,14 @@ import msgspec
 from controller.api.server import HttpServer
 from telemetry.histogram import ExponentialHistogram
 from tests.simulators.controller_fleet import Fleet
-from wire.messages import Event, GaugePoint, HistogramPoint, Point, SumPoint, TelemetryBatch
+from wire.telemetry import (
+    Event,
+    GaugePoint,
+    HistogramPoint,
+    Point,
+    SumPoint,
+    TelemetryBatch,
+)
 
 RELEASE = "digits:1.0.0"
 LATENCY = "inference_latency_ms"

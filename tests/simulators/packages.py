@@ -8,30 +8,18 @@ from pathlib import Path
 import msgspec
 
 from wire.codec import sha256_hex, to_json
-from wire.messages import (
-    DESIRED_PAYLOAD_TYPE,
-    ENROL_PAYLOAD_TYPE,
-    DesiredState,
-    EnrolAnswer,
-    EnrolReply,
-    EnrolRequest,
-    MetadataFile,
-    ReleaseRef,
-    decode_message,
-)
+from wire.desired import DESIRED_PAYLOAD_TYPE, DesiredState
+from wire.enrolling import ENROL_PAYLOAD_TYPE, EnrolAnswer, EnrolReply, EnrolRequest
+from wire.installs import ReleaseRef
+from wire.messages import decode_message
+from wire.metadata import MetadataFile
+from wire.package.accuracy import Accuracy
+from wire.package.golden import Golden
 from wire.package.index import ENVELOPE_FILE, PAYLOAD_TYPE, PackageIndex, asset_directory, entry_for
-from wire.package.manifest import (
-    MANIFEST_FILE,
-    Accuracy,
-    Golden,
-    Manifest,
-    Performance,
-    Requirements,
-    TensorSpec,
-    Variant,
-    VariantInfo,
-    manifest_to_bytes,
-)
+from wire.package.manifest import MANIFEST_FILE, Manifest, manifest_to_bytes
+from wire.package.performance import Performance
+from wire.package.tensors import TensorSpec
+from wire.package.variant import Requirements, Variant, VariantInfo
 from wire.policy import PolicySpec
 from wire.profile import DeviceProfile
 from wire.trust.envelope import SigningKey, seal

@@ -14,8 +14,9 @@ from telemetry.device.recorder import Recorder
 from telemetry.device.spool import Spool
 from tests.simulators.clock import FakeClock
 from tests.simulators.transport import MemoryHub
-from wire.messages import TelemetryAck, decode_message
+from wire.messages import decode_message
 from wire.reporting import ReportRequest
+from wire.telemetry import TelemetryAck
 from wire.topics import down_kind
 from wire.transport import Received
 

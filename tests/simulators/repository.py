@@ -30,8 +30,7 @@ from controller.metadata.sets import assembled
 from controller.metadata.signing import signed, with_stale
 from tests.simulators.packages import SignedPackage
 from wire.clock import SystemClock
-from wire.messages import MetadataFile
-from wire.metadata import file_name
+from wire.metadata import MetadataFile, file_name
 from wire.trust.envelope import SigningKey
 from wire.trust.roles import DIRECTOR, RELEASES, ROOT, SNAPSHOT, TARGETS, TIMESTAMP
 

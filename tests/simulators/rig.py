@@ -20,7 +20,7 @@ from runtime_adapters.registry import open_session
 from telemetry.device.recorder import Recorder
 from tests.simulators.packages import package, variant
 from wire.clock import SystemClock
-from wire.package.manifest import Variant
+from wire.package.variant import Variant
 
 CLOCK = SystemClock()
 DIGEST = "d" * 64

@@ -9,7 +9,7 @@ from pathlib import Path
 from agent.errors import AgentError
 from agent.ports import Running, SignedPort
 from agent.serve.errors import WorkerCrashedError, WorkerLoadError
-from wire.package.manifest import Variant
+from wire.package.variant import Variant
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -41,23 +41,21 @@ from wire import topics
 from wire.broker_address import BrokerAddress
 from wire.clock import SystemClock
 from wire.codec import to_json, to_msgpack
-from wire.desired import NAMED_MODELS, ONE_RELEASE, DesiredModels, desired_from_json
-from wire.enrolment import enrol_proof, enrol_username
-from wire.messages import (
+from wire.desired import (
     DESIRED_PAYLOAD_TYPE,
+    NAMED_MODELS,
+    ONE_RELEASE,
+    DesiredModels,
     DesiredState,
-    EnrolReply,
-    EnrolRequest,
-    Hello,
-    InstallOutcome,
-    InstallReport,
-    Presence,
-    ReleaseRef,
-    ServedModel,
-    TelemetryBatch,
-    decode_message,
+    desired_from_json,
 )
+from wire.enrolling import EnrolReply, EnrolRequest
+from wire.enrolment import enrol_proof, enrol_username
+from wire.installs import InstallOutcome, InstallReport, ReleaseRef
+from wire.messages import decode_message
 from wire.mqtt import MqttTransport
+from wire.presence import Hello, Presence, ServedModel
+from wire.telemetry import TelemetryBatch
 from wire.transport import Connection, Received
 from wire.trust.envelope import SigningKey
 from wire.trust.root import encode_key, trust_from_bytes

@@ -18,7 +18,7 @@ from tests.simulators.patience import until
 from tests.simulators.stack import Stack
 from wire.clock import SystemClock
 from wire.codec import sha256_hex
-from wire.messages import MetadataFile
+from wire.metadata import MetadataFile
 
 
 class StackDevice(Device):

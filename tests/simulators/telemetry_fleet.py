@@ -21,7 +21,14 @@ from tests.simulators.stack import Done, fleet_here, fleet_on_terminal
 from wire import topics
 from wire.clock import SystemClock
 from wire.codec import to_msgpack
-from wire.messages import Event, GaugePoint, HistogramPoint, Point, SumPoint, TelemetryBatch
+from wire.telemetry import (
+    Event,
+    GaugePoint,
+    HistogramPoint,
+    Point,
+    SumPoint,
+    TelemetryBatch,
+)
 from wire.transport import Received
 
 MINUTES = 60

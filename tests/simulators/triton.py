@@ -10,7 +10,8 @@ from numpy.typing import NDArray
 
 from runtime_adapters.tensors import dtype_of
 from tests.simulators.packages import variant
-from wire.package.manifest import Datatype, TensorSpec, Variant
+from wire.package.tensors import Datatype, TensorSpec
+from wire.package.variant import Variant
 
 Array = NDArray[Any]
 EVERY_TYPE: tuple[Datatype, ...] = (

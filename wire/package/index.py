@@ -17,7 +17,9 @@ import msgspec
 
 from wire.codec import from_json, sha256_hex, to_json
 from wire.errors import WireFormatError
-from wire.package.manifest import MANIFEST_FILE, Variant, safe_path
+from wire.package.manifest import MANIFEST_FILE
+from wire.package.paths import safe_path
+from wire.package.variant import Variant
 from wire.profile import NAME_PATTERN
 
 ENVELOPE_FILE = "package.dsse.json"

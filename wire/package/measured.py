@@ -14,7 +14,8 @@ import msgspec
 from wire.codec import sha256_hex
 from wire.errors import IntegrityError
 from wire.package.index import MATERIALS, PackageIndex, asset_directory
-from wire.package.manifest import MANIFEST_FILE, Manifest, Variant
+from wire.package.manifest import MANIFEST_FILE, Manifest
+from wire.package.variant import Variant
 
 _AGAIN: Final = "copy, download or build the package again"
 

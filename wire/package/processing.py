@@ -1,4 +1,4 @@
-"""A variant's declarations of how numbers go in and out of its model: quantized tensors, answers.
+"""A variant's declarations of how numbers go in and out of its model: raw samples and answers.
 
 Rules:
 - A declaration holds numbers and names only, never code.
@@ -17,6 +17,8 @@ from __future__ import annotations
 from typing import Literal
 
 import msgspec
+
+from wire.package.tensors import Datatype
 
 
 class Quantization(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -96,3 +98,36 @@ class Postprocessing(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
 
     labels: tuple[str, ...] = ()
     """Names of the classes, for the classification extension; empty for numbers alone."""
+
+
+class Preprocessing(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The steps that turn a raw sample into the tensor that an input accepts.
+
+    Images are resized first. Each value then becomes `(raw * scale - mean) / std`, with the
+    channel's `mean` and `std`, in float32. The axes are moved from `source_layout` to `layout`, and
+    the result is quantised.
+    """
+
+    source_datatype: Datatype
+    """Type of the raw sample, such as UINT8 for pixels."""
+
+    source_layout: str = ""
+    """Letters of the raw axes, `N` first and `C` for channels, such as `NHWC`; empty if kept."""
+
+    layout: str = ""
+    """The same letters in the order of the input's axes, such as `NCHW`; `C` may be added if raw
+    samples are grey."""
+
+    scale: float = 1.0
+    mean: tuple[float, ...] = ()
+    """One value per channel, or one for all; empty for 0."""
+
+    std: tuple[float, ...] = ()
+    """One value per channel, or one for all; empty for 1."""
+
+    resize: Literal["bilinear", "nearest"] | msgspec.UnsetType = msgspec.UNSET
+    """How raw images of any height and width (`H` and `W`) are brought to the size of the input,
+    with pixel centres at (index + 0.5), without smoothing. Unset where they have that size."""
+
+    quantization: Quantization | msgspec.UnsetType = msgspec.UNSET
+    """Set for an input of integers that stand for real numbers."""

@@ -15,8 +15,9 @@ from typing import Final
 import msgspec
 
 from wire.package.distribution import CLASS
-from wire.package.manifest import TensorSpec, VariantInfo
 from wire.package.processing import Postprocessing
+from wire.package.tensors import TensorSpec
+from wire.package.variant import VariantInfo
 
 FEWEST_CLASSES: Final = 2
 MOST_CLASSES: Final = 65_536

@@ -36,10 +36,10 @@ from agent.install.hooks.override import Override
 from agent.install.hooks.process import Ran
 from agent.install.hooks.runner import HookRunner
 from agent.install.hooks.settings import HookSettings
+from agent.install.ports import Effects
 from agent.install.progress import Progress
 from agent.install.states import State, may_abandon
 from agent.install.store import ModelStore
-from agent.install.workflow import Effects
 from agent.interrupts import Interrupts
 from agent.ports import RecorderPort
 from wire.clock import Clock

@@ -20,7 +20,7 @@ from typing import Any, Final, Protocol
 from agent.serve.frames import Reply
 from agent.serve.pool import Prepared
 from agent.serve.regions import Region
-from wire.package.manifest import TensorSpec
+from wire.package.tensors import TensorSpec
 
 NAMES: Final = ("binary_tensor_data", "classification", "model_configuration", "statistics")
 """The extensions in the server's metadata, beside what the settings add."""

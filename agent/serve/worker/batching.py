@@ -26,7 +26,7 @@ from runtime_adapters.batches import is_batch, no_answer, sample_by_sample
 from runtime_adapters.errors import InferenceError
 from runtime_adapters.protocol import Session, Tensor, Tensors
 from wire.clock import Clock
-from wire.package.manifest import TensorSpec
+from wire.package.tensors import TensorSpec
 
 PAYS: Final = 0.9
 """Longest joined run, as a share of the time of separate runs: a smaller gain would not be worth

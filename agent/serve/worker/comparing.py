@@ -25,8 +25,10 @@ from runtime_adapters.errors import InputError
 from runtime_adapters.golden import compare, for_kernels
 from runtime_adapters.protocol import Tensor, Tensors
 from wire.package.distribution import CLASS
-from wire.package.manifest import TensorSpec, Tolerance, VariantInfo
+from wire.package.golden import Tolerance
 from wire.package.scores import classes_of
+from wire.package.tensors import TensorSpec
+from wire.package.variant import VariantInfo
 
 NOT_TENSORS: Final = "the client asked for another form than tensors"
 OTHER_OUTPUTS: Final = "the answer has other outputs than this release"

@@ -41,7 +41,7 @@ from agent.serve.worker.tensors import (
 )
 from runtime_adapters.errors import InputError
 from runtime_adapters.protocol import Tensors
-from wire.package.manifest import TensorSpec
+from wire.package.tensors import TensorSpec
 
 MAX_JSON_BYTES: Final = 16 * 1024 * 1024
 """Longest JSON part. Its values take up to some thirty times as much memory (14 MiB of `{}` took

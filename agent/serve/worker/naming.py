@@ -20,8 +20,8 @@ from agent.serve.frames import Given
 from runtime_adapters.distributions import rows_of, values
 from runtime_adapters.protocol import Tensors
 from wire.package.distribution import CLASS
-from wire.package.manifest import VariantInfo
 from wire.package.scores import classes_of
+from wire.package.variant import VariantInfo
 
 MOST_SAMPLES: Final = 16
 _RANDOM_BYTES: Final = 6

@@ -20,7 +20,8 @@ from runtime_adapters.distributions import bins, is_known, rows_of
 from runtime_adapters.protocol import Tensors
 from wire.clock import Clock
 from wire.package.distribution import Distribution
-from wire.package.manifest import TensorSpec, VariantInfo
+from wire.package.tensors import TensorSpec
+from wire.package.variant import VariantInfo
 
 MOST_SHARE: Final = 0.005
 MOST_PER_S: Final = 5.0

@@ -1,7 +1,7 @@
 """A worker process: it loads one variant and answers the supervisor's requests.
 
 `agent.serve.spawning` starts `python -P -m agent.serve.worker.process --fd N --lifeline M`. N is
-one end of a socket pair (`agent.serve.frames`). M is the reading end of a pipe; the supervisor
+one end of a socket pair (`agent.serve.channel`). M is the reading end of a pipe; the supervisor
 holds its other end open and writes nothing to it.
 
 Rules:
@@ -28,13 +28,13 @@ import numpy as np
 
 from agent.lifeline import hang_on
 from agent.serve.capture import Missed
+from agent.serve.channel import Channel
 from agent.serve.frames import (
     MAX_ERROR_CHARACTERS,
     NO_MEMORY,
     REQUESTS,
     Answer,
     Asked,
-    Channel,
     Compare,
     Compared,
     Failed,
@@ -64,7 +64,7 @@ from runtime_adapters.tensors import dtype_of
 from wire.clock import Clock, SystemClock
 from wire.codec import to_builtins
 from wire.errors import FleetError, WireFormatError
-from wire.package.manifest import TensorSpec
+from wire.package.tensors import TensorSpec
 
 OOM_SCORE_ADJUSTMENT: Final = "500"
 """When memory runs out, the kernel should end a worker, which can be replaced, before the

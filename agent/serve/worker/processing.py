@@ -32,8 +32,9 @@ from runtime_adapters.processing.answers import Answers
 from runtime_adapters.processing.declared import Preprocessor
 from runtime_adapters.processing.numpy_forms import Floats
 from runtime_adapters.protocol import Tensor, Tensors
-from wire.package.manifest import Preprocessing, TensorSpec, VariantInfo
-from wire.package.processing import Postprocessing
+from wire.package.processing import Postprocessing, Preprocessing
+from wire.package.tensors import TensorSpec
+from wire.package.variant import VariantInfo
 
 MAX_CLASSES: Final = 100_000
 """Texts that one answer may hold; each takes some hundred bytes until it is sent."""

@@ -26,7 +26,7 @@ from runtime_adapters.errors import InferenceError, InputError
 from runtime_adapters.protocol import Tensor
 from runtime_adapters.tensors import datatype_of, dtype_of
 from runtime_adapters.texts import flattened, raw_from_texts, texts_from_raw, texts_of
-from wire.package.manifest import Datatype, TensorSpec
+from wire.package.tensors import Datatype, TensorSpec
 
 MAX_DIMENSION: Final = 2**31 - 1
 _NESTED: Final = re.compile(rb"\s*\[\s*\[")

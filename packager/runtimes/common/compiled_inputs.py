@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from packager.errors import StepError
 from runtime_adapters.compiled import MAX_TENSOR_BYTES, MAX_TENSORS, sample_bytes
 from runtime_adapters.tensors import ANY
-from wire.package.manifest import TensorSpec
+from wire.package.tensors import TensorSpec
 
 
 def check_inputs(inputs: Sequence[TensorSpec]) -> None:

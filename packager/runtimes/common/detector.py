@@ -17,8 +17,8 @@ from runtime_adapters.processing.anchors import read_anchors
 from runtime_adapters.processing.answers import Answers
 from runtime_adapters.protocol import Tensors
 from wire.codec import convert
-from wire.package.manifest import TensorSpec
 from wire.package.processing import Postprocessing
+from wire.package.tensors import TensorSpec
 
 POSTPROCESSING = "postprocessing"
 

@@ -10,7 +10,7 @@ from packager.callables import load_callable
 from packager.judge.comparison import OwnMetric, compare
 from packager.plan.figures import ModelFacts, ReferenceResult
 from packager.plan.recipes import MODEL_FILE
-from packager.plan.steps import METRIC
+from packager.plan.step_names import METRIC
 from packager.run.job import RESULT_FILE, Job
 from packager.runtimes.common.detector import detector_of
 from packager.samples.store import load_inputs, load_labels

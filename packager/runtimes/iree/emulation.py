@@ -30,7 +30,7 @@ from runtime_adapters.batches import ranks_of, sample_shape
 from runtime_adapters.iree.abi import FUNCTION, CompiledModel
 from runtime_adapters.protocol import Tensor, Tensors
 from runtime_adapters.tensors import ANY, DTYPES
-from wire.package.manifest import TensorSpec
+from wire.package.tensors import TensorSpec
 
 RUNNER: Final = Path("iree") / "_runtime_libs" / "iree-run-module"
 """Its path in a wheel of `iree-base-runtime`."""

@@ -26,7 +26,7 @@ from runtime_adapters.iree.abi import (
 from runtime_adapters.iree.library import VERSION
 from runtime_adapters.protocol import Limits, Tensors
 from wire.codec import from_json
-from wire.package.manifest import VariantInfo
+from wire.package.variant import VariantInfo
 
 MAX_PROFILE_BYTES: Final = 256 * 1024**2
 TIMEOUT_S: Final = 600.0

@@ -36,7 +36,7 @@ from runtime_adapters.errors import InputError
 from runtime_adapters.iree.abi import FUNCTION, VERSION, CompiledModel, description_of
 from runtime_adapters.tensors import ANY, datatype_of
 from wire.codec import to_pretty_json
-from wire.package.manifest import TensorSpec
+from wire.package.tensors import TensorSpec
 
 OPSET: Final = 17
 """IREE's importer takes operators as this version has them; older graphs are converted."""

@@ -10,7 +10,7 @@ from packager.runtimes.common.job_inputs import facts_of, onnx_model
 from runtime_adapters.iree.abi import CompiledModel
 from runtime_adapters.protocol import Tensors
 from wire.codec import convert, from_json
-from wire.package.manifest import VariantInfo
+from wire.package.variant import VariantInfo
 
 
 def build(job: Job, output: Path) -> CompiledModel:

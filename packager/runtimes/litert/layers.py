@@ -22,7 +22,7 @@ from packager.tools.quiet import tool
 from runtime_adapters.litert.adapter import open_interpreter, operators_of
 from runtime_adapters.litert.library import VERSION
 from runtime_adapters.protocol import Limits, Tensors
-from wire.package.manifest import VariantInfo
+from wire.package.variant import VariantInfo
 
 _UNTOLD: Final = (
     "LiteRT's Python package has no profiler, so the times of the operators are not known; their "

@@ -37,7 +37,7 @@ from packager.sources import tflite
 from packager.sources.onnx_checks import tensor_spec
 from packager.sources.onnx_graph import all_graphs, all_nodes
 from wire.errors import FleetError
-from wire.package.manifest import TensorSpec
+from wire.package.tensors import TensorSpec
 
 TIMEOUT_S: Final = 1800
 MIN_WEIGHTS: Final = 0.4

@@ -28,7 +28,8 @@ from runtime_adapters.litert import adapter as litert_adapter
 from runtime_adapters.onnxruntime import adapter as onnxruntime_adapter
 from runtime_adapters.protocol import Adapter, Limits, Tensor, Tensors
 from wire.errors import FleetError
-from wire.package.manifest import TensorSpec, VariantInfo
+from wire.package.tensors import TensorSpec
+from wire.package.variant import VariantInfo
 
 ROUNDING: Final = 2.0**-24
 """Unit roundoff of float32."""

@@ -36,7 +36,7 @@ from runtime_adapters.onnxruntime.adapter import (
 )
 from runtime_adapters.onnxruntime.library import onnxruntime
 from runtime_adapters.protocol import Limits, Tensors
-from wire.package.manifest import VariantInfo
+from wire.package.variant import VariantInfo
 
 WARM_UP_RUNS: Final = 5
 _EXTERNAL: Final = "session.optimized_model_external_initializers"

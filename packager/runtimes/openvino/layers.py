@@ -24,7 +24,7 @@ from runtime_adapters.openvino.adapter import compile_model
 from runtime_adapters.openvino.library import openvino
 from runtime_adapters.protocol import Limits, Tensors
 from wire.clock import SystemClock
-from wire.package.manifest import VariantInfo
+from wire.package.variant import VariantInfo
 
 WARM_UP_RUNS: Final = 5
 SERIES: Final = 3

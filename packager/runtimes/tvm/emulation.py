@@ -25,7 +25,7 @@ from packager.tools.emulated_process import emulation, run_limited
 from runtime_adapters.batches import sample_shape
 from runtime_adapters.protocol import Tensors
 from runtime_adapters.tensors import DTYPES
-from wire.package.manifest import TensorSpec
+from wire.package.tensors import TensorSpec
 
 SOURCE: Final = Path(__file__).with_name("runner.c")
 

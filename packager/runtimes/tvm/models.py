@@ -30,7 +30,7 @@ from runtime_adapters.batches import is_batch, sample_shape
 from runtime_adapters.tensors import ANY, DTYPES
 from runtime_adapters.tvm.abi import VERSION, CompiledModel
 from wire.codec import to_json
-from wire.package.manifest import Datatype, TensorSpec
+from wire.package.tensors import Datatype, TensorSpec
 
 _DATATYPES: Final[dict[str, Datatype]] = {
     str(dtype): name for name, dtype in DTYPES.items() if name != "BYTES"

@@ -14,7 +14,7 @@ from runtime_adapters.batches import sample_shape
 from runtime_adapters.protocol import Tensors
 from runtime_adapters.tvm.abi import CompiledModel
 from wire.codec import convert, from_json
-from wire.package.manifest import VariantInfo
+from wire.package.variant import VariantInfo
 
 
 def build(job: Job, output: Path) -> CompiledModel:

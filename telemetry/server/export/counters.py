@@ -32,7 +32,8 @@ from telemetry.histogram import HEADER, ExponentialHistogram
 from telemetry.metrics import Kind
 from telemetry.server import sketches, tables
 from telemetry.server.aggregate import Aggregate
-from telemetry.server.export.places import Places, own_errors
+from telemetry.server.database_faults import own_errors
+from telemetry.server.export.places import Places
 from telemetry.server.export.reading import (
     AllSeries,
     NamedSeries,

@@ -17,13 +17,13 @@ from contextlib import contextmanager
 from typing import Any, Final, NamedTuple
 
 import sqlalchemy as sa
-from sqlalchemy.exc import SQLAlchemyError
 
 from telemetry.errors import TelemetryStoreError
 from telemetry.server import tables
+from telemetry.server.database_faults import own_errors
 from telemetry.server.export.settled import Window
 from telemetry.server.rows import StoredEvent
-from wire.messages import Event
+from wire.telemetry import Event
 
 ALL: Final = ""
 """In the place of a device."""
@@ -182,23 +182,6 @@ class Places:
             of_them &= kept.place == before
         statement = sa.update(tables.export_place).where(of_them).values(place=place)
         return connection.execute(statement).rowcount
-
-
-@contextmanager
-def own_errors() -> Iterator[None]:
-    """Raise an error of the database as one of ours.
-
-    Raises:
-        TelemetryStoreError: The database failed.
-    """
-    try:
-        yield
-    except SQLAlchemyError as exc:
-        cause = getattr(exc, "orig", None) or exc
-        raise TelemetryStoreError(
-            f"the telemetry database failed: {' '.join(str(cause).split())}",
-            remedy="check that the database runs and that its migrations are applied",
-        ) from exc
 
 
 def _stored(row: sa.Row[Any]) -> StoredEvent:

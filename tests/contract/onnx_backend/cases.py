@@ -30,7 +30,8 @@ from onnx.backend.test import BackendTest
 from runtime_adapters import registry
 from runtime_adapters.protocol import Limits, Tensor
 from tests.contract.adapter_models import ONNX_TYPES
-from wire.package.manifest import Datatype, TensorSpec, VariantInfo
+from wire.package.tensors import Datatype, TensorSpec
+from wire.package.variant import VariantInfo
 
 NEWEST_IR: Final = 13
 NEWEST_OPSET: Final = 26

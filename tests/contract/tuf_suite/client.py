@@ -34,8 +34,7 @@ from agent.trust.keeper import MetadataTrust
 from wire.clock import SystemClock
 from wire.codec import sha256_hex
 from wire.console.output import write
-from wire.messages import MetadataFile
-from wire.metadata import MAX_ROOTS, file_name
+from wire.metadata import MAX_ROOTS, MetadataFile, file_name
 from wire.trust.roles import DIRECTOR, ROOT, SNAPSHOT, TARGETS, TIMESTAMP
 
 MISSING: Final = 404

@@ -19,7 +19,7 @@ from runtime_adapters.alternation import (
     range_of_median,
 )
 from tests.simulators.clock import FakeClock
-from wire.package.manifest import Relative
+from wire.package.performance import Relative
 
 
 class Machine:

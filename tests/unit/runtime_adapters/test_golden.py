@@ -24,7 +24,10 @@ from runtime_adapters.golden import (
 from runtime_adapters.protocol import SessionDescription, Tensor, Tensors
 from runtime_adapters.tensors import DTYPES, datatype_of
 from wire.errors import WireFormatError
-from wire.package.manifest import Golden, TensorSpec, Tolerance, VariantInfo, safe_path
+from wire.package.golden import Golden, Tolerance
+from wire.package.paths import safe_path
+from wire.package.tensors import TensorSpec
+from wire.package.variant import VariantInfo
 
 SAMPLES = 4
 EXACT = Tolerance(absolute=0.0, relative=0.0)

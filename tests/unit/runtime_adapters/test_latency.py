@@ -11,7 +11,7 @@ from runtime_adapters.errors import InferenceError, InputError
 from runtime_adapters.latency import MAX_RUNS, MEASURE_S, measure_latency_ms
 from runtime_adapters.protocol import SessionDescription, Tensors
 from tests.simulators.clock import FakeClock
-from wire.package.manifest import TensorSpec
+from wire.package.tensors import TensorSpec
 
 INPUTS = (
     TensorSpec(name="x", datatype="FP64", shape=(-1, 2)),

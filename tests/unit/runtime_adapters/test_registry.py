@@ -13,7 +13,7 @@ from runtime_adapters.errors import RuntimeUnavailableError
 from runtime_adapters.protocol import Limits
 from runtime_adapters.runtimes import BY_NAME
 from tests.simulators.patience import PATIENCE_S
-from wire.package.manifest import VariantInfo
+from wire.package.variant import VariantInfo
 
 
 def run(code: str, **environment: str) -> subprocess.CompletedProcess[str]:

@@ -10,7 +10,7 @@ from hypothesis.extra import numpy as hnp
 
 from runtime_adapters.errors import InputError
 from runtime_adapters.tensors import DTYPES, InputCheck, check_inputs, datatype_of, dtype_of
-from wire.package.manifest import Datatype, TensorSpec
+from wire.package.tensors import Datatype, TensorSpec
 
 NAMES: tuple[Datatype, ...] = tuple(DTYPES)
 SPECS = (

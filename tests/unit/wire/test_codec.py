@@ -7,9 +7,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from wire import codec
+from wire.desired import DesiredState
 from wire.errors import FleetError, WireFormatError
-from wire.messages import DesiredState, Hello, Presence, TelemetryAck, decode_message
+from wire.messages import decode_message
+from wire.presence import Hello, Presence
 from wire.profile import DeviceProfile, profile_from_toml
+from wire.telemetry import TelemetryAck
 
 PRESENCE = Presence(device="a", online=True, boot_id="b")
 PROFILE = """

@@ -11,12 +11,13 @@ from wire.desired import (
     NAMED_MODELS,
     ONE_RELEASE,
     DesiredModels,
+    DesiredState,
     ModelState,
     desired_from_json,
     desired_to_json,
 )
 from wire.errors import WireFormatError
-from wire.messages import DesiredState, ReleaseRef
+from wire.installs import ReleaseRef
 from wire.policy import PolicySpec
 from wire.shadow import ShadowRule
 

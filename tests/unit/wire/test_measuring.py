@@ -15,7 +15,7 @@ from wire.codec import to_json
 from wire.errors import WireFormatError
 from wire.measuring import MAX_VARIANTS, Measured, MeasuredVariant, check_measured, files_digest
 from wire.messages import MAX_MESSAGE_BYTES
-from wire.package.manifest import Performance, Relative
+from wire.package.performance import Performance, Relative
 
 GOOD = Performance(
     latency_p50_ms=1.0,

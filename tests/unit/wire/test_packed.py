@@ -9,15 +9,10 @@ from hypothesis import strategies as st
 from wire.codec import to_msgpack
 from wire.delta import zstd
 from wire.errors import WireFormatError
-from wire.messages import (
-    MAX_MESSAGE_BYTES,
-    Hello,
-    SumPoint,
-    TelemetryAck,
-    TelemetryBatch,
-    decode_message,
-)
+from wire.messages import MAX_MESSAGE_BYTES, decode_message
 from wire.packed import LEAST_BYTES, is_packed, packed, readable, unpacked
+from wire.presence import Hello
+from wire.telemetry import SumPoint, TelemetryAck, TelemetryBatch
 
 POINTS = tuple(
     SumPoint(metric="x_total", minute=n, attributes={"variant": "int8"}, value=1.0)

@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 
 from agent.app.broker import broker_address
-from agent.app.config import load_config, serving_settings
+from agent.app.config import serving_settings
+from agent.app.config_file import load_config
 from agent.errors import ConfigError
 
 LEAST = 'device = "kiosk-17"\nstate_dir = "state"\nprofile = "p.toml"\ntrust = "t.json"\n'

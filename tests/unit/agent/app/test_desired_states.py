@@ -14,9 +14,9 @@ from agent.app.config import AgentConfig
 from agent.app.desired_states import DesiredStates
 from agent.app.models import Model, Models
 from agent.app.refusals import Refusals
+from agent.install.repair_pace import REPAIR_MAX_S
 from agent.install.store import COPY_FILE, FLOOR_FILE, STATE_FILE
 from agent.install.thread import Installs
-from agent.install.workflow import REPAIR_MAX_S
 from agent.log import Log
 from agent.trust.keeper import MetadataTrust
 from telemetry.device.recorder import Recorder
@@ -32,8 +32,8 @@ from tests.simulators.packages import (
 )
 from tests.simulators.repository import Repository
 from wire.codec import sha256_hex, to_json
-from wire.desired import DesiredModels, ModelState
-from wire.messages import DESIRED_PAYLOAD_TYPE, MAX_REVISION, Refusal
+from wire.desired import DESIRED_PAYLOAD_TYPE, MAX_REVISION, DesiredModels, ModelState
+from wire.installs import Refusal
 from wire.policy import Objective, PolicySpec
 from wire.trust.envelope import seal
 from wire.trust.roles import DIRECTOR

@@ -10,7 +10,7 @@ from agent.install.records import ModelRecord
 from telemetry.device.recorder import Recorder
 from tests.simulators.packages import variant
 from wire.clock import SystemClock
-from wire.messages import GaugePoint
+from wire.telemetry import GaugePoint
 
 DIGEST = "a" * 64
 

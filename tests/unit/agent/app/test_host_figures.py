@@ -14,7 +14,7 @@ from telemetry.device.recorder import Recorder
 from telemetry.device.sensors.host import HostSensors
 from telemetry.metrics import METRICS
 from tests.unit.telemetry.device.sensor_board import Board
-from wire.messages import GaugePoint, Point, SumPoint
+from wire.telemetry import GaugePoint, Point, SumPoint
 
 
 class Device:

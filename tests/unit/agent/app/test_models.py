@@ -20,7 +20,7 @@ from tests.simulators.packages import SignedPackage, package, two_variants, vari
 from tests.simulators.patience import PATIENCE_S, finished, until
 from wire.clock import SystemClock
 from wire.desired import ModelState
-from wire.messages import ServedModel
+from wire.presence import ServedModel
 
 NAMES = ("digits", "faces", "speech")
 OLD = two_variants("1.0.0", best="old best", small="old small")

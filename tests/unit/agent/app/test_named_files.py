@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from agent.app.config import load_config
+from agent.app.config_file import load_config
 from agent.app.named_files import load_endpoint_token, load_profile, load_token, load_trust
 from agent.errors import ConfigError
 from agent.trust.keeper import MetadataTrust

@@ -8,7 +8,7 @@ from telemetry.device.recorder import Recorder
 from tests.simulators.clock import FakeClock
 from wire.codec import sha256_hex
 from wire.errors import SignatureError
-from wire.messages import Refusal
+from wire.installs import Refusal
 
 
 class Rig:

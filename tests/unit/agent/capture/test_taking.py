@@ -17,7 +17,7 @@ from telemetry.device.recorder import Recorder
 from tests.simulators.clock import FakeClock
 from wire.capture import CaptureRule, SampleHead
 from wire.codec import to_json
-from wire.messages import SumPoint
+from wire.telemetry import SumPoint
 
 RULE = CaptureRule(id="a" * 32, public_key=base64.b64encode(bytes(32)).decode(), bytes_per_day=1000)
 

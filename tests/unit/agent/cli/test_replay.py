@@ -13,13 +13,8 @@ from agent.cli.replay import report
 from agent.errors import ReplayError
 from agent.replay.trace_file import load_trace
 from tests.simulators.packages import variant
-from wire.package.manifest import (
-    MANIFEST_FILE,
-    Manifest,
-    Requirements,
-    Variant,
-    manifest_to_bytes,
-)
+from wire.package.manifest import MANIFEST_FILE, Manifest, manifest_to_bytes
+from wire.package.variant import Requirements, Variant
 
 TRACE = "hot-afternoon"
 HERE = os.uname().machine

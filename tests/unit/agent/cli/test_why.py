@@ -14,7 +14,7 @@ from telemetry.device.spool import Spool
 from telemetry.device.spool_reader import stored_events
 from telemetry.errors import SpoolError
 from wire.clock import SystemClock
-from wire.messages import Event
+from wire.telemetry import Event
 
 CLOCK = SystemClock()
 DATA = {

@@ -24,7 +24,7 @@ from agent.grpc_endpoint.translation import (
 from agent.serve.worker.inference_protocol import InferenceProtocol
 from runtime_adapters.texts import raw_from_texts
 from tests.simulators.triton import EVERY_TYPE
-from wire.package.manifest import TensorSpec
+from wire.package.tensors import TensorSpec
 
 LIMIT = 2**20
 FIELDS = {

@@ -9,9 +9,16 @@ from agent.errors import RefusedError
 from agent.install.desired import Known, check_revision, read_desired
 from tests.simulators.packages import DIRECTOR_KEY, TRUST, desired, package, two_variants, variant
 from wire.codec import to_json
-from wire.desired import MAX_MODELS, DesiredModels, ModelState, desired_from_json
+from wire.desired import (
+    DESIRED_PAYLOAD_TYPE,
+    MAX_MODELS,
+    MAX_REVISION,
+    MAX_REVISION_STEP,
+    DesiredModels,
+    ModelState,
+    desired_from_json,
+)
 from wire.errors import WireFormatError
-from wire.messages import DESIRED_PAYLOAD_TYPE, MAX_REVISION, MAX_REVISION_STEP
 from wire.policy import Objective, PolicySpec
 from wire.trust.envelope import seal
 

@@ -24,7 +24,7 @@ from tests.simulators.packages import (
 )
 from wire.delivery import Chunk
 from wire.health import HealthSnapshot
-from wire.messages import InstallReport, ReleaseRef
+from wire.installs import InstallReport, ReleaseRef
 from wire.package.index import PAYLOAD_TYPE
 from wire.policy import PolicySpec
 from wire.profile import only_runtimes

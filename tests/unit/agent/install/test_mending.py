@@ -11,8 +11,8 @@ import pytest
 
 from agent.errors import StoppedError
 from agent.install.mending import Mending
+from agent.install.repair_pace import REPAIR_MAX_S, REPAIR_MIN_S
 from agent.install.thread import Installs
-from agent.install.workflow import REPAIR_MAX_S, REPAIR_MIN_S
 from agent.log import Log
 from tests.simulators.device import SimulatedDevice
 from tests.simulators.packages import SignedPackage, two_variants

@@ -9,7 +9,7 @@ from agent.install.orders import Orders, Present, orders
 from agent.install.records import ModelRecord
 from agent.install.states import State
 from wire.desired import ONE_RELEASE, DesiredModels, ModelState
-from wire.messages import ReleaseRef
+from wire.installs import ReleaseRef
 
 
 def state(name: str, revision: int = 2, *, ordered: bool = True) -> ModelState:

@@ -22,7 +22,7 @@ from agent.install.records import (
 from agent.install.states import State
 from agent.install.store import COPY_FILE, FLOOR_FILE, STATE_FILE, FileStateStore
 from wire.desired import ModelState
-from wire.messages import InstallReport, ReleaseRef
+from wire.installs import InstallReport, ReleaseRef
 
 RECORDS = (STATE_FILE, COPY_FILE)
 FILES = (*RECORDS, FLOOR_FILE)

@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from agent.errors import FetchError
+from agent.install.repair_pace import REPAIR_MAX_S, REPAIR_MIN_S
 from agent.install.states import State
-from agent.install.workflow import REPAIR_MAX_S, REPAIR_MIN_S
 from tests.simulators.device import PowerCut, SimulatedDevice, nothing
 from tests.simulators.packages import SignedPackage, two_variants
 from wire.delivery import Chunk

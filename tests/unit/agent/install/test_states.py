@@ -8,7 +8,7 @@ import pytest
 
 from agent.errors import IllegalTransitionError
 from agent.install.states import TRANSITIONS, InstallEvent, State, may_abandon, next_state
-from wire.messages import InstallPhase
+from wire.installs import InstallPhase
 
 
 def test_states_are_spelled_as_reports_spell_them() -> None:

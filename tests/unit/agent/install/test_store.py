@@ -29,8 +29,9 @@ from agent.install.store import (
 )
 from tests.simulators.packages import package, two_variants, variant
 from wire.codec import from_json
+from wire.desired import MAX_REVISION
 from wire.files import write_atomic
-from wire.messages import MAX_REVISION, InstallReport
+from wire.installs import InstallReport
 
 RECORDS = (STATE_FILE, COPY_FILE)
 FILES = (*RECORDS, FLOOR_FILE)

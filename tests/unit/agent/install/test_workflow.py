@@ -18,8 +18,9 @@ from agent.errors import (
     StorageFullError,
 )
 from agent.install.desired import read_desired
+from agent.install.reports import MAX_DETAIL
 from agent.install.states import State
-from agent.install.workflow import MAX_ATTEMPTS, MAX_DETAIL
+from agent.install.workflow import MAX_ATTEMPTS
 from agent.interrupts import SLICE_S, Interrupts
 from agent.serve.benches import CRASHES_TO_BENCH
 from tests.simulators.device import DEVICE, PowerCut, SimulatedDevice, nothing

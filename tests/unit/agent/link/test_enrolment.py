@@ -26,8 +26,9 @@ from tests.simulators.packages import (
 )
 from tests.simulators.transport import MemoryHub, MemoryTransport
 from wire.codec import from_json, to_json
+from wire.enrolling import EnrolReply, EnrolRequest
 from wire.enrolment import challenged_proof, enrol_proof, enrol_username, return_password
-from wire.messages import EnrolReply, EnrolRequest, decode_message
+from wire.messages import decode_message
 from wire.topics import ENROL_REQUESTS, enrol_reply
 from wire.transport import Connection, ConnectionHandler, MessageHandler, Received
 from wire.trust.envelope import SigningKey, is_valid

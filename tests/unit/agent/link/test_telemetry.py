@@ -22,7 +22,7 @@ from telemetry.device.spool import DISK_EVERY_S, Spool
 from telemetry.errors import SpoolError
 from tests.simulators.clock import FakeClock
 from tests.simulators.transport import MemoryHub
-from wire.messages import TelemetryAck
+from wire.telemetry import TelemetryAck
 from wire.topics import up
 
 

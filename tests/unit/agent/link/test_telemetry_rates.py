@@ -27,9 +27,10 @@ from tests.simulators.answers import answered
 from tests.simulators.transport import MemoryHub, MemoryTransport
 from tests.unit.telemetry.device.manual_clock import ManualClock
 from tests.unit.telemetry.device.sensor_board import Board
-from wire.messages import SumPoint, TelemetryAck, TelemetryBatch, decode_message
+from wire.messages import decode_message
 from wire.packed import is_packed, readable
 from wire.policy import PolicySpec
+from wire.telemetry import SumPoint, TelemetryAck, TelemetryBatch
 
 HOUR_S = 3600
 MIB = 1024 * 1024

@@ -11,9 +11,9 @@ from agent.errors import RefusedError
 from agent.measure.asked import read_asked
 from tests.simulators.packages import DIRECTOR_KEY, RELEASE_KEY, TRUST, package, variant
 from wire.codec import to_json
+from wire.desired import DESIRED_PAYLOAD_TYPE
 from wire.errors import SignatureError, WireFormatError
 from wire.measuring import MEASURE_PAYLOAD_TYPE, Measure
-from wire.messages import DESIRED_PAYLOAD_TYPE
 from wire.trust.envelope import SigningKey, seal
 
 ASKED = Measure(

@@ -11,7 +11,7 @@ from agent.measure.bounds import BASE_BYTES, reference_of, why_not, why_stop
 from agent.select.levers import Cause, Levers
 from tests.simulators.packages import variant
 from wire.health import HealthSnapshot
-from wire.package.manifest import Variant
+from wire.package.variant import Variant
 from wire.policy import PolicySpec
 
 SPEC = PolicySpec()

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agent.app.config import load_config
+from agent.app.config_file import load_config
 from agent.errors import ConfigError
 from agent.peers.settings import Address, PeerSettings, parse_address, told_address
 

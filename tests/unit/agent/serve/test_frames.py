@@ -11,13 +11,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from agent.serve.channel import Channel
 from agent.serve.frames import (
     ANSWERS,
     MAX_FRAME_BYTES,
     REQUESTS,
     Answer,
     Asked,
-    Channel,
     Infer,
     Probe,
     Reply,

@@ -24,7 +24,7 @@ from wire.errors import WireFormatError
 
 SUPERVISOR_MODULES = (
     *("answered", "errors", "frames", "model_server", "pool", "router", "scheduler", "settings"),
-    *("spawning", "worker_process", "http.endpoint"),
+    *("channel", "spawning", "worker_life", "worker_process", "worker_talk", "http.endpoint"),
 )
 
 

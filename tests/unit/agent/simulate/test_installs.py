@@ -17,7 +17,7 @@ from wire.clock import local_time
 from wire.codec import sha256_hex
 from wire.delivery import Chunk, ChunkRequest
 from wire.desired import DesiredModels, ModelState
-from wire.messages import InstallReport
+from wire.installs import InstallReport
 from wire.simulation import Plan, Tally
 
 MADE = package("1", [(variant("best"), b"m" * 10_000)])

@@ -5,7 +5,7 @@ from __future__ import annotations
 import base64
 
 from agent.trust.order import NOBODY, Order
-from wire.messages import DESIRED_PAYLOAD_TYPE
+from wire.desired import DESIRED_PAYLOAD_TYPE
 from wire.trust.envelope import SigningKey, seal
 from wire.trust.root import Role
 

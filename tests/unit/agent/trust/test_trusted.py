@@ -15,7 +15,7 @@ from agent.trust.trusted import (
     not_listed,
     not_timely,
 )
-from wire.messages import MetadataVersions
+from wire.metadata import MetadataVersions
 from wire.trust.root import Role
 
 END_S = 1_000_000.0

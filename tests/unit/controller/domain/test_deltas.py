@@ -31,7 +31,8 @@ from tests.simulators.packages import PROFILE, variant
 from wire.codec import sha256_hex
 from wire.delivery import MAX_DELTA_CHUNKS
 from wire.package.index import CHUNK_BYTES, FileEntry, PackageIndex
-from wire.package.manifest import Manifest, Variant
+from wire.package.manifest import Manifest
+from wire.package.variant import Variant
 from wire.profile import DeviceProfile
 
 MIB = 1024**2

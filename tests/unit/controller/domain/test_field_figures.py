@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from controller.domain.field_figures import Answered, by_profile
 from tests.unit.wire.test_measuring import GOOD
 from wire.measuring import MAX_MS, MeasuredVariant, is_possible
-from wire.package.manifest import Performance, Relative
+from wire.package.performance import Performance, Relative
 
 NAMES = ("v0", "v1", "v2")
 

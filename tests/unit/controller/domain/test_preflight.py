@@ -24,13 +24,8 @@ from controller.domain.preflight import (
 from tests.simulators.device import SimulatedDevice
 from tests.simulators.packages import PROFILE, SignedPackage, package, variant
 from wire.desired import MAX_MODELS, NAMED_MODELS
-from wire.package.manifest import (
-    MANIFEST_FILE,
-    Manifest,
-    Requirements,
-    Variant,
-    manifest_from_bytes,
-)
+from wire.package.manifest import MANIFEST_FILE, Manifest, manifest_from_bytes
+from wire.package.variant import Requirements, Variant
 from wire.profile import DeviceProfile, only_runtimes
 
 MODELS = {"best": b"best " * 2000, "small": b"small " * 500}

@@ -16,7 +16,8 @@ from controller.domain.transfers import (
     together,
     transfer_of,
 )
-from wire.messages import MAX_REVISION, InstallReport
+from wire.desired import MAX_REVISION
+from wire.installs import InstallReport
 from wire.progress import TransferProgress
 
 NUMBERS = st.one_of(st.integers(), st.integers(-(2**70), 2**70))

@@ -8,7 +8,7 @@ import pytest
 from controller.metadata.behind import ANOTHER, UNKNOWN, behind
 from controller.metadata.documents import AHEAD_S
 from tests.simulators.repository import Repository
-from wire.messages import MetadataVersions
+from wire.metadata import MetadataVersions
 from wire.trust.roles import RELEASES, ROOT, TARGETS
 
 

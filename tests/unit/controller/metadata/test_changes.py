@@ -28,8 +28,7 @@ from controller.metadata.signing import changed_files, lacking, signed, with_sta
 from controller.metadata.store import MetadataStore, authored_of
 from packager.package.signers import generate_pem
 from tests.simulators.repository import DAY_S, Repository, altered, file_of
-from wire.messages import MetadataFile
-from wire.metadata import MAX_FILE_BYTES, parse_file_name, split
+from wire.metadata import MAX_FILE_BYTES, MetadataFile, parse_file_name, split
 from wire.trust.roles import DIRECTOR, RELEASES, ROOT, SNAPSHOT, TARGETS, TIMESTAMP
 
 DIGEST = secrets.token_hex(32)

@@ -9,7 +9,8 @@ from tests.simulators.clock import FakeClock
 from tests.simulators.packages import DIRECTOR_KEY, STRANGER_KEY
 from wire import topics
 from wire.codec import to_json
-from wire.messages import CONTROLLER_START_PAYLOAD_TYPE, DESIRED_PAYLOAD_TYPE, ControllerStart
+from wire.desired import DESIRED_PAYLOAD_TYPE
+from wire.presence import CONTROLLER_START_PAYLOAD_TYPE, ControllerStart
 from wire.trust.envelope import SigningKey, seal
 
 START = to_json(ControllerStart(start_id="another", at_s=1e9))

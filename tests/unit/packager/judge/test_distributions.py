@@ -10,7 +10,7 @@ from runtime_adapters.distributions import MOST_ELEMENTS, bins, is_known, rows_o
 from runtime_adapters.protocol import Tensor
 from wire.codec import to_json
 from wire.package.distribution import MAX_BINS, MAX_DISTRIBUTIONS, Distribution
-from wire.package.manifest import TensorSpec
+from wire.package.tensors import TensorSpec
 
 CHANCE = np.random.Generator(np.random.PCG64(3))
 SAMPLES = 400

@@ -14,7 +14,8 @@ from packager.judge.gates import Gates, judge
 from packager.judge.verdicts import Verdict
 from tests.unit.packager.judge.test_gates import variant
 from wire.measuring import ProfileFigures
-from wire.package.manifest import FieldFigures, Variant
+from wire.package.performance import FieldFigures
+from wire.package.variant import Variant
 from wire.profile import DeviceProfile
 
 BOX, BOARD = (

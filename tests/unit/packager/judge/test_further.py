@@ -32,7 +32,8 @@ from packager.plan.figures import Comparison, Evidence
 from packager.plan.further import LABELS, FurtherMetric, further_option, labels_option
 from tests.unit.packager.judge.test_gates import HERE, profile, variant
 from wire.codec import from_json, to_json
-from wire.package.manifest import Accuracy, Certainty, FurtherAccuracy, Variant
+from wire.package.accuracy import Accuracy, Certainty, FurtherAccuracy
+from wire.package.variant import Variant
 
 UNUSED = {"agreement", "cosine"}
 NEEDED = {"top1", "top5", "perplexity"}

@@ -11,16 +11,10 @@ from packager.errors import BuildError, QualityGateError
 from packager.judge.gates import Gates, judge, require_variants, too_slow, vouched
 from packager.judge.ranking import MIB, Span, spans
 from packager.judge.verdicts import Verdict
-from wire.package.manifest import (
-    Accuracy,
-    Certainty,
-    Performance,
-    Relative,
-    Requirements,
-    TensorSpec,
-    Variant,
-    VariantInfo,
-)
+from wire.package.accuracy import Accuracy, Certainty
+from wire.package.performance import Performance, Relative
+from wire.package.tensors import TensorSpec
+from wire.package.variant import Requirements, Variant, VariantInfo
 from wire.profile import DeviceProfile
 
 SPEC = TensorSpec(name="t", datatype="FP32", shape=(-1, 3))

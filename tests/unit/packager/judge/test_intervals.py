@@ -25,7 +25,7 @@ from packager.judge.intervals import (
 )
 from packager.judge.metrics import MAX_RETENTION
 from packager.plan.figures import Comparison, Evidence
-from wire.package.manifest import Accuracy
+from wire.package.accuracy import Accuracy
 
 counts = st.tuples(*(st.integers(0, 60) for _ in range(4))).filter(lambda c: c[0] + c[2] > 0)
 Counts = tuple[int, int, int, int]

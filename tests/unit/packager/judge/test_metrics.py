@@ -17,7 +17,7 @@ from packager.judge.metrics import MAX_RETENTION, METRICS, quality, retention
 from packager.judge.sums import Sums
 from packager.plan.figures import ABSOLUTE_FLOOR, HEADROOM
 from runtime_adapters.protocol import Tensor, Tensors
-from wire.package.manifest import Accuracy
+from wire.package.accuracy import Accuracy
 
 
 def per_sample(metric: str, answers: Tensors, reference: Tensors, labels: Tensor) -> Tensor:

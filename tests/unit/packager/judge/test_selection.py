@@ -15,7 +15,8 @@ from packager.judge.ranking import (
 )
 from packager.judge.selection import Choice, select
 from tests.unit.packager.judge.test_gates import variant
-from wire.package.manifest import LATENCY_TOLERANCE, Variant
+from wire.package.performance import LATENCY_TOLERANCE
+from wire.package.variant import Variant
 
 PLAIN = Choice(
     pinned=frozenset({"v0"}), families={}, foreign=False, drop_beaten=False, budget=100

@@ -15,7 +15,8 @@ from packager.judge.evidence import evidence
 from packager.judge.shapes import OneShape, compare_shapes, shape_text, weak_notes
 from runtime_adapters.protocol import Tensor, Tensors
 from tests.unit.packager.judge.test_gates import variant
-from wire.package.manifest import Accuracy, ShapeAccuracy, Variant
+from wire.package.accuracy import Accuracy, ShapeAccuracy
+from wire.package.variant import Variant
 
 
 def parts(answers: Tensors, reference: Tensors, labels: Tensor | None, at: int) -> list[OneShape]:

@@ -19,7 +19,8 @@ from packager.materials.bill import bill_bytes
 from packager.materials.card import model_card, variant_card
 from packager.materials.values import Described, Tool
 from tests.simulators.materials import BEST, described, making
-from wire.package.manifest import Certainty, FieldFigures, FurtherAccuracy, Performance
+from wire.package.accuracy import Certainty, FurtherAccuracy
+from wire.package.performance import FieldFigures, Performance
 
 
 def read(known: Described) -> dict[str, Any]:

@@ -7,12 +7,13 @@ from pathlib import Path
 
 import pytest
 
-from controller.cli.releases import package_files
+from controller.cli.package_files import package_files
 from packager.errors import PackageError
-from packager.package import directory as bundle
+from packager.package import staging
 from packager.package.directory import load_trust, open_package, seal, signers, write_package
 from wire.codec import sha256_hex
 from wire.errors import FleetError, IntegrityError, SignatureError
+from wire.package.golden import Golden
 from wire.package.index import (
     BILL_FILE,
     ENVELOPE_FILE,
@@ -21,14 +22,9 @@ from wire.package.index import (
     asset_directory,
     asset_uri,
 )
-from wire.package.manifest import (
-    MANIFEST_FILE,
-    Golden,
-    Manifest,
-    TensorSpec,
-    Variant,
-    VariantInfo,
-)
+from wire.package.manifest import MANIFEST_FILE, Manifest
+from wire.package.tensors import TensorSpec
+from wire.package.variant import Variant, VariantInfo
 from wire.trust.envelope import SigningKey
 from wire.trust.root import Role, TrustRoot, encode_key
 
@@ -246,7 +242,7 @@ def test_what_is_no_trust_root_is_named(tmp_path: Path) -> None:
 def test_a_package_that_cannot_be_put_in_its_place_leaves_the_old_one(tmp_path: Path) -> None:
     before = write(tmp_path / "p")
     with pytest.raises(OSError, match="Invalid argument"):
-        bundle._replace(tmp_path, tmp_path / "p")  # a directory cannot be moved into itself
+        staging._replace(tmp_path, tmp_path / "p")  # a directory cannot be moved into itself
     assert open_package(tmp_path / "p")[1] == before
 
 

@@ -12,10 +12,11 @@ from packager.plan.figures import ModelFacts
 from packager.plan.planner import make_plan
 from packager.plan.recipes import PREPARE
 from packager.plan.states import check_states
-from packager.plan.steps import DATA, REFERENCE, golden_step, other_kernels_steps
+from packager.plan.step_names import DATA, REFERENCE
+from packager.plan.steps import golden_step, other_kernels_steps
 from packager.plan.values import Host, Plan, PlanSettings
 from packager.runtimes.table import RUNTIMES
-from wire.package.manifest import TensorSpec
+from wire.package.tensors import TensorSpec
 from wire.profile import DeviceProfile
 
 RECIPES = tuple(RUNTIMES.recipes.values())

@@ -20,16 +20,12 @@ from packager.package.directory import open_package, seal, write_package
 from packager.report.diff import compare_directories, profile_rows, variant_rows
 from packager.report.further import difference_rows
 from wire.codec import from_json, to_json
+from wire.package.accuracy import Accuracy, FurtherAccuracy
 from wire.package.index import CHUNK_BYTES, ENVELOPE_FILE
-from wire.package.manifest import (
-    Accuracy,
-    FurtherAccuracy,
-    Manifest,
-    Performance,
-    TensorSpec,
-    Variant,
-    VariantInfo,
-)
+from wire.package.manifest import Manifest
+from wire.package.performance import Performance
+from wire.package.tensors import TensorSpec
+from wire.package.variant import Variant, VariantInfo
 from wire.trust.envelope import SigningKey
 from wire.trust.root import Role, TrustRoot, encode_key
 

@@ -17,7 +17,7 @@ from packager.report.layers import (
     total_rows,
 )
 from packager.report.text import UNKNOWN
-from wire.package.manifest import Performance
+from wire.package.performance import Performance
 
 SLOW = Layer(
     name="c1", operator="Conv", precision="fp32", time_us=30.0, output_bytes=2048,

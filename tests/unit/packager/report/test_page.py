@@ -22,15 +22,10 @@ from packager.report.text import UNKNOWN
 from packager.result import BuildResult, CandidateReport
 from packager.run.pipeline import StepRecord
 from wire.codec import from_json, sha256_hex, to_pretty_json
-from wire.package.manifest import (
-    Accuracy,
-    Certainty,
-    Performance,
-    Requirements,
-    TensorSpec,
-    Variant,
-    VariantInfo,
-)
+from wire.package.accuracy import Accuracy, Certainty
+from wire.package.performance import Performance
+from wire.package.tensors import TensorSpec
+from wire.package.variant import Requirements, Variant, VariantInfo
 
 MACHINE = "x86_64 AMD EPYC 9B45 <16 cores> & $x_1$"
 PROFILES = tuple(load_profile(n) for n in ("x86-64-vnni", "n100", "rpi4", "visionfive2"))

@@ -13,7 +13,7 @@ from packager.run.earlier_builds import read_measurements
 from tests.unit.wire.test_measuring import GOOD
 from wire.codec import to_json
 from wire.measuring import FieldFile, ProfileFigures
-from wire.package.manifest import FieldFigures, Performance
+from wire.package.performance import FieldFigures, Performance
 
 
 def field_file(folder: Path, performance: Performance) -> Path:

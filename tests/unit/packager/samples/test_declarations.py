@@ -17,8 +17,9 @@ from packager.samples.declarations import (
     declared_lines,
     read_postprocessing,
 )
-from wire.package.manifest import Preprocessing, TensorSpec, VariantInfo
-from wire.package.processing import Postprocessing, Quantization, Suppression
+from wire.package.processing import Postprocessing, Preprocessing, Quantization, Suppression
+from wire.package.tensors import TensorSpec
+from wire.package.variant import VariantInfo
 
 LOGITS = TensorSpec(name="logits", datatype="FP32", shape=(-1, 10))
 BOXES = TensorSpec(name="boxes", datatype="FP32", shape=(1, -1, 4))

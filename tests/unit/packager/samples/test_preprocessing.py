@@ -22,7 +22,9 @@ from runtime_adapters.processing.errors import DeclarationError
 from runtime_adapters.protocol import Limits
 from runtime_adapters.registry import open_session
 from tests.models import trained
-from wire.package.manifest import Preprocessing, TensorSpec, VariantInfo
+from wire.package.processing import Preprocessing
+from wire.package.tensors import TensorSpec
+from wire.package.variant import VariantInfo
 
 IMAGE = TensorSpec(name="input", datatype="FP32", shape=(-1, 3, 4, 5))
 MEAN, STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)

@@ -16,7 +16,7 @@ from packager.samples.arrays import SHORT, Bounds
 from packager.samples.readers import SampleSource, read_samples, read_shapes
 from packager.samples.store import load_inputs, load_labels, sample, save_samples, spread, unit_of
 from runtime_adapters.batches import ranks_of
-from wire.package.manifest import TensorSpec
+from wire.package.tensors import TensorSpec
 
 SPECS = (TensorSpec(name="input", datatype="FP32", shape=(-1, 2, 3)),)
 TWO = (*SPECS, TensorSpec(name="a/b:0", datatype="INT32", shape=(1, 4)))

@@ -18,7 +18,7 @@ from packager.samples.parts import make_parts
 from packager.samples.readers import SampleSource
 from packager.samples.split import Division, Given, digests, divide
 from packager.samples.store import load_inputs, load_labels
-from wire.package.manifest import TensorSpec
+from wire.package.tensors import TensorSpec
 
 SPEC = TensorSpec(name="input", datatype="FP32", shape=(-1, 3))
 SMALL_SHARE = 0.25

@@ -16,7 +16,7 @@ from packager.samples.split import digests
 from packager.samples.store import load_inputs, sample, save_samples
 from packager.samples.texts import MAX_CHARACTERS, checked_texts
 from packager.samples.yielded import collect
-from wire.package.manifest import TensorSpec
+from wire.package.tensors import TensorSpec
 
 SPECS = (TensorSpec(name="x", datatype="BYTES", shape=(-1,)),)
 TEXTS = ["a", "über", "", "a\0b", "🙂 x", "a much longer text", "b", "c", "d"]

@@ -20,7 +20,8 @@ from packager.search.goals import (
     read_goals,
 )
 from packager.search.judged import ACCURACY, COSTS, LATENCY, MAIN, judged
-from wire.package.manifest import Accuracy, FurtherAccuracy, Variant, VariantInfo
+from wire.package.accuracy import Accuracy, FurtherAccuracy
+from wire.package.variant import Variant, VariantInfo
 
 METRICS = (ACCURACY, *COSTS)
 

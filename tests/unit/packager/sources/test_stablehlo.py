@@ -9,7 +9,7 @@ import pytest
 
 from packager.errors import ModelError
 from packager.sources.stablehlo import load, module_bytes
-from wire.package.manifest import TensorSpec
+from wire.package.tensors import TensorSpec
 
 DATA = Path(__file__).resolve().parents[3] / "data" / "stablehlo"
 

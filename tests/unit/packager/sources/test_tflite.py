@@ -16,7 +16,7 @@ from packager.sources import tflite
 from packager.sources.tflite import facts_of
 from tests.contract import litert_files
 from tests.models import trained
-from wire.package.manifest import TensorSpec
+from wire.package.tensors import TensorSpec
 
 
 def model(

@@ -16,7 +16,8 @@ from runtime_adapters.protocol import Limits, Session
 from tests.simulators.patience import PATIENCE_S
 from wire.clock import SystemClock
 from wire.codec import to_json
-from wire.package.manifest import Datatype, TensorSpec, VariantInfo
+from wire.package.tensors import Datatype, TensorSpec
+from wire.package.variant import VariantInfo
 
 X = np.arange(12, dtype=np.float32).reshape(3, 4)
 PROGRAM = """
@@ -26,7 +27,7 @@ import numpy as np
 from runtime_adapters.protocol import Limits
 from runtime_adapters.registry import open_session
 from wire.codec import from_json
-from wire.package.manifest import VariantInfo
+from wire.package.variant import VariantInfo
 session = open_session(Path(sys.argv[1]), from_json(sys.argv[2].encode(), VariantInfo), Limits())
 print("loaded", flush=True)
 session.infer({"x": np.zeros((1, 4), np.float32)})

@@ -16,7 +16,8 @@ from runtime_adapters.errors import InputError, LoadError
 from runtime_adapters.onnxruntime.adapter import ADAPTER
 from runtime_adapters.protocol import Limits, Session
 from tests.contract.adapter_models import KITS, onnx_model, values
-from wire.package.manifest import TensorSpec, VariantInfo
+from wire.package.tensors import TensorSpec
+from wire.package.variant import VariantInfo
 
 KIT = next(kit for kit in KITS if kit.runtime == "onnxruntime")
 TEXTS = np.array([["a", b"b", "é"]], np.object_)

@@ -14,7 +14,8 @@ from runtime_adapters.openvino.adapter import ADAPTER, PRECISION_OPTION
 from runtime_adapters.openvino.library import openvino
 from runtime_adapters.protocol import Limits, Session
 from tests.contract.adapter_models import KITS, WIDTH, copying_onnx, onnx_model, values
-from wire.package.manifest import Datatype, TensorSpec, VariantInfo
+from wire.package.tensors import Datatype, TensorSpec
+from wire.package.variant import VariantInfo
 
 KIT = next(kit for kit in KITS if kit.runtime == "openvino")
 

@@ -10,8 +10,8 @@ import pytest
 from runtime_adapters.errors import InferenceError
 from runtime_adapters.processing.answers import Answers
 from runtime_adapters.processing.errors import DeclarationError
-from wire.package.manifest import TensorSpec
 from wire.package.processing import Postprocessing, Quantization, Suppression
+from wire.package.tensors import TensorSpec
 
 LOGITS = TensorSpec(name="logits", datatype="INT8", shape=(-1, 4))
 MAP = TensorSpec(name="map", datatype="FP32", shape=(1, 3, 2, 2))

@@ -14,8 +14,8 @@ from runtime_adapters.processing.declarations import check_preprocessing
 from runtime_adapters.processing.declared import MAX_PREPARED_BYTES, Preprocessor
 from runtime_adapters.processing.errors import DeclarationError
 from runtime_adapters.processing.numpy_forms import resize_bilinear
-from wire.package.manifest import Preprocessing, TensorSpec
-from wire.package.processing import Quantization
+from wire.package.processing import Preprocessing, Quantization
+from wire.package.tensors import TensorSpec
 
 IMAGE = TensorSpec(name="image", datatype="FP32", shape=(-1, 3, 6, 4))
 CODES = TensorSpec(name="image", datatype="INT8", shape=(-1, 6, 4, 3))

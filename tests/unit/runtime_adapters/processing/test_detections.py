@@ -16,8 +16,8 @@ from runtime_adapters.processing.answers import Answers
 from runtime_adapters.processing.detections import check_shapes
 from runtime_adapters.processing.errors import DeclarationError
 from runtime_adapters.protocol import Tensors
-from wire.package.manifest import TensorSpec
 from wire.package.processing import Postprocessing, Suppression
+from wire.package.tensors import TensorSpec
 
 
 def answers(

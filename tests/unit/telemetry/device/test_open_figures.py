@@ -10,7 +10,7 @@ import pytest
 from telemetry.device.open_figures import PLACE_BYTES, OpenFigures
 from telemetry.device.spool import Spool
 from tests.unit.telemetry.device.manual_clock import ManualClock
-from wire.messages import GaugePoint, SumPoint, TelemetryAck, TelemetryBatch
+from wire.telemetry import GaugePoint, SumPoint, TelemetryAck, TelemetryBatch
 
 Opened = Callable[..., Spool]
 

@@ -11,7 +11,7 @@ from telemetry.device.recorder import DROPPED_METRIC, MAX_EVENTS, MAX_SERIES, Re
 from telemetry.histogram import ExponentialHistogram
 from telemetry.limits import MAX_TEXT
 from tests.unit.telemetry.device.manual_clock import ManualClock
-from wire.messages import GaugePoint, HistogramPoint, SumPoint
+from wire.telemetry import GaugePoint, HistogramPoint, SumPoint
 
 INT8 = {"variant": "int8", "release": "digits:1.0"}
 

@@ -24,14 +24,14 @@ from telemetry.device.spool import (
 )
 from tests.unit.telemetry.device.manual_clock import ManualClock
 from wire.codec import to_msgpack
-from wire.messages import (
+from wire.messages import decode_message
+from wire.telemetry import (
     Event,
     GaugePoint,
     HistogramPoint,
     SumPoint,
     TelemetryAck,
     TelemetryBatch,
-    decode_message,
 )
 
 MIB = 1024 * 1024
@@ -434,7 +434,7 @@ import sys
 from pathlib import Path
 from telemetry.device.spool import Spool
 from wire.clock import SystemClock
-from wire.messages import SumPoint
+from wire.telemetry import SumPoint
 spool = Spool(Path(sys.argv[1]), device="pi", boot_id="b", limit_bytes=10**9, clock=SystemClock())
 for number in range(10**6):
     spool.append([SumPoint(metric="x_total", minute=1, attributes={}, value=number)], [])

@@ -13,7 +13,7 @@ from telemetry.device.spool import Spool
 from telemetry.device.spool_reader import stored_events
 from telemetry.errors import SpoolError
 from tests.unit.telemetry.device.manual_clock import ManualClock
-from wire.messages import Event, SumPoint, TelemetryAck
+from wire.telemetry import Event, SumPoint, TelemetryAck
 
 FLIPS = 300
 SEEDS = (1, 2)

@@ -22,7 +22,7 @@ from telemetry.server.measures import folded
 from telemetry.server.rows import Measure
 from tests.simulators.clock import FakeClock
 from wire.codec import to_msgpack
-from wire.messages import Point, TelemetryBatch
+from wire.telemetry import Point, TelemetryBatch
 
 HOUR_S = 3600.0
 SPOOL_BYTES = AgentConfig(

@@ -26,7 +26,14 @@ from telemetry.server.measures import folded
 from telemetry.server.rows import Measure
 from tests.simulators.clock import FakeClock
 from wire.codec import from_msgpack, to_msgpack
-from wire.messages import Event, GaugePoint, HistogramPoint, Point, SumPoint, TelemetryBatch
+from wire.telemetry import (
+    Event,
+    GaugePoint,
+    HistogramPoint,
+    Point,
+    SumPoint,
+    TelemetryBatch,
+)
 
 NOW_S = 1_750_000_000.0
 DAY_S = 86_400.0

@@ -7,15 +7,9 @@ import pytest
 
 from agent.select.decisions import candidate
 from tests.simulators.packages import PROFILE, variant
-from wire.package.manifest import (
-    FieldFigures,
-    Manifest,
-    Performance,
-    Requirements,
-    Variant,
-    manifest_from_bytes,
-    manifest_to_bytes,
-)
+from wire.package.manifest import Manifest, manifest_from_bytes, manifest_to_bytes
+from wire.package.performance import FieldFigures, Performance
+from wire.package.variant import Requirements, Variant
 
 ELSEWHERE = msgspec.structs.replace(PROFILE, name="elsewhere")
 PEAK_BYTES = 3 * 2**20 + 1

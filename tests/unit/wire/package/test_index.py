@@ -12,6 +12,8 @@ from hypothesis import strategies as st
 
 from wire.codec import to_json
 from wire.errors import WireFormatError
+from wire.package.accuracy import Accuracy, Certainty
+from wire.package.golden import Golden, Tolerance
 from wire.package.index import (
     FileEntry,
     PackageIndex,
@@ -20,20 +22,10 @@ from wire.package.index import (
     entry_for,
     index_from_bytes,
 )
-from wire.package.manifest import (
-    Accuracy,
-    Certainty,
-    Golden,
-    Manifest,
-    Requirements,
-    TensorSpec,
-    Tolerance,
-    Variant,
-    VariantInfo,
-    manifest_from_bytes,
-    manifest_to_bytes,
-    safe_path,
-)
+from wire.package.manifest import Manifest, manifest_from_bytes, manifest_to_bytes
+from wire.package.paths import safe_path
+from wire.package.tensors import TensorSpec
+from wire.package.variant import Requirements, Variant, VariantInfo
 from wire.profile import DeviceProfile
 
 ASSET = asset_uri({"input.x.npy": b"1", "output.y.npy": b"2"})

@@ -8,14 +8,9 @@ import pytest
 from tests.simulators.packages import variant
 from wire.codec import to_builtins
 from wire.errors import WireFormatError
-from wire.package.manifest import (
-    Manifest,
-    Preprocessing,
-    Variant,
-    manifest_from_bytes,
-    manifest_to_bytes,
-)
-from wire.package.processing import Postprocessing, Quantization, Suppression
+from wire.package.manifest import Manifest, manifest_from_bytes, manifest_to_bytes
+from wire.package.processing import Postprocessing, Preprocessing, Quantization, Suppression
+from wire.package.variant import Variant
 
 
 def with_processing(pre: Preprocessing, post: Postprocessing | None) -> Variant:

@@ -7,9 +7,10 @@ from typing import Any
 import pytest
 
 from wire.package.distribution import Distribution
-from wire.package.manifest import Datatype, TensorSpec, VariantInfo
 from wire.package.processing import Postprocessing, Quantization, Suppression
 from wire.package.scores import MOST_CLASSES, Classes, classes_of
+from wire.package.tensors import Datatype, TensorSpec
+from wire.package.variant import VariantInfo
 
 
 def info(*outputs: TensorSpec, **more: Any) -> VariantInfo:

@@ -18,7 +18,7 @@ from agent.sealed import seal
 from telemetry.device.recorder import Recorder
 from tests.simulators.clock import FakeClock
 from wire.files import write_atomic
-from wire.messages import SumPoint
+from wire.telemetry import SumPoint
 
 MB = 10**6
 BOUND = 50 * MB

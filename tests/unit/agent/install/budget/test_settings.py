@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from agent.app.config import load_config
+from agent.app.config_file import load_config
 from agent.errors import ConfigError
 
 LEAST = 'device = "camera-17"\nstate_dir = "state"\nprofile = "p.toml"\ntrust = "t.json"\n'

@@ -21,9 +21,9 @@ from telemetry.device.recorder import Recorder
 from tests.simulators.clock import FakeClock
 from tests.simulators.packages import PROFILE, TRUST, SignedPackage, package, variant
 from wire.durations import DAY_S
-from wire.messages import Event
 from wire.package.index import ENVELOPE_FILE
 from wire.package.manifest import MANIFEST_FILE
+from wire.telemetry import Event
 
 CALL_S = 5.0
 SETTINGS = ScrubSettings(every_days=7.0, bytes_per_s=64 * 1024)

@@ -22,7 +22,7 @@ from tests.simulators.answers import answered
 from tests.simulators.clock import FakeClock
 from tests.unit.wire.package.test_scores import info, output
 from wire.health import HealthSnapshot
-from wire.messages import HistogramPoint
+from wire.telemetry import HistogramPoint
 
 MOST, KEEP_S = 2, 100.0
 SETTINGS = FeedbackSettings(enabled=True, answers=MOST, keep_s=KEEP_S)

@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from agent.app.config import load_config
+from agent.app.config_file import load_config
 from agent.errors import ConfigError
 from agent.serve.errors import FeedbackError
 from agent.serve.feedback.answers import Answer, Answers, Group, key_of

@@ -14,7 +14,7 @@ from agent.serve.worker.batching import GROUPS_BETWEEN_TRIALS, Done, Joiner
 from runtime_adapters.errors import InferenceError
 from runtime_adapters.protocol import SessionDescription, Tensor, Tensors
 from tests.simulators.clock import FakeClock
-from wire.package.manifest import TensorSpec
+from wire.package.tensors import TensorSpec
 
 ONE: tuple[TensorSpec, ...] = (TensorSpec(name="x", datatype="FP32", shape=(-1, -1)),)
 OUT: tuple[TensorSpec, ...] = (TensorSpec(name="y", datatype="FP32", shape=(-1, -1)),)

@@ -15,7 +15,8 @@ from runtime_adapters.protocol import Tensors
 from runtime_adapters.sample_bytes import from_bytes
 from tests.simulators.clock import FakeClock
 from wire.capture import MAX_SEALED_BYTES, bound, read_head
-from wire.package.manifest import TensorSpec, VariantInfo
+from wire.package.tensors import TensorSpec
+from wire.package.variant import VariantInfo
 from wire.trust.sealing import OpeningKey
 
 KEY, _ = OpeningKey.generate()

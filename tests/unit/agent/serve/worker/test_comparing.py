@@ -12,7 +12,8 @@ import pytest
 from agent.serve.worker.comparing import NOT_TENSORS, OTHER_OUTPUTS, Comparer
 from agent.serve.worker.processing import Wanted
 from tests.simulators.packages import variant
-from wire.package.manifest import Golden, TensorSpec, Tolerance
+from wire.package.golden import Golden, Tolerance
+from wire.package.tensors import TensorSpec
 
 SCORES = np.array([[0.1, 0.7, 0.2, 0.0], [0.5, 0.1, 0.1, 0.3]], np.float32)
 CLASSIFIER = variant("v").info

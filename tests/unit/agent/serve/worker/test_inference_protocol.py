@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from agent.serve.worker.inference_protocol import MAX_JSON_BYTES, InferenceProtocol
 from runtime_adapters.errors import InferenceError, InputError
 from runtime_adapters.protocol import Tensors
-from wire.package.manifest import Datatype, TensorSpec
+from wire.package.tensors import Datatype, TensorSpec
 
 
 def protocol(datatype: Datatype = "FP32", shape: tuple[int, ...] = (-1, 3)) -> InferenceProtocol:

@@ -11,7 +11,8 @@ from agent.serve.worker.observing import MOST_BINS, MOST_ROWS, Observer
 from runtime_adapters.protocol import Tensors
 from tests.simulators.clock import FakeClock
 from wire.package.distribution import Distribution
-from wire.package.manifest import TensorSpec, VariantInfo
+from wire.package.tensors import TensorSpec
+from wire.package.variant import VariantInfo
 
 BY_CLASS = Distribution(
     of="output", tensor="scores", measure="class", classes=(0, 1), counts=(5, 5, 0)

@@ -15,8 +15,8 @@ from runtime_adapters.errors import InferenceError, InputError
 from runtime_adapters.processing.errors import DeclarationError
 from runtime_adapters.protocol import Tensors
 from tests.simulators.packages import variant
-from wire.package.manifest import Preprocessing, TensorSpec
-from wire.package.processing import Postprocessing, Quantization
+from wire.package.processing import Postprocessing, Preprocessing, Quantization
+from wire.package.tensors import TensorSpec
 
 INPUTS = (
     TensorSpec(name="image", datatype="FP32", shape=(-1, 3, 2, 2)),

@@ -17,7 +17,7 @@ from agent.serve.worker.shared_memory import Place, read, write
 from runtime_adapters.errors import InputError
 from runtime_adapters.texts import raw_from_texts
 from tests.simulators.shared_memory import Shared, named, shared
-from wire.package.manifest import Datatype, TensorSpec
+from wire.package.tensors import Datatype, TensorSpec
 
 
 def region(memory: Shared, size: int, offset: int = 0) -> Region:
