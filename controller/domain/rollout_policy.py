@@ -313,7 +313,7 @@ def decide(view: RolloutView) -> Decision:
         return replace(seen, action="finish", reason=reason)
     if reason := _stands(view):
         return replace(seen, reason=reason, stage_complete_at_s=view.stage_complete_at_s)
-    target = _target(view)
+    target = target_of(view)
     busy = _busy(view, seen)
     if busy or (view.started < target and view.candidates):
         return replace(
@@ -347,7 +347,7 @@ def wanted(view: RolloutView) -> int:
     # A stage whose devices are all away tries another one. One that the rate holds back has some
     # left to start.
     is_proven = busy or view.finished + len(seen.silent) + len(seen.lost)
-    is_slowed = view.may_start is not None and view.started < _target(view)
+    is_slowed = view.may_start is not None and view.started < target_of(view)
     return max(_room(view, seen, busy), 0 if is_proven and not is_slowed else 1)
 
 
@@ -359,7 +359,7 @@ def _busy(view: RolloutView, seen: Decision) -> int:
 
 def _room(view: RolloutView, seen: Decision, busy: int) -> int:
     """Return how many devices may start."""
-    room = min(_target(view) - view.started, view.limits.max_in_flight - busy)
+    room = min(target_of(view) - view.started, view.limits.max_in_flight - busy)
     room = room if view.may_start is None else min(room, view.may_start)
     return max(0, min(room, _room_at_worst(view, seen, busy)))
 
@@ -376,7 +376,7 @@ def _room_at_worst(view: RolloutView, seen: Decision, busy: int) -> int:
 
 def _held_back(view: RolloutView, seen: Decision, busy: int) -> str:
     if _room_at_worst(view, seen, busy) >= min(
-        _target(view) - view.started, view.limits.max_in_flight - busy
+        target_of(view) - view.started, view.limits.max_in_flight - busy
     ):
         return ""
     most = view.limits.max_failure_percent
@@ -431,7 +431,7 @@ def counted(devices: int) -> str:
     return "1 device" if devices == 1 else f"{devices} devices"
 
 
-def _target(view: RolloutView) -> int:
+def target_of(view: RolloutView) -> int:
     """Return how many devices the current stage brings to the release, without those held back."""
     most = view.devices - view.control
     if view.reachable is not None:
@@ -441,7 +441,7 @@ def _target(view: RolloutView) -> int:
 
 def holding(view: RolloutView) -> tuple[GateView, ...]:
     """Return the gates for which the current stage waits when all else is done."""
-    is_enough = view.stages[view.stage - 1].is_enough(_target(view))
+    is_enough = view.stages[view.stage - 1].is_enough(target_of(view))
     if view.gates_passed_by_hand >= view.stage or not is_enough:
         return ()
     since_s = view.stage_complete_at_s if view.stage_complete_at_s is not None else math.inf
@@ -486,7 +486,7 @@ def stage_size(stage: StageSpec, devices: int) -> int:
 
 def stage_states(view: RolloutView) -> tuple[StageState, ...]:
     """Return the state of each stage, to be shown to people."""
-    is_short = view.started - view.waiting < _target(view)
+    is_short = view.started - view.waiting < target_of(view)
     return tuple(
         _stage_state(view, number, is_short=is_short) for number in range(1, len(view.stages) + 1)
     )

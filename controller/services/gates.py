@@ -4,8 +4,6 @@ Rules:
 - A look reads the telemetry outside of any transaction that writes, and is saved by itself. The
   rollout then decides by the last look.
 - Time is the controller's, by which telemetry is stored.
-- Only devices that are online begin. So those that were away when a stage began are on neither
-  side: they were not chosen by chance, and a place in trouble would be on the side of the old one.
 - A fault of the telemetry holds the gate, and is told; it never passes one.
 """
 
@@ -28,7 +26,7 @@ from controller.errors import InvalidRequestError
 from controller.services.gate_figures import figures, least_values, measured
 from controller.services.gate_shift import OTHERS, check_shift, class_shares, references
 from controller.services.preflight import Preflight
-from controller.store import gates, rollouts, stages
+from controller.store import deployments, gates, rollouts, stages
 from controller.store.database import Database
 from controller.store.tables import RolloutRow
 from telemetry.errors import QueryError, UnknownMetricError
@@ -85,7 +83,6 @@ class GateLooks:
         Raises:
             DatabaseError: The database does not answer; nothing was saved.
         """
-        self._note_away(rollout)
         due = self._due(rollout)
         if due is None:
             return
@@ -98,17 +95,6 @@ class GateLooks:
         for number, told in verdicts.items():
             text = due.gates[number].text
             _log.info("rollout %s: gate %s: %s, %s", rollout, text, told.state, told.reason)
-
-    def _note_away(self, rollout: str) -> None:
-        """Note who is away when a stage begins: only devices that are online can be chosen."""
-        with self._database.reading() as transaction:
-            row = rollouts.get(transaction, rollout)
-            if row.state != RolloutState.RUNNING or gates.is_noted(transaction, row):
-                return
-            if not gates.all_gates(transaction, rollout):
-                return
-        with self._database.transaction() as transaction:
-            gates.note_away(transaction, rollouts.get(transaction, rollout, lock=True))
 
     def _due(self, rollout: str) -> _Due | None:
         """Return what is to be looked at now; None for nothing."""
@@ -137,6 +123,8 @@ class GateLooks:
                 gates.with_release(transaction, rollout, until_s=at.had_s),
                 gates.without_release(transaction, rollout),
                 at,
+                away=gates.away_with_release(transaction, rollout, until_s=at.had_s),
+                has_control=deployments.count_control(transaction, rollout) > 0,
                 began_s=row.created_at_s,
                 under_way=gates.under_way(transaction, rollout, at_s=at.had_s),
             )
@@ -169,19 +157,26 @@ class GateLooks:
             figures(self._telemetry, gate, due.row.model, of.devices, *span)
             for span in (of.span, of.before)
         )
-        return judged(gate, of, after, before, at_level)
+        return judged(gate, of, after, before, self._late(gate, due), at_level)
+
+    def _late(self, gate: Gate, due: _Due) -> frozenset[str]:
+        """Return the devices that measured something towards the end, too."""
+        of = due.of
+        counts = measured(self._telemetry, gate, due.row.model, of.devices, *of.late)
+        return frozenset(device for device, count in counts.items() if count > 0)
 
     def _of_classes(self, gate: Gate, due: _Due, at_level: float) -> Verdict:
         of, spans = due.of, (due.of.span, due.of.before)
         after, before = class_shares(
             self._telemetry, self._references, gate, due.row.model, of.devices, spans
         )
+        late = self._late(gate, due)
         classes = sorted({each for of_device in after.values() for each in of_device}) or [OTHERS]
         return of_all_classes(
             {
                 each: judged(
                     gate, of, _of_class(after, each), _of_class(before, each),
-                    at_level / len(classes),
+                    late, at_level / len(classes),
                 )
                 for each in classes
             }

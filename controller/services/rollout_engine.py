@@ -35,7 +35,15 @@ from controller.services.preflight import Preflight
 from controller.services.reception import Reception
 from controller.services.rollout_work import TICK_S, RolloutWork
 from controller.services.stage_shadows import StageShadows
-from controller.store import newcomers, releases, rollout_steps, rollout_work, rollouts, stages
+from controller.store import (
+    gate_turns,
+    newcomers,
+    releases,
+    rollout_steps,
+    rollout_work,
+    rollouts,
+    stages,
+)
 from controller.store.database import Database, Transaction
 from controller.store.tables import RolloutRow
 from wire.clock import Clock
@@ -132,10 +140,13 @@ class RolloutEngine:
             takes = _takes_newcomers(transaction, row)
             if takes and found:
                 self._join(transaction, row, found, now_s=now_s)
-            decision = decide(rollouts.view(transaction, row))
+            view = rollouts.view(transaction, row)
+            decision = decide(view)
             if takes and found is None and decision.action == "finish":
                 self._join(transaction, row, self._found(transaction, row), now_s=now_s)
-                decision = decide(rollouts.view(transaction, row))
+                view = rollouts.view(transaction, row)
+                decision = decide(view)
+            gate_turns.note(transaction, row, view, decision.start, now_s=now_s)
             told = rollout_steps.save_decision(transaction, row, decision, now_s=now_s)
             if decision.action == "halt" and row.on_halt == "revert":
                 told += follow_ups.revert_halted(transaction, row, now_s=now_s)

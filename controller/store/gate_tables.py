@@ -7,6 +7,7 @@ from sqlalchemy.orm import Mapped, mapped_column
 from sqlalchemy.sql import false
 
 from controller.domain.gates.states import GateState
+from controller.domain.gates.turns import MOMENTS
 from controller.store.tables import MAX_DETAIL_CHARS, NAME_CHARS, Base
 
 MAX_GATE_CHARS = 512
@@ -29,7 +30,7 @@ class GateRow(Base):
 
 
 class GateStageRow(Base):
-    """A stage of a rollout with gates, of which it is known who was away when it began."""
+    """How far the turns of devices in a stage of a rollout with gates are."""
 
     __tablename__ = "rollout_gate_stage"
 
@@ -37,10 +38,18 @@ class GateStageRow(Base):
         String(NAME_CHARS), ForeignKey("rollout.id"), primary_key=True
     )
     stage: Mapped[int] = mapped_column(Integer, primary_key=True, autoincrement=False)
+    before: Mapped[int] = mapped_column(Integer, server_default="0")
+    """How many devices had begun before it did."""
+
+    passed: Mapped[int] = mapped_column(Integer, server_default=str(MOMENTS))
+    """How many of its parts are over (`controller.domain.gates.turns`)."""
+
+    began_at_s: Mapped[float] = mapped_column(server_default="0")
+    """Wall time when the first of it was noted."""
 
 
 class GateAwayRow(Base):
-    """A device of a rollout that was away when a stage began: it could not be chosen by chance."""
+    """A device of a rollout that was away at its turn: it could not be chosen by chance."""
 
     __tablename__ = "rollout_gate_away"
 
@@ -50,6 +59,9 @@ class GateAwayRow(Base):
     device: Mapped[str] = mapped_column(
         String(NAME_CHARS), ForeignKey("device.id"), primary_key=True
     )
+    has_release: Mapped[bool] = mapped_column(Boolean, server_default=false())
+    """Whether it had the release by then, from an earlier stage: its silence may be the release's
+    doing."""
 
 
 class GateLookRow(Base):

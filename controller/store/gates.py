@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
-from sqlalchemy import Select, func, insert, or_, select, update
+from sqlalchemy import ColumnElement, func, or_, select, update
 from sqlalchemy.orm import Session
 
 from controller.domain.gates.look import Member
@@ -13,7 +13,7 @@ from controller.domain.gates.states import GateState
 from controller.domain.gates.verdicts import Verdict
 from controller.domain.rollout_policy import GateView
 from controller.domain.states import DeploymentState, DeviceState
-from controller.store.gate_tables import GateAwayRow, GateLookRow, GateRow, GateStageRow
+from controller.store.gate_tables import GateAwayRow, GateLookRow, GateRow
 from controller.store.tables import MAX_DETAIL_CHARS, DeploymentRow, DeviceRow, RolloutRow
 
 
@@ -158,50 +158,29 @@ def waive_failed(session: Session, rollout: str) -> list[str]:
     return waived
 
 
-def is_noted(session: Session, row: RolloutRow) -> bool:
-    """Tell whether it is known who was away when the present stage of a rollout began."""
-    return session.get(GateStageRow, (row.id, row.stage)) is not None
-
-
-def note_away(session: Session, row: RolloutRow) -> None:
-    """Note who is away now that a stage of a rollout begins, if that is not noted yet.
-
-    Args:
-        session: The transaction; it holds the lock of the rollout.
-        row: The rollout.
-    """
-    if is_noted(session, row):
-        return
-    session.add(GateStageRow(rollout=row.id, stage=row.stage))
-    known = select(GateAwayRow.device).where(GateAwayRow.rollout == row.id)
-    away = (
-        select(DeploymentRow.rollout, DeploymentRow.device)
-        .join(DeviceRow, DeviceRow.id == DeploymentRow.device)
-        .where(
-            DeploymentRow.rollout == row.id,
-            DeviceRow.online.is_(False),
-            DeploymentRow.device.not_in(known),
-        )
-    )
-    session.execute(insert(GateAwayRow).from_select(["rollout", "device"], away))
-
-
 def with_release(session: Session, rollout: str, *, until_s: float) -> list[Member]:
     """Return the devices that a rollout has brought to its release by some wall time.
 
-    None that was away when a stage began: neither side has those.
+    None that was away at its turn in a stage: neither side has those.
     """
-    return _members(
-        session,
-        rollout,
-        DeploymentRow.state == DeploymentState.SUCCEEDED,
-        DeploymentRow.finished_at_s <= until_s,
-    )
+    return _members(session, rollout, *_has_release(until_s), ~_is_away(rollout))
+
+
+def away_with_release(session: Session, rollout: str, *, until_s: float) -> list[Member]:
+    """Return those of them that were away at their turn in a stage after they got the release."""
+    has_it = GateAwayRow.has_release.is_(True)
+    return _members(session, rollout, *_has_release(until_s), _is_away(rollout, has_it))
+
+
+def _has_release(until_s: float) -> tuple[ColumnElement[bool], ...]:
+    is_done = DeploymentRow.state == DeploymentState.SUCCEEDED
+    return is_done, DeploymentRow.finished_at_s <= until_s
 
 
 def without_release(session: Session, rollout: str) -> list[Member]:
     """Return the devices of a rollout that keep the old release, held out or not yet started."""
-    return _members(session, rollout, DeploymentRow.state == DeploymentState.PENDING)
+    is_pending = DeploymentRow.state == DeploymentState.PENDING
+    return _members(session, rollout, is_pending, ~_is_away(rollout))
 
 
 def under_way(session: Session, rollout: str, *, at_s: float) -> int:
@@ -213,24 +192,23 @@ def under_way(session: Session, rollout: str, *, at_s: float) -> int:
             DeploymentRow.rollout == rollout,
             DeploymentRow.started_at_s <= at_s,
             or_(DeploymentRow.finished_at_s.is_(None), DeploymentRow.finished_at_s > at_s),
-            DeploymentRow.device.not_in(_away(rollout)),
+            ~_is_away(rollout),
         )
     ).one()
 
 
-def _away(rollout: str) -> Select[str]:
-    return select(GateAwayRow.device).where(GateAwayRow.rollout == rollout)
+def _is_away(rollout: str, *more: ColumnElement[bool]) -> ColumnElement[bool]:
+    """Return the condition that a device was away at its turn."""
+    away = select(GateAwayRow.device).where(GateAwayRow.rollout == rollout, *more)
+    return DeploymentRow.device.in_(away)
 
 
-def _members(session: Session, rollout: str, *conditions: object) -> list[Member]:
+def _members(session: Session, rollout: str, *conditions: ColumnElement[bool]) -> list[Member]:
     rows = session.execute(
         select(DeploymentRow.device, DeviceRow.profile_name, DeploymentRow.position)
         .join(DeviceRow, DeviceRow.id == DeploymentRow.device)
         .where(
-            DeploymentRow.rollout == rollout,
-            DeviceRow.state == DeviceState.ENROLLED,
-            DeploymentRow.device.not_in(_away(rollout)),
-            *conditions,  # type: ignore[arg-type]  # columns' conditions
+            DeploymentRow.rollout == rollout, DeviceRow.state == DeviceState.ENROLLED, *conditions
         )
         .order_by(DeploymentRow.device)
     )

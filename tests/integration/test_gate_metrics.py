@@ -9,7 +9,9 @@ from typing import Any, Final
 
 import msgspec
 import pytest
+import sqlalchemy as sa
 
+from controller.store.gate_tables import GateAwayRow
 from tests.simulators.controller_fleet import Fleet, names
 from tests.simulators.packages import SignedPackage, package, variant
 from wire import topics
@@ -132,11 +134,9 @@ def fleet(database_url: str, tmp_path: Path) -> Iterator[Telling]:
     made.close()
 
 
-def roll_out(fleet: Telling, minutes: int) -> str:
-    rollout = fleet.roll_out(
-        "digits:2", stages=[{"percent": 100}], soak_s=120.0, control_percent=50,
-        gates=list(GATES.values()),
-    )  # fmt: skip
+def roll_out(fleet: Telling, minutes: int, **options: object) -> str:
+    usual: dict[str, Any] = {"stages": [{"percent": 100}], "soak_s": 120.0, "control_percent": 50}
+    rollout = fleet.roll_out("digits:2", gates=list(GATES.values()), **(usual | options))
     for _ in range(minutes):
         if fleet.state(rollout) == "running":
             fleet.step()
@@ -171,7 +171,17 @@ def test_gates_hold_while_nobody_tells(fleet: Telling) -> None:
     assert "too few devices measure this at all: 0 of 20" in looks["golden"]["reason"]
 
 
-def test_devices_that_were_away_when_a_stage_began_are_on_neither_side(fleet: Telling) -> None:
+def away_at_their_turn(database_url: str) -> set[str]:
+    engine = sa.create_engine(database_url)
+    with engine.connect() as connection:
+        found = set(connection.scalars(sa.select(GateAwayRow.device)))
+    engine.dispose()
+    return found
+
+
+def test_devices_that_are_away_at_their_turn_are_on_neither_side(
+    fleet: Telling, database_url: str
+) -> None:
     """They could not be chosen, so those of a place in trouble would all keep the old release."""
     away = list(fleet.devices.values())[:6]
     for device in away:
@@ -181,6 +191,65 @@ def test_devices_that_were_away_when_a_stage_began_are_on_neither_side(fleet: Te
         device.connect()
     for _ in range(5):
         fleet.step()
+    noted = away_at_their_turn(database_url)
+    assert noted
+    assert noted <= {device.name for device in away}
     look = fleet.looks(rollout)["energy"]
-    assert look["treated"] + look["control"] == DEVICES - len(away)
+    assert look["treated"] + look["control"] == DEVICES - len(noted)
     assert len(fleet.running(TWO.digest)) == DEVICES // 2
+
+
+def test_devices_that_drop_off_while_a_stage_fills_are_on_neither_side(
+    fleet: Telling, database_url: str
+) -> None:
+    """Else a place that gets into trouble meanwhile would all keep the old release."""
+    rollout = roll_out(fleet, 2, max_in_flight=1)
+    begun = fleet.running(TWO.digest)
+    assert 0 < len(begun) < DEVICES // 2
+    gone = [device for device in fleet.devices.values() if device.name not in begun][::2]
+    for device in gone:
+        device.leave()
+    for _ in range(12):
+        fleet.step()
+    for device in gone:
+        device.connect()
+    for _ in range(12):
+        fleet.step()
+    noted = away_at_their_turn(database_url)
+    assert noted
+    assert noted <= {device.name for device in gone}
+    look = fleet.looks(rollout)["energy"]
+    assert look["treated"] + look["control"] == DEVICES - len(noted)
+
+
+def test_a_release_that_kills_its_devices_does_not_pass(fleet: Telling) -> None:
+    stages = [{"count": 6}, {"percent": 100}]
+    rollout = roll_out(fleet, 3, stages=stages, soak_s=900.0, control_percent=20)
+    killed = fleet.running(TWO.digest)
+    assert len(killed) == 6
+    for name in killed:
+        fleet.devices[name].leave()
+    for _ in range(20):
+        fleet.step()
+    assert fleet.show(rollout)["stages"][0]["state"] == "waiting_for_gates"
+    looks = fleet.looks(rollout)
+    assert {name: look["state"] for name, look in looks.items()} == dict.fromkeys(GATES, "hold")
+
+
+def test_the_silence_of_earlier_stages_counts_in_later_ones(fleet: Telling) -> None:
+    """A device that died late in its own stage is away when the next one fills."""
+    stages = [{"count": 6}, {"count": 12}, {"percent": 100}]
+    rollout = fleet.roll_out(
+        "digits:2", stages=stages, soak_s=300.0, control_percent=20, gates=[GATES["energy"]]
+    )
+    for _ in range(12):
+        fleet.step()
+        if fleet.show(rollout)["stages"][0]["state"] == "done":
+            break
+    for name in fleet.running(TWO.digest):
+        fleet.devices[name].leave()
+    for _ in range(20):
+        fleet.step()
+    shown = fleet.show(rollout)
+    assert [stage["state"] for stage in shown["stages"]] == ["done", "waiting_for_gates", "waiting"]
+    assert "devices with the new release that told enough before" in shown["reason"]

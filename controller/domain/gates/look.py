@@ -9,6 +9,10 @@ Rules:
 - The control group, and the devices that have not begun, are compared with those that have the
   release. Without either, devices are compared with themselves in the same hours of the last day
   that ended before the rollout.
+- A device tells only if it told towards the end, too: else one that the release has killed would
+  tell of when it lived. Where nobody of the control group told towards the end, nobody has to.
+- Devices with the release that were away at their turn in a later stage are compared with nobody,
+  as those without it, but their silence counts.
 - In the worst case, devices with the release that told enough before and are silent now count as
   harmed wholly. They make no gate fail: only what devices tell does.
 """
@@ -33,6 +37,13 @@ LEAST_WINDOW_S: Final = 600.0
 
 Span = tuple[float, float]
 """A time, from its first moment to its end, exclusive."""
+
+
+LATE: Final = 1.0 / 3.0
+"""The part of the time at whose end a device must tell something, too."""
+
+LEAST_LATE_S: Final = 300.0
+"""How long that is at least: devices report each minute, some each few minutes."""
 
 
 class Member(NamedTuple):
@@ -86,6 +97,9 @@ class Compared:
     control: Sequence[Member]
     """Nobody: devices are compared with themselves before."""
 
+    away: Sequence[Member] = ()
+    """Devices with the release that were away at their turn in a later stage."""
+
     span: Span
     before: Span
     """By what they are known from before."""
@@ -93,7 +107,15 @@ class Compared:
     @property
     def devices(self) -> frozenset[str]:
         """All of them."""
-        return frozenset(member.device for member in (*self.treated, *self.control))
+        sides = self.treated, self.control, self.away
+        return frozenset(member.device for side in sides for member in side)
+
+    @property
+    def late(self) -> Span:
+        """The end of the time, in which devices must tell something, too."""
+        since_s, until_s = self.span
+        long_s = max((until_s - since_s) * LATE, LEAST_LATE_S)
+        return max(since_s, math.floor((until_s - long_s) / MINUTE_S) * MINUTE_S), until_s
 
 
 def compared(
@@ -101,6 +123,8 @@ def compared(
     control: Sequence[Member],
     at: Window,
     *,
+    away: Sequence[Member] = (),
+    has_control: bool = True,
     began_s: float,
     under_way: int,
 ) -> Compared | None:
@@ -110,6 +134,9 @@ def compared(
         treated: The devices that have had the release since `at.had_s`.
         control: Those that keep the old one.
         at: When.
+        away: Devices with the release that were away at their turn in a later stage.
+        has_control: Whether the rollout has a control group; without one a few devices that have
+            not begun are none.
         began_s: When the rollout began.
         under_way: How many devices had begun by `at.had_s` and had no outcome then.
 
@@ -121,12 +148,16 @@ def compared(
         return None
     if not at.is_complete and under_way > MOST_SILENT * (len(treated) + under_way):
         return None
+    if not has_control and len(control) < LEAST_DEVICES:
+        control = ()
     before = began_s - DAY_S, began_s
     if not control:
         # The same hours of an earlier day: nothing else stands for how a day goes.
         back_s = math.ceil((at.until_s - began_s) / DAY_S) * DAY_S
         before = at.since_s - back_s, at.until_s - back_s
-    return Compared(treated=treated, control=control, span=(at.since_s, at.until_s), before=before)
+    return Compared(
+        treated=treated, control=control, away=away, span=(at.since_s, at.until_s), before=before
+    )
 
 
 def judged(
@@ -134,6 +165,7 @@ def judged(
     of: Compared,
     after: Mapping[str, float],
     before: Mapping[str, float],
+    late: Collection[str],
     level: float,
 ) -> Verdict:
     """Return what a gate says.
@@ -144,21 +176,27 @@ def judged(
         after: What each measured, of those that told enough; of a gate on parts the logarithm,
             -inf of 0.
         before: The same of the time before.
+        late: The devices that measured something towards the end, too.
         level: The chance that the interval may err.
     """
     # What measured 0 has no part to grow by. It is left out, and the gate told of it.
     zero = {name for each in (after, before) for name, value in each.items() if value == -math.inf}
     told = {name: value for name, value in after.items() if name not in zero}
     treated, control = (_observed(side, told, before) for side in (of.treated, of.control))
+    if of.control and not any(one.device in late for one in of.control):
+        late = after.keys()
+    has_it = [*of.treated, *of.away]
     most = None
     if gate.in_worst_case:
         worst = dict.fromkeys(before, 1.0 if gate.limit > 0 else 0.0)
-        harmed = _observed(of.treated, worst | told, before)
+        alive = {name: value for name, value in told.items() if name in late}
+        harmed = _observed(has_it, worst | alive, before)
         most = most_harm(harmed, control, level / 2.0, falls=gate.limit < 0)
     found = contrast(treated, control) if of.control else against_before(treated)
+    tells = {name for name in after if name in late}
     coverage = Coverage(
-        treated=_telling(of.treated, after, before, zero),
-        control=_telling(of.control, after, before, zero),
+        treated=_telling(has_it, tells, before, zero),
+        control=_telling(of.control, tells, before, zero),
     )
     return verdict(gate, found, level, coverage, most=most)
 
@@ -175,15 +213,15 @@ def _observed(
 
 def _telling(
     side: Sequence[Member],
-    after: Mapping[str, float],
-    before: Mapping[str, float],
+    tells: Collection[str],
+    before: Collection[str],
     zero: Collection[str],
 ) -> Telling:
     names = [one.device for one in side]
     return Telling(
         devices=len(names),
-        told=sum(name in after for name in names),
-        zero=sum(name in after and name in zero for name in names),
+        told=sum(name in tells for name in names),
+        zero=sum(name in tells and name in zero for name in names),
         known=sum(name in before for name in names),
-        still=sum(name in before and name in after for name in names),
+        still=sum(name in before and name in tells for name in names),
     )

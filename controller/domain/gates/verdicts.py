@@ -36,6 +36,7 @@ MOST_LOG: Final = 20.0
 """The same for logarithms of parts: half a billion times as much."""
 
 _SHOWN_DIGITS: Final = 3
+_NOISE_DIGITS: Final = 12
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -110,6 +111,8 @@ def verdict(
     low, high = found.interval(level)
     if most is not None and math.isfinite(high - low):
         low, high = (low, max(high, most)) if gate.limit > 0 else (min(low, -most), high)
+    if gate.unit == "pp":  # a share lies between 0 and 1, so two are no further apart
+        low, high = max(low, -1.0), min(high, 1.0)
     furthest = MOST_LOG if gate.is_relative else TELLING
     if not all(abs(value) <= furthest for value in (low, high)):  # nor what is no number
         why = "devices differ too much from one another to tell anything yet"
@@ -122,6 +125,8 @@ def verdict(
         state, reason = GateState.HOLD, f"{silent}; the others: {reason}"
     elif state is GateState.HOLD:
         reason += f": cannot tell yet{_needs(gate, found, low, high, coverage)}"
+        if gate.in_worst_case and (hit := coverage.treated.known - coverage.treated.still):
+            reason += f"; silent devices that count as hit: {hit}"
     elif state is GateState.PASS and not gate.in_worst_case:
         sides = [number for number in (found.treated, found.control) if number]
         unseen = 1.0 - level ** (1.0 / min(sides))
@@ -204,7 +209,7 @@ def _shown(gate: Gate, value: float) -> float:
 
 def _text(gate: Gate, value: float) -> str:
     """Return a difference for people: `+3.1 %`, `-0.42 pp`, `+1.5`."""
-    shown = _shown(gate, value)
+    shown = round(_shown(gate, value), _NOISE_DIGITS)
     if not gate.unit:
         return f"{shown:+.{_SHOWN_DIGITS}g}"
     return f"{100.0 * shown:+.{_SHOWN_DIGITS}g} {gate.unit}"

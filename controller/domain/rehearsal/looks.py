@@ -46,8 +46,10 @@ def look(
     harmed = _told(devices, one, after)
     has_it = {member.device for member in of.treated}
     measured = {name: (harmed if name in has_it else without)[name] for name in without}
+    at_end = played.figures(number, *of.late, least=0.0)
+    late = {devices[at] for at in np.flatnonzero(~np.isnan(at_end)).tolist()}
     try:
-        return judged(one.gate, of, measured, known, level(looks, family))
+        return judged(one.gate, of, measured, known, late, level(looks, family))
     except ArithmeticError as exc:
         return Verdict(state=GateState.HOLD, reason=f"cannot be asked: {exc}")
 

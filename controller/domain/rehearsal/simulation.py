@@ -19,8 +19,6 @@ from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from typing import Final
 
-import numpy as np
-
 from controller.domain.failure_limits import FailureKind, failures, share_of
 from controller.domain.gates.control import control_of_groups
 from controller.domain.gates.look import Member, compared, window
@@ -31,6 +29,7 @@ from controller.domain.rehearsal.flights import DRAWS, Flight, drawn_flights
 from controller.domain.rehearsal.history import HOUR_S, History, Played
 from controller.domain.rehearsal.looks import look
 from controller.domain.rehearsal.setting import End, Outcome, Planted, Setting, Told
+from controller.domain.rehearsal.turning import Turns
 from controller.domain.rollout_policy import (
     Decision,
     GateView,
@@ -102,13 +101,10 @@ class _Run:
         self._failed: list[FailureKind] = []
         self._now_s, self._online = 0.0, self._played.online(0)
         self._stage, self._stage_began_s = 1, 0.0
-        self._away_noted = 0  # the last stage of which it is known who was away
+        self._turns = Turns(self._places)
         self._complete_s: float | None = None
         self._released = False
         self._views = [GateView(text=one.gate.text, stage=one.stage) for one in setting.gates]
-        self._away: set[int] = set()
-        """Those that were away when a stage began: gates compare none of them."""
-
         self._looks = 0
         self._looked_s: float | None = None
         self._reason = ""
@@ -122,6 +118,11 @@ class _Run:
             self._look()
             view = self._view()
             decision = decide(view)
+            self._turns.note(
+                view, [self._number[name] for name in decision.start],
+                pending=self._pending, control=self._control,
+                succeeded=self._succeeded, online=self._online,
+            )  # fmt: skip
             self._carry_out(decision)
             if decision.action in {"halt", "finish"}:
                 rule = _rule(view, decision) if decision.action == "halt" else ""
@@ -265,7 +266,7 @@ class _Run:
 
     def _has_compared(self) -> bool:
         """Tell whether enough devices have the release that gates may compare."""
-        return len(self._succeeded.keys() - self._away) >= LEAST_DEVICES
+        return len(self._succeeded.keys() - self._turns.away) >= LEAST_DEVICES
 
     def _soak_s(self) -> float:
         own = self._stages[self._stage - 1].soak_s
@@ -286,9 +287,6 @@ class _Run:
     def _look(self) -> None:
         """Look at the gates if it is time to, as `controller.services.gates` does."""
         asked = self._asked()
-        if self._setting.gates and self._away_noted < self._stage:
-            self._away_noted = self._stage
-            self._away.update(np.flatnonzero(~self._online).tolist())
         soak_s = self._soak_s()
         now_s, complete_s = self._now_s, self._complete_s
         if not asked or now_s < next_look_s(complete_s or 0.0, self._looked_s, soak_s):
@@ -302,6 +300,8 @@ class _Run:
             self._members(done),
             self._members((*self._pending, *self._control)),
             at,
+            away=self._members(self._turns.with_release, was_away=True),
+            has_control=bool(self._control),
             began_s=0.0,
             under_way=self._under_way(at.had_s),
         )
@@ -332,16 +332,16 @@ class _Run:
         return sum(
             began_s <= at_s < self._ended_s.get(at, math.inf)
             for at, began_s in self._started.items()
-            if at not in self._away
+            if at not in self._turns.away
         )
 
-    def _members(self, devices: Iterable[int]) -> list[Member]:
-        """Return those of some devices that were there when stages began."""
+    def _members(self, devices: Iterable[int], *, was_away: bool = False) -> list[Member]:
+        """Return those of some devices that were there at their turns, or those that were not."""
         of = self._setting
         return [
             Member(of.devices[at], of.profiles[at], self._places[at])
             for at in sorted(devices)
-            if at not in self._away
+            if (at in self._turns.away) is was_away
         ]
 
     def _ended(self, end: End, *, rule: str = "", waits: str = "") -> Outcome:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import pytest
 
@@ -12,7 +13,7 @@ from controller.domain.gates.states import LEAST_DEVICES, GateState
 from wire.durations import DAY_S, HOUR_S
 
 GATE = parse_gate("mean(inference_latency_ms) <= +20%")
-SHARE = parse_gate("inference_failures_total/inference_requests_total <= +30pp in the worst case")
+SHARE = parse_gate("inference_failures_total/inference_requests_total <= +20pp in the worst case")
 LEVEL = 0.05
 
 
@@ -85,8 +86,9 @@ def test_without_a_control_group_the_same_hours_before_the_rollout_are_the_other
 def test_what_measures_0_is_left_out_of_parts_and_told() -> None:
     of = sides(20)
     after = {one.device: 1.0 + 0.001 * one.place for one in (*of.treated, *of.control)}
-    one_at_0 = judged(GATE, of, after | {"cam-03": -math.inf}, after, LEVEL)
-    many = judged(GATE, of, after | {f"cam-{at:02}": -math.inf for at in range(5)}, after, LEVEL)
+    few_at_0 = {f"cam-{at:02}": -math.inf for at in range(5)}
+    one_at_0 = judged(GATE, of, after | {"cam-03": -math.inf}, after, after, LEVEL)
+    many = judged(GATE, of, after | few_at_0, after, after, LEVEL)
     assert (one_at_0.state, one_at_0.treated) == (GateState.PASS, 19)
     assert many.state is GateState.HOLD
     assert "5 of 20 devices with the new release measure 0" in many.reason
@@ -96,8 +98,62 @@ def test_in_the_worst_case_a_device_that_fell_silent_counts_as_harmed() -> None:
     of = sides(60)
     before = {one.device: 0.001 * (one.place % 7) for one in (*of.treated, *of.control)}
     silent = {name: value for name, value in before.items() if name not in {"cam-00", "cam-01"}}
-    all_tell, two_do_not = (judged(SHARE, of, after, before, LEVEL) for after in (before, silent))
+    all_tell, two_do_not = (
+        judged(SHARE, of, after, before, after, LEVEL) for after in (before, silent)
+    )
     assert all_tell.high is not None
     assert two_do_not.high is not None
     assert two_do_not.high > all_tell.high
     assert two_do_not.state is not GateState.FAIL
+    assert "silent devices that count as hit: 2" in two_do_not.reason
+
+
+def told(of: Compared) -> dict[str, float]:
+    return {one.device: 1.0 + 0.001 * (one.place % 7) for one in (*of.treated, *of.control)}
+
+
+def test_a_device_that_died_does_not_tell_although_it_measured_enough_before() -> None:
+    of = sides(20)
+    after = told(of)
+    alive = after.keys() - {"cam-00", "cam-01"}
+    without_two = judged(GATE, of, after, after, alive, LEVEL)
+    assert without_two.state is GateState.HOLD
+    assert "2 of 20 devices with the new release that told enough before" in without_two.reason
+    both_silent = alive - {"cam-20", "cam-21"}
+    assert judged(GATE, of, after, after, both_silent, LEVEL).state is GateState.PASS
+
+
+def test_where_nobody_tells_towards_the_end_nobody_has_to() -> None:
+    """As where devices report each ten minutes and the stage soaks for ten."""
+    of = sides(20)
+    after = told(of)
+    with_release = [one.device for one in of.treated]
+    for late in ((), with_release[:5]):
+        assert judged(GATE, of, after, after, late, LEVEL).state is GateState.PASS
+
+
+def test_the_silence_of_those_that_went_away_with_the_release_counts() -> None:
+    of = replace(sides(20), away=members(90, 3))
+    after = told(of)
+    before = after | {one.device: 1.0 for one in of.away}
+    gone = judged(GATE, of, after, before, after, LEVEL)
+    assert (gone.state, gone.treated) == (GateState.HOLD, 20)
+    assert "3 of 23 devices with the new release that told enough before" in gone.reason
+    back = judged(GATE, of, before, before, before, LEVEL)
+    assert (back.state, back.treated) == (GateState.PASS, 20)
+
+
+def test_a_few_that_have_not_begun_are_no_control_group() -> None:
+    at = window(9_999.0, complete_for_s=HOUR_S, soak_s=HOUR_S)
+    assert at is not None
+    left = members(20, LEAST_DEVICES - 1)
+    for has_control, control in ((False, 0), (True, len(left))):
+        of = compared(members(0, 20), left, at, began_s=0.0, under_way=0, has_control=has_control)
+        assert of is not None
+        assert len(of.control) == control
+
+
+def test_the_end_of_a_time_is_its_last_third_and_five_minutes_at_least() -> None:
+    for span, late in (((0.0, 3_600.0), 2_400.0), ((0.0, 600.0), 300.0), ((0.0, 120.0), 0.0)):
+        of = replace(sides(5), span=span)
+        assert of.late == (late, span[1])
