@@ -424,9 +424,9 @@ class Controller:
         elif may_wait(received):
             self._inbox.put(received)
 
-    def receive(self, received: Received) -> None:
-        """Handle one message of a device."""
-        self._ingest.handle_all([received])
+    def receive(self, *received: Received) -> None:
+        """Handle messages of devices that wait together, in their order."""
+        self._ingest.handle_all(received)
 
     def tick(self) -> None:
         """Do what time asks for: rollouts, policies, reminders, tokens, upkeep, deltas.
