@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from sqlalchemy import func, select
+from sqlalchemy import bindparam, func, select
 from sqlalchemy.orm import Session
 
 from controller.store.registration_tables import RegistrationRow
+
+_OF_DEVICE = select(RegistrationRow).where(RegistrationRow.device == bindparam("device"))
 
 
 def find(session: Session, serial: str) -> RegistrationRow | None:
@@ -15,7 +17,7 @@ def find(session: Session, serial: str) -> RegistrationRow | None:
 
 def of_device(session: Session, device: str) -> RegistrationRow | None:
     """Return what is registered for an identifier; None if nothing is."""
-    return session.scalar(select(RegistrationRow).where(RegistrationRow.device == device))
+    return session.scalar(_OF_DEVICE, {"device": device})
 
 
 def fitting(session: Session, device: str, serial: str) -> RegistrationRow | None:
