@@ -107,6 +107,10 @@ from wire.trust.root import Trust
 from wire.version import VERSION
 
 JOIN_S = 2.0
+GATHER_S = 0.02
+"""For how long messages may gather: 1,000 a second then come by 20, and each costs the processor a
+fraction of what one alone does (docs/scale.md)."""
+
 TELEMETRY_EVERY_S = 30.0
 LONGEST_TIMESTAMP_S = 30 * 86_400.0
 """Devices believe no timestamp for much longer."""
@@ -200,7 +204,7 @@ class Controller:
             metadata=self._metadata,
         )
         self.delivery = self._delivery(connect(), key, clock)
-        self._inbox = Inbox(self._ingest.handle_all)
+        self._inbox = Inbox(self._ingest.handle_all, gather_s=GATHER_S)
         devices = Devices(
             *(database, access, transfers, config.peers, clock),
             wrong_clocks=telemetry.wrong_clocks,
