@@ -6,7 +6,8 @@ the broker call; there is no broker, and what is sent to devices is only counted
 new fleet enrols, greets, reports figures and installs a release in a rollout.
 
 Each kind of message comes one at a time, as to a controller with little to do, and `together`, as
-they wait in a busy one: up to 200 at once (`controller.app.inbox`).
+they wait in a busy one: up to 200 at once (`controller.app.inbox`). Telemetry comes at a steady
+rate through the inbox, too; what the inbox costs is in that row alone.
 
 What is told is the processor time of this process, so neighbours on the machine change it little:
 with SQLite the database's work is in it, with PostgreSQL not. The median of the rounds, from the
@@ -42,8 +43,8 @@ from benchmarks.scale.services import Clock
 from benchmarks.scale_rows import Postgres, Sqlite
 from benchmarks.telemetry_store import histograms, minute_batches
 from controller.app.collecting import collect_seldom
-from controller.app.inbox import TAKEN_AT_ONCE
-from controller.app.service import Controller
+from controller.app.inbox import TAKEN_AT_ONCE, Inbox
+from controller.app.service import GATHER_S, Controller
 from controller.broker.certificates import make_authority
 from controller.certificate_settings import DeviceCertificatesConfig
 from controller.delivery.budget import Budget
@@ -87,6 +88,7 @@ MAX_TICKS: Final = 60
 CHUNK_BYTES: Final = 128 * 1024
 RATE_BYTES_PER_S: Final = 10**9
 PATIENCE_S: Final = 30.0
+PER_S: Final = 200
 
 
 class Cost(NamedTuple):
@@ -253,6 +255,8 @@ class Round:
         for minute in range(MINUTES):
             fleet.clock.advance(60.0)
             send("telemetry, 8 points", self._telemetry(minute, pool, chance))
+        fleet.clock.advance(60.0)
+        self._paced(f"telemetry, {PER_S} a second", self._telemetry(MINUTES, pool, chance))
         self._told_to_install()
         steps: tuple[InstallPhase, ...] = get_args(InstallPhase)[1:-1]
         for phase in steps:
@@ -265,6 +269,29 @@ class Round:
         send("report: succeeded", self._each(self._report, "idle", 100))
         self._is_complete()
         return self.costs
+
+    def _paced(self, name: str, messages: Sequence[Received]) -> None:
+        """Let messages come by and by, through the inbox of a controller."""
+        way, receive = self._fleet.way, self._fleet.controller.receive
+        receive(messages[0])
+        inbox = Inbox(lambda some: receive(*some), gather_s=GATHER_S)
+        inbox.start()
+        wanted = way.sent + len(messages) - 1
+
+        def work() -> None:
+            for message in messages[1:]:
+                inbox.put(message)
+                time.sleep(1 / PER_S)
+            self._wait_for(wanted)
+
+        self.costs[name] = self._counter.of(len(messages) - 1, work)
+        inbox.stop(PATIENCE_S)
+
+    def _wait_for(self, sent: int) -> None:
+        """Wait until so many messages were sent to devices."""
+        end_s = time.monotonic() + PATIENCE_S
+        while self._fleet.way.sent < sent and time.monotonic() < end_s:
+            time.sleep(0.001)
 
     def _told_to_install(self) -> None:
         """Let ticks order all installs: there is no message, but each device is sent one."""
@@ -301,9 +328,7 @@ class Round:
         def work() -> None:
             for each in asked[1:]:
                 chunks.handle(each)
-            end_s = time.monotonic() + PATIENCE_S
-            while way.sent < wanted and time.monotonic() < end_s:
-                time.sleep(0.001)
+            self._wait_for(wanted)
 
         self.costs["request for a piece, answered"] = self._counter.of(len(asked) - 1, work)
 
