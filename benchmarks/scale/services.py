@@ -134,6 +134,7 @@ class Controller:
                 raise SystemExit("the device is not known")
             if reports.take_report(transaction, known, report, now_s=self._clock.now_s()) is None:
                 raise SystemExit("the report was ignored")
+            known.changes.write(transaction)
 
 
 def _no_clocks() -> Mapping[str, float]:

@@ -9,6 +9,8 @@ Rules:
 - Each is bounded by itself, far above what a device sends that obeys the protocol. What comes
   beyond is dropped and logged: whoever needs an answer asks again.
 - What waits is handed over together, up to a bound, so that one transaction can store much of it.
+  After each time the inbox may gather for a moment, unless much waits already: so a message that
+  comes alone is handled at once, and of many those that come within that moment together.
 - If a message makes the handler fail, the message is logged and dropped, and the next one follows.
 """
 
@@ -73,6 +75,7 @@ class Inbox:
         max_waiting: How many messages may wait.
         max_waiting_bytes: How large they may be together; one alone may be larger.
         share: Which share of both one sender may fill.
+        gather_s: For how long messages gather after some were handed over.
     """
 
     def __init__(
@@ -81,6 +84,7 @@ class Inbox:
         max_waiting: int = MAX_WAITING,
         max_waiting_bytes: int = MAX_WAITING_BYTES,
         share: float = SHARE,
+        gather_s: float = 0.0,
     ) -> None:
         self._handle = handle
         self._max_waiting = max_waiting
@@ -92,7 +96,9 @@ class Inbox:
 
         self._waiting = 0
         self._waiting_bytes = 0
+        self._gather_s = gather_s
         self._stopping = False
+        self._stopped = threading.Event()
         self._changed = threading.Condition()
         self._thread = threading.Thread(target=self._consume, name="inbox", daemon=True)
 
@@ -126,6 +132,7 @@ class Inbox:
         with self._changed:
             self._stopping = True
             self._changed.notify_all()
+        self._stopped.set()
         if self._thread.is_alive():
             self._thread.join(timeout_s)
 
@@ -179,6 +186,8 @@ class Inbox:
     def _consume(self) -> None:
         while received := self._next():
             self._handle(received)
+            if self._gather_s and self._waiting < TAKEN_AT_ONCE:
+                self._stopped.wait(self._gather_s)
 
 
 def _size_bytes(received: Received) -> int:

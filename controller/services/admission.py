@@ -261,7 +261,8 @@ class Admission:
             labels |= registered.labels
         labels = checked_labels(labels, kept=labels)
         devices.enrol(transaction, row, request, labels, now_s=now_s)
-        policy_choices.mark_stale(transaction, entry.id)
+        if row is not None:
+            policy_choices.mark_stale(transaction, entry.id)
         return Step.LET_IN
 
 

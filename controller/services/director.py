@@ -127,6 +127,17 @@ class Director:
             return 0
         with self._database.reading() as transaction:
             documents = desired.documents(transaction, devices)
+        return self.send(documents)
+
+    def send(self, documents: Sequence[Document]) -> int:
+        """Send devices their desired states, which have just been read.
+
+        Args:
+            documents: What they should run.
+
+        Returns:
+            How many were handed to the broker.
+        """
         tried = {item.device: self._send(item) for item in documents}
         done = [device for device, sent in tried.items() if sent is not False]
         with self._lock:

@@ -321,9 +321,9 @@ class Enrolment:
             self._confirm(device)
             return msgspec.UNSET
         self._access.allow_certificate(device)
-        self._confirm(device)
         certificate = self._certificates.issue(device, csr)
-        if certificate is None:
+        if certificate is None:  # an operator shut it out meanwhile
+            self._confirm(device)
             raise EnrolmentError("the device was shut out")
         return certificate
 

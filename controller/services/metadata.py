@@ -33,7 +33,7 @@ from controller.metadata.sets import changed
 from controller.metadata.store import MetadataStore
 from controller.schemas import MetadataState, RoleState
 from controller.services.director import Publisher
-from controller.store import desired, devices
+from controller.store import devices
 from controller.store.database import Database
 from wire import topics
 from wire.clock import Clock
@@ -242,19 +242,14 @@ class FleetMetadata:
         files = (*tops, *online.content)
         self._untold = {device for device in names if not self._send(device, files)}
 
-    def greet(self, device: str, versions: MetadataVersions) -> None:
+    def greet(self, device: str, versions: MetadataVersions, models: Iterable[str]) -> None:
         """Send a device what it lacks.
 
         Args:
             device: The device.
             versions: What it has.
-
-        Raises:
-            DatabaseError: The database does not answer.
+            models: The models that it is to run.
         """
-        with self._database.reading() as transaction:
-            documents = desired.documents(transaction, (device,))
-        models = {model.name for item in documents for model in item.desired.models}
         self._note_behind(device, versions)
         self._send(device, self.lacking(versions, {*models, *versions.models[:MAX_MODELS]}))
 

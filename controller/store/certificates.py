@@ -5,14 +5,27 @@ from __future__ import annotations
 from collections.abc import Collection
 from typing import Final
 
-from sqlalchemy import or_, select
+from sqlalchemy import Double, bindparam, case, or_, select, update
 from sqlalchemy.orm import Session
 
 from controller.domain.states import DeviceState
 from controller.store import devices
+from controller.store.database import changed_rows
 from controller.store.tables import DeviceRow
 
 NAMED_AT_ONCE: Final = 1000
+
+
+_ENDS: Final = bindparam("ends_at_s", type_=Double)
+_ISSUED: Final = (
+    update(DeviceRow)
+    .where(DeviceRow.id == bindparam("device"), DeviceRow.state == DeviceState.ENROLLED)
+    .values(
+        certificate_ends_at_s=case(
+            (DeviceRow.certificate_ends_at_s > _ENDS, DeviceRow.certificate_ends_at_s), else_=_ENDS
+        )
+    )
+)
 
 
 def note_issued(session: Session, device: str, *, ends_at_s: float) -> bool:
@@ -23,11 +36,8 @@ def note_issued(session: Session, device: str, *, ends_at_s: float) -> bool:
         device: Its identifier.
         ends_at_s: When the certificate ends.
     """
-    row = devices.find(session, device, lock=True)
-    if row is None or row.state != DeviceState.ENROLLED:
-        return False
-    row.certificate_ends_at_s = max(ends_at_s, row.certificate_ends_at_s or 0.0)
-    return True
+    values = {"device": device, "ends_at_s": ends_at_s}
+    return changed_rows(session, _ISSUED, values) == 1
 
 
 def enrolled_key(session: Session, device: str) -> str | None:

@@ -18,7 +18,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, cast
@@ -198,8 +198,20 @@ def alembic_config(connection: sqlalchemy.Connection) -> Config:
     return config
 
 
-def changed_rows(session: Transaction, statement: Update) -> int:
-    """Carry out an UPDATE and return how many rows it changed."""
+def changed_rows(
+    session: Transaction, statement: Update, values: Mapping[str, object] | None = None
+) -> int:
+    """Carry out an UPDATE and return how many rows it changed.
+
+    Args:
+        session: The transaction.
+        statement: The UPDATE.
+        values: Its parameters, where it was built once for all of them. What the session holds of
+            the rows does not change then.
+    """
+    if values is not None:
+        session.flush()
+        return session.connection().execute(statement, values).rowcount
     # Only a SELECT gives another kind of result.
     return int(cast("CursorResult[object]", session.execute(statement)).rowcount)
 

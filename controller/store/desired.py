@@ -20,7 +20,7 @@ from itertools import groupby
 from typing import Any
 
 import msgspec
-from sqlalchemy import Select, and_, exists, select, update
+from sqlalchemy import Select, and_, bindparam, exists, select, update
 from sqlalchemy.orm import Session
 
 from controller.domain.states import (
@@ -217,6 +217,36 @@ def choose_policies_again(session: Session, devices: Sequence[str], *, now_s: fl
     return _online(session, changed)
 
 
+# Built once: building a statement takes longer than SQLite takes to answer it.
+_DOCUMENTS: Select[*tuple[Any, ...]] = (
+    select(
+        *(DesiredStateRow.device, DesiredStateRow.revision, DesiredStateRow.issued_at_s),
+        *(DeviceRow.boot_id, DeviceRow.desired_form),
+        *(DesiredModelRow.model, DesiredModelRow.release_revision, DesiredModelRow.rollout),
+        *(DesiredModelRow.policy, DesiredModelRow.capture, DesiredModelRow.shadow),
+        *(DesiredModelRow.windows, ReleaseRow.name, ReleaseRow.version, ReleaseRow.digest),
+        *(ReleaseRow.envelope_sha256, ReleaseRow.envelope_size_bytes),
+    )
+    .join(DeviceRow, DeviceRow.id == DesiredStateRow.device)
+    .outerjoin(
+        DesiredModelRow,
+        and_(DesiredModelRow.device == DesiredStateRow.device, DesiredModelRow.removed.is_(False)),
+    )
+    .outerjoin(
+        ReleaseRow,
+        and_(
+            ReleaseRow.digest == DesiredModelRow.release,
+            ReleaseRow.state == ReleaseState.PUBLISHED,
+        ),
+    )
+    .where(
+        DesiredStateRow.device.in_(bindparam("devices", expanding=True)),
+        DeviceRow.state == DeviceState.ENROLLED,
+    )
+    .order_by(DesiredStateRow.device, DesiredModelRow.model)
+)
+
+
 def documents(session: Session, devices: Sequence[str]) -> list[Document]:
     """Return the desired states of some devices as the director sends them.
 
@@ -227,58 +257,34 @@ def documents(session: Session, devices: Sequence[str]) -> list[Document]:
     Returns:
         Those of enrolled devices. A model whose release has been revoked has none.
     """
+    session.flush()
     found: list[Document] = []
     for batch in in_batches(devices):
-        statement: Select[*tuple[Any, ...]] = (
-            select(
-                DesiredStateRow,
-                DeviceRow.boot_id,
-                DeviceRow.desired_form,
-                DesiredModelRow,
-                ReleaseRow,
-            )
-            .join(DeviceRow, DeviceRow.id == DesiredStateRow.device)
-            .outerjoin(
-                DesiredModelRow,
-                and_(
-                    DesiredModelRow.device == DesiredStateRow.device,
-                    DesiredModelRow.removed.is_(False),
-                ),
-            )
-            .outerjoin(
-                ReleaseRow,
-                and_(
-                    ReleaseRow.digest == DesiredModelRow.release,
-                    ReleaseRow.state == ReleaseState.PUBLISHED,
-                ),
-            )
-            .where(DesiredStateRow.device.in_(batch), DeviceRow.state == DeviceState.ENROLLED)
-            .order_by(DesiredStateRow.device, DesiredModelRow.model)
-        )
-        rows = session.execute(statement)
-        for (state, boot_id, form), group in groupby(rows, key=lambda row: tuple(row[:3])):
-            models = [_model(*row[3:]) for row in group if row[3] is not None]
+        rows = session.connection().execute(_DOCUMENTS, {"devices": batch})
+        for device, group in groupby(rows, key=lambda row: row.device):
+            models = list(group)
+            first = models[0]
             wanted = DesiredModels(
-                device=state.device,
-                revision=state.revision,
-                issued_at_s=state.issued_at_s,
-                models=tuple(models),
-                keeps_others=not boot_id,
-                boot_id=boot_id or msgspec.UNSET,
+                device=device,
+                revision=first.revision,
+                issued_at_s=first.issued_at_s,
+                models=tuple(_model(row) for row in models if row.model is not None),
+                keeps_others=not first.boot_id,
+                boot_id=first.boot_id or msgspec.UNSET,
             )
-            found.append(Document(desired=wanted, form=form))
+            found.append(Document(desired=wanted, form=first.desired_form))
     return found
 
 
-def _model(row: DesiredModelRow, release: ReleaseRow | None) -> ModelState:
+def _model(row: Any) -> ModelState:  # noqa: ANN401 - a row of `_DOCUMENTS`
     ref = None
-    if release is not None:
+    if row.digest is not None:
         ref = ReleaseRef(
-            name=release.name,
-            version=release.version,
-            digest=release.digest,
-            envelope_sha256=release.envelope_sha256,
-            envelope_size_bytes=release.envelope_size_bytes,
+            name=row.name,
+            version=row.version,
+            digest=row.digest,
+            envelope_sha256=row.envelope_sha256,
+            envelope_size_bytes=row.envelope_size_bytes,
         )
     return ModelState(
         name=row.model,

@@ -14,12 +14,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 import msgspec
-from sqlalchemy import delete, select
+from sqlalchemy import select
 from sqlalchemy.orm import Session
 
 from controller.domain.device_text import clean
+from controller.store.device_status import DeviceStatus
 from controller.store.model_tables import DeviceModelRow
-from controller.store.tables import ERROR_CHARS, NAME_CHARS, DeviceRow, ReleaseRow
+from controller.store.tables import ERROR_CHARS, NAME_CHARS, ReleaseRow
 from wire.desired import MAX_MODELS, MAX_REVISION
 from wire.installs import InstallReport
 from wire.package.index import is_digest
@@ -33,86 +34,68 @@ Wanted = Mapping[str, str | None]
 """The models that a device is to run, each with the digest of its release."""
 
 
-def take_all(
-    session: Session, device: DeviceRow, hello: Hello, *, wanted: Wanted
-) -> dict[str, str | None]:
+def take_all(session: Session, known: DeviceStatus, hello: Hello) -> dict[str, str | None]:
     """Record all models that a device says it has.
 
     Args:
         session: The transaction.
-        device: The device.
+        known: The device.
         hello: What it says.
-        wanted: What it is to run.
 
     Returns:
         Model to the digest of the package that is active.
     """
+    wanted = known.wanted
     told = {item.name: item for item in _served(session, hello, wanted)}
-    rows = _rows(session, device.id)
-    for row in rows.values():
-        if row.model in told:
-            continue
+    for row in [row for model, row in known.told.items() if model not in told]:
         if row.model in wanted or row.last_error:
             row.release, row.variant = None, None
         else:
-            session.delete(row)
+            _remove(known, row)
     for model, item in told.items():
-        row = rows.get(model) or _new(session, device.id, model)
+        row = known.told.get(model) or _new(known, model)
         row.revision = item.revision if 0 <= item.revision <= MAX_REVISION else 0
         row.release = digest(item.release)
         row.variant = name(item.variant)
-    session.flush()
     return {model: digest(item.release) for model, item in told.items()}
 
 
 def take_one(
-    session: Session,
-    device: DeviceRow,
-    report: InstallReport,
-    *,
-    model: str,
-    told: DeviceModelRow | None,
-    error: str,
-    wanted: Wanted,
+    session: Session, known: DeviceStatus, report: InstallReport, *, model: str, error: str
 ) -> None:
     """Record what a report says of a model.
 
     Args:
         session: The transaction.
-        device: The device.
+        known: The device.
         report: What it says.
         model: The model that it is about.
-        told: What is recorded of it, if that is known already: most reports need no query more.
         error: How the install failed, if it has ended; empty if it succeeded.
-        wanted: What the device is to run.
     """
+    wanted, told = known.wanted, known.told.get(model)
     is_over = report.outcome != "running"
     active = digest(report.active)
     owner, is_unnamed = model, isinstance(report.model, msgspec.UnsetType)
     is_same = told is not None and (not is_unnamed or active == told.release)
-    rows = {model: told} if told is not None and is_same else _rows(session, device.id)
     if is_unnamed and not is_same:  # it says what the device runs, of any model
         owner = _owner(session, active, wanted) if active is not None else model
-        for row in rows.values():
+        for row in known.told.values():
             if row.model not in {owner, model}:
                 row.release, row.variant = None, None
     if active is None and is_over and not error and model not in wanted:
-        session.execute(
-            delete(DeviceModelRow).where(
-                DeviceModelRow.device == device.id, DeviceModelRow.model == model
-            )
-        )
+        if told is not None:
+            _remove(known, told)
         return
-    if model not in rows and model not in wanted and len(rows) >= MAX_MODELS:
+    if told is None and model not in wanted and len(known.told) >= MAX_MODELS:
         return  # no device has so many
-    row = rows.get(model) or _new(session, device.id, model)
+    row = told or _new(known, model)
     row.revision = report.revision
     row.phase = "idle" if is_over else report.phase
     if is_over:
         row.last_error = error[:ERROR_CHARS]
     if owner != model:
         row.release, row.variant = None, None
-        row = rows.get(owner) or _new(session, device.id, owner)
+        row = known.told.get(owner) or _new(known, owner)
     row.release = active
     row.variant = name(report.variant)
 
@@ -156,14 +139,13 @@ def _owner(session: Session, active: str, wanted: Wanted) -> str:
     return next(iter(wanted)) if len(wanted) == 1 else NO_NAME
 
 
-def _rows(session: Session, device: str) -> dict[str, DeviceModelRow]:
-    rows = session.scalars(select(DeviceModelRow).where(DeviceModelRow.device == device))
-    return {row.model: row for row in rows}
+def _remove(known: DeviceStatus, row: DeviceModelRow) -> None:
+    known.changes.remove(known.told.pop(row.model))
 
 
-def _new(session: Session, device: str, model: str) -> DeviceModelRow:
+def _new(known: DeviceStatus, model: str) -> DeviceModelRow:
     row = DeviceModelRow(
-        device=device,
+        device=known.device.id,
         model=model,
         revision=0,
         release=None,
@@ -171,5 +153,6 @@ def _new(session: Session, device: str, model: str) -> DeviceModelRow:
         phase="",
         last_error="",
     )
-    session.add(row)
+    known.told[model] = row
+    known.changes.add(row)
     return row

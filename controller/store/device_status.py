@@ -1,13 +1,15 @@
-"""What is known of a device that sends a message: all of it in one query."""
+"""What is known of devices that send messages: all of it in two queries."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections import defaultdict
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
+from itertools import accumulate
 from typing import Any
 
-from sqlalchemy import Select, and_, bindparam, func, or_, select, update
-from sqlalchemy.orm import Session
+from sqlalchemy import BindParameter, Select, and_, bindparam, func, or_, select, text, update
+from sqlalchemy.orm import InstrumentedAttribute, Session
 
 from controller.domain.states import (
     ACTIVE_ROLLOUTS,
@@ -15,9 +17,9 @@ from controller.domain.states import (
     DeploymentState,
     DeviceState,
 )
-from controller.store import devices
 from controller.store.database import in_batches
 from controller.store.model_tables import DesiredModelRow, DesiredStateRow, DeviceModelRow
+from controller.store.row_changes import R, RowChanges
 from controller.store.tables import (
     DeploymentRow,
     DeviceRow,
@@ -30,12 +32,42 @@ SEEN_EVERY_S = 30.0
 TURNS = 0x65666C_08
 """Advisory locks of PostgreSQL with two numbers: this one, and one for each device."""
 
+_TURNS = text(
+    "SELECT pg_advisory_xact_lock(:turns, turn) FROM (SELECT DISTINCT hashtext(device) AS turn"
+    " FROM unnest(CAST(:devices AS text[])) AS device ORDER BY turn) AS turns"
+)
+_WAIT_BRIEFLY = text("SET LOCAL lock_timeout = '200ms'")
+"""PostgreSQL looks for those who wait in a circle after a second, and ends one of them."""
+
 # Built once: building a statement takes longer than SQLite takes to answer it.
+_DEVICE = (
+    *(DeviceRow.id, DeviceRow.profile_name, DeviceRow.architecture, DeviceRow.profile),
+    *(DeviceRow.runtimes, DeviceRow.agent_version, DeviceRow.boot_id, DeviceRow.online),
+    *(DeviceRow.greeted, DeviceRow.peer_url, DeviceRow.trust_file, DeviceRow.report_sequence),
+    *(DeviceRow.desired_form, DeviceRow.reported_revision, DeviceRow.last_error),
+    *(DeviceRow.last_seen_at_s, DeviceRow.expected_from_s, DeviceRow.allows_shadows),
+)
+_STATE = (DesiredStateRow.device, DesiredStateRow.revision)
+_MODEL = (
+    *(DesiredModelRow.device, DesiredModelRow.model, DesiredModelRow.release),
+    *(DesiredModelRow.release_revision, DesiredModelRow.removed, DesiredModelRow.windows),
+)
+_PART = (
+    *(DeploymentRow.rollout, DeploymentRow.device, DeploymentRow.state, DeploymentRow.revision),
+    *(DeploymentRow.phase, DeploymentRow.detail, DeploymentRow.done_bytes),
+    *(DeploymentRow.total_bytes, DeploymentRow.reported_at_s),
+)
+_TOLD = (
+    *(DeviceModelRow.device, DeviceModelRow.model, DeviceModelRow.revision),
+    *(DeviceModelRow.release, DeviceModelRow.variant, DeviceModelRow.phase),
+    DeviceModelRow.last_error,
+)
+_ONE_OF: BindParameter[Any] = bindparam("devices", expanding=True)
+_ENROLLED = and_(DeviceRow.id.in_(_ONE_OF), DeviceRow.state == DeviceState.ENROLLED)
 _STATUS: Select[*tuple[Any, ...]] = (
-    select(DeviceRow, DesiredStateRow, DesiredModelRow, DeploymentRow, DeviceModelRow)
+    select(*_DEVICE, *_STATE, *_MODEL, *_PART)
     .outerjoin(DesiredStateRow, DesiredStateRow.device == DeviceRow.id)
     .outerjoin(DesiredModelRow, DesiredModelRow.device == DeviceRow.id)
-    .outerjoin(DeviceModelRow, devices.told_of_model())
     .outerjoin(
         DeploymentRow,
         and_(
@@ -45,17 +77,17 @@ _STATUS: Select[*tuple[Any, ...]] = (
             or_(
                 DeploymentRow.state == DeploymentState.WAITING,
                 DeploymentRow.rollout.in_(
-                    select(RolloutRow.id).where(RolloutRow.state.in_(ACTIVE_ROLLOUTS))
+                    select(RolloutRow.id).where(
+                        or_(*(RolloutRow.state == state for state in ACTIVE_ROLLOUTS))
+                    )
                 ),
             ),
         ),
     )
-    .where(DeviceRow.id == bindparam("device"), DeviceRow.state == DeviceState.ENROLLED)
+    .where(_ENROLLED)
 )
-_SEEN = select(DeviceRow.id, DeviceRow.online, DeviceRow.last_seen_at_s).where(
-    DeviceRow.id.in_(bindparam("devices", expanding=True)),
-    DeviceRow.state == DeviceState.ENROLLED,
-)
+_ALL_TOLD: Select[*tuple[Any, ...]] = select(*_TOLD).where(DeviceModelRow.device.in_(_ONE_OF))
+_SEEN = select(DeviceRow.id, DeviceRow.online, DeviceRow.last_seen_at_s).where(_ENROLLED)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -79,11 +111,16 @@ class ModelStatus:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeviceStatus:
-    """An enrolled device, its desired state, and its models."""
+    """An enrolled device, its desired state, and its models: rows that no session knows."""
 
     device: DeviceRow
     desired: DesiredStateRow | None
-    models: Mapping[str, ModelStatus]
+    models: dict[str, ModelStatus]
+    told: dict[str, DeviceModelRow]
+    """What the device reported last of each model, also of those that it should not have."""
+
+    changes: RowChanges
+    """Writes what is changed of these rows."""
 
     @property
     def named(self) -> list[ModelStatus]:
@@ -96,28 +133,78 @@ class DeviceStatus:
         return {item.desired.model: item.desired.release for item in self.named}
 
 
-def take_turn(session: Session, device: str) -> None:
-    """Let messages of a device wait for each other until the transaction ends.
+def take_turns(session: Session, devices: Sequence[str]) -> None:
+    """Let messages of devices wait for each other until the transaction ends.
 
-    Several controllers may take them at one time. It is no lock of a row, so that it is taken
-    before all others and nobody waits in a circle. A transaction of SQLite that writes is alone.
+    Several controllers may take them at one time. These are no locks of rows, so that they are
+    taken before all others, in one order, and nobody waits in a circle. With several devices the
+    transaction fails if it then waits for the lock of a row for long: whoever holds that may wait
+    for another one of them. A transaction of SQLite that writes is alone.
     """
     if session.get_bind().dialect.name == "postgresql":
-        turn = func.pg_advisory_xact_lock(TURNS, func.hashtext(device))
-        session.execute(select(turn))
+        connection = session.connection()
+        if len(devices) > 1:
+            connection.execute(_WAIT_BRIEFLY)
+        connection.execute(_TURNS, {"turns": TURNS, "devices": list(devices)})
 
 
 def find(session: Session, device: str) -> DeviceStatus | None:
     """Return what is known of a device, or None when it is not enrolled."""
-    rows = session.execute(_STATUS, {"device": device}).all()
-    if not rows:
-        return None
-    models = {
-        wanted.model: ModelStatus(desired=wanted, deployment=part, told=told)
-        for _row, _state, wanted, part, told in rows
-        if wanted is not None
-    }
-    return DeviceStatus(device=rows[0][0], desired=rows[0][1], models=models)
+    return find_all(session, [device], RowChanges()).get(device)
+
+
+def find_all(
+    session: Session, devices: Sequence[str], changes: RowChanges
+) -> dict[str, DeviceStatus]:
+    """Return what is known of some devices, of those that are enrolled.
+
+    Args:
+        session: The transaction.
+        devices: Which devices; at most as many as one statement may name.
+        changes: Takes what is changed of their rows.
+
+    Returns:
+        Device to what is known of it.
+    """
+    connection, some = session.connection(), {"devices": devices}
+    told: defaultdict[str, dict[str, DeviceModelRow]] = defaultdict(dict)
+    for values in connection.execute(_ALL_TOLD, some):
+        row = _read(changes, DeviceModelRow, _TOLD, values)
+        told[row.device][row.model] = row
+    found: dict[str, DeviceStatus] = {}
+    ends = [*accumulate(map(len, (_DEVICE, _STATE, _MODEL, _PART)))]
+    for values in connection.execute(_STATUS, some):
+        name, state, model, part = values[0], *(values[at] for at in ends[:-1])
+        known = found.get(name)
+        if known is None:
+            wanted = None
+            if state is not None:
+                wanted = DesiredStateRow(device=state, revision=values[ends[0] + 1])
+            device = _read(changes, DeviceRow, _DEVICE, values)
+            known = found[name] = DeviceStatus(
+                device=device, desired=wanted, models={}, told=told[name], changes=changes
+            )
+        if model is None:
+            continue
+        row_of_model = _read(changes, DesiredModelRow, _MODEL, values[ends[1] :])
+        deployment = None
+        if part is not None:
+            deployment = _read(changes, DeploymentRow, _PART, values[ends[2] :])
+        known.models[row_of_model.model] = ModelStatus(
+            desired=row_of_model, deployment=deployment, told=told[name].get(row_of_model.model)
+        )
+    return found
+
+
+def _read(
+    changes: RowChanges,
+    kind: type[R],
+    columns: Sequence[InstrumentedAttribute[Any]],
+    values: Sequence[Any],
+) -> R:
+    return changes.read(
+        kind, {column.key: value for column, value in zip(columns, values, strict=False)}
+    )
 
 
 def note_seen(row: DeviceRow, *, now_s: float) -> None:

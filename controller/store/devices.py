@@ -205,11 +205,12 @@ def enrol(
         labels: Its labels, already checked.
         now_s: Wall time.
     """
-    session.execute(delete(DeviceModelRow).where(DeviceModelRow.device == request.device))
-    session.execute(delete(DevicePenaltyRow).where(DevicePenaltyRow.device == request.device))
     if row is None:
         row = DeviceRow(id=request.device, labels=[])
         session.add(row)
+    else:
+        for table in (DeviceModelRow, DevicePenaltyRow):
+            session.execute(delete(table).where(table.device == request.device))
     row.state = DeviceState.ENROLLED
     row.may_enrol_again = False
     row.public_key = request.public_key
@@ -234,8 +235,9 @@ def enrol(
 
 def set_labels(session: Session, row: DeviceRow, labels: Mapping[str, str]) -> None:
     """Give a device exactly these labels."""
-    row.labels.clear()
-    session.flush()
+    if row.labels:
+        row.labels.clear()
+        session.flush()
     row.labels.extend(DeviceLabelRow(key=key, value=value) for key, value in labels.items())
 
 

@@ -26,7 +26,6 @@ from wire.desired import MAX_REVISION, MAX_REVISION_STEP, ONE_RELEASE, WINDOWS
 from wire.enrolling import EnrolRequest
 from wire.errors import shortened
 from wire.presence import Hello, Presence
-from wire.profile import checked_profile
 
 DOUBTED = "agent.enrolment"
 
@@ -39,19 +38,16 @@ def take_hello(
     Args:
         session: The transaction.
         known: The device.
-        hello: What it says.
+        hello: What it says; its profile is checked.
         peer_url: Where it serves others, if that is believed.
         now_s: Wall time.
 
     Returns:
         Whether the controller has to send the device its desired state.
-
-    Raises:
-        WireFormatError: An impossible profile.
     """
     row, wanted = known.device, known.desired
     attributes = steady_attributes(row)
-    devices.set_profile(row, checked_profile(hello.profile))
+    devices.set_profile(row, hello.profile)
     row.runtimes = _runtimes(hello)
     row.greeted = True
     row.peer_url = peer_url
@@ -65,7 +61,7 @@ def take_hello(
         row.boot_id, row.report_sequence = boot_id, 0
     row.reported_revision = _believed(hello.revision, wanted)
     before = {item.desired.model: item.told and item.told.release for item in known.named}
-    now = device_models.take_all(session, known.device, hello, wanted=known.wanted)
+    now = device_models.take_all(session, known, hello)
     set_seen(row, now_s=now_s)
     form = _form(hello)
     before_form, row.desired_form = row.desired_form, form
@@ -83,6 +79,7 @@ def take_hello(
     has = [model for model, release in now.items() if model and release is not None]
     if reads_another or was_unheard or any(model not in known.models for model in has):
         _reissue(session, known, above=wanted.revision, now_s=now_s)
+        return True
     if any(known.models[model].desired.removed for model in has if model in known.models):
         return True
     if row.reported_revision < wanted.revision:
@@ -129,6 +126,7 @@ def note_doubt(row: DeviceRow, request: EnrolRequest) -> None:
 
 
 def _reissue(session: Session, known: DeviceStatus, *, above: int, now_s: float) -> None:
+    known.changes.write(session)  # what the device has counts there
     revision = desired.reissue(session, known.device.id, above=above, now_s=now_s)
     for item in known.models.values():
         if item.deployment is not None:

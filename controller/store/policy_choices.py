@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import msgspec
-from sqlalchemy import select, update
+from sqlalchemy import bindparam, select, update
 from sqlalchemy.orm import Session
 
 from controller.domain.attributes import DeviceValues
@@ -46,6 +46,13 @@ _DEFAULT = to_builtins(PolicySpec())
 _FIRST_DEFAULT = to_builtins(PolicySpec(kind="rules"))
 """What a desired state without a policy was issued with: by controllers of before, whose default
 this was. It stays until the next one is issued, as a revision never changes."""
+
+
+_MARK_STALE = (
+    update(DesiredModelRow)
+    .where(DesiredModelRow.device == bindparam("of_device"), DesiredModelRow.removed.is_(False))
+    .values(policy_generation=STALE)
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -161,12 +168,8 @@ def choose(session: Session, rows: Sequence[DesiredModelRow]) -> list[DesiredMod
 
 def mark_stale(session: Session, device: str) -> None:
     """Mark a device's policies to be chosen again: a label or a steady attribute changed."""
-    session.execute(
-        update(DesiredModelRow)
-        .where(DesiredModelRow.device == device, DesiredModelRow.removed.is_(False))
-        .values(policy_generation=STALE)
-        .execution_options(synchronize_session=False)
-    )
+    session.flush()
+    session.connection().execute(_MARK_STALE, {"of_device": device})
 
 
 def with_stale(session: Session, *, limit: int) -> list[str]:

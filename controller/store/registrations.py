@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from sqlalchemy import func, select
+from sqlalchemy import bindparam, func, select
 from sqlalchemy.orm import Session
 
 from controller.store.database import in_batches
 from controller.store.registration_tables import RegistrationRow
+
+_OF_DEVICE = select(RegistrationRow).where(RegistrationRow.device == bindparam("device"))
 
 
 def find(session: Session, serial: str) -> RegistrationRow | None:
@@ -18,7 +20,7 @@ def find(session: Session, serial: str) -> RegistrationRow | None:
 
 def of_device(session: Session, device: str) -> RegistrationRow | None:
     """Return what is registered for an identifier; None if nothing is."""
-    return session.scalar(select(RegistrationRow).where(RegistrationRow.device == device))
+    return session.scalar(_OF_DEVICE, {"device": device})
 
 
 def fitting(session: Session, device: str, serial: str) -> RegistrationRow | None:

@@ -1,7 +1,7 @@
 """The messages of devices about themselves, and what these change in the control state.
 
 Rules:
-- Most messages need one query: `find` returns all that is known about the device.
+- Most messages need no query but those of `device_status.find_all`, which is told of what changes.
 - A report is about one model, and changes nothing of the others.
 - A report counts if its revision holds the release that was last issued to the device; a later
   revision may have changed only a policy or another model. Reports for older releases are ignored.
@@ -19,8 +19,10 @@ Rules:
 
 from __future__ import annotations
 
+from typing import Final
+
 import msgspec
-from sqlalchemy import update
+from sqlalchemy import bindparam, or_, update
 from sqlalchemy.orm import Session
 
 from controller.domain.device_text import clean
@@ -33,9 +35,9 @@ from controller.domain.states import (
 )
 from controller.domain.transfers import is_fetching, size
 from controller.store import device_models
-from controller.store.database import changed_rows
 from controller.store.deployment_changes import Verdict
 from controller.store.device_status import DeviceStatus, ModelStatus, note_seen
+from controller.store.row_changes import RowChanges, key_is, key_of
 from controller.store.tables import (
     MAX_CODE_CHARS,
     MAX_DETAIL_CHARS,
@@ -51,6 +53,28 @@ MISMATCH = "controller.report.mismatch"
 UNNAMED = "controller.report.unnamed"
 OLDER = "agent.refused.older"
 """The code with which a device refuses what is older than what it accepted."""
+
+
+_SETTLED: Final = {
+    event: update(DeploymentRow.__table__)  # type: ignore[arg-type]  # which is a table
+    .where(
+        key_is(DeploymentRow),
+        DeploymentRow.revision == bindparam("of_revision"),
+        or_(*(DeploymentRow.state == each for each in sources(DEPLOYMENT_TRANSITIONS, event))),
+    )
+    .values(
+        state=outcome(DEPLOYMENT_TRANSITIONS, event),
+        **{
+            name: bindparam(name)
+            for name in (
+                *("finished_at_s", "reported_at_s", "error_code", "detail"),
+                *("phase", "done_bytes", "total_bytes"),
+            )
+        },
+    )
+    for event in (DeploymentEvent.SUCCEED, DeploymentEvent.FAIL)
+}
+"""What records an outcome, unless the deployment has a state that this does not change."""
 
 
 def take_report(
@@ -87,14 +111,11 @@ def take_report(
     row.reported_revision = max(row.reported_revision, report.revision)
     verdict = _verdict(report, about.desired.release if about is not None else None)
     error = f"{verdict.error_code}: {verdict.detail}" if verdict.error_code else ""
-    told = None if about is None else about.told
-    device_models.take_one(
-        session, row, report, model=model, told=told, error=error, wanted=known.wanted
-    )
+    device_models.take_one(session, known, report, model=model, error=error)
     if report.outcome != "running":
         row.last_error = ""
     if about is not None and about.deployment is not None:
-        _judge(session, about.deployment, report, verdict, now_s)
+        _judge(known.changes, about.deployment, report, verdict, now_s)
     return model
 
 
@@ -116,13 +137,10 @@ def _model_of(known: DeviceStatus, report: InstallReport) -> str | None:
     return None if newest is None else newest.desired.model
 
 
-def take_refusal(
-    session: Session, known: DeviceStatus, refusal: Refusal, *, ours: bool, now_s: float
-) -> bool:
+def take_refusal(known: DeviceStatus, refusal: Refusal, *, ours: bool, now_s: float) -> bool:
     """Record that a device does not accept a desired state.
 
     Args:
-        session: The transaction.
         known: The device.
         refusal: What it says.
         ours: Whether it refused the newest one that this controller has for it.
@@ -143,8 +161,8 @@ def take_refusal(
     if ours and code != OLDER:
         verdict = Verdict(error_code=code, detail=detail)
         for part in _to_start(known):
-            if _settle(session, part, DeploymentEvent.FAIL, verdict, now_s=now_s):
-                part.reported_at_s = now_s
+            shown = (part.phase, part.done_bytes, part.total_bytes)
+            _settle(known.changes, part, DeploymentEvent.FAIL, verdict, shown, now_s=now_s)
     return row.last_error != before
 
 
@@ -186,55 +204,50 @@ def _is_only_progress(row: DeviceRow, about: ModelStatus, report: InstallReport)
 
 
 def _judge(
-    session: Session, part: DeploymentRow, report: InstallReport, verdict: Verdict, now_s: float
+    changes: RowChanges, part: DeploymentRow, report: InstallReport, verdict: Verdict, now_s: float
 ) -> None:
+    shown = (report.phase, size(report.done_bytes), size(report.total_bytes))
     if report.outcome != "running":
         event = DeploymentEvent.FAIL if verdict.error_code else DeploymentEvent.SUCCEED
-        if not _settle(session, part, event, verdict, now_s=now_s):
-            return
-    elif part.state not in ORDERED_DEPLOYMENTS:
-        return
-    else:
+        _settle(changes, part, event, verdict, shown, now_s=now_s)
+    elif part.state in ORDERED_DEPLOYMENTS:
         part.detail = clean(report.detail, MAX_DETAIL_CHARS)  # what the install waits for
-    part.reported_at_s = now_s
-    part.phase = report.phase
-    part.done_bytes = size(report.done_bytes)
-    part.total_bytes = size(report.total_bytes)
+        part.reported_at_s = now_s
+        part.phase, part.done_bytes, part.total_bytes = shown
 
 
 def _settle(
-    session: Session, part: DeploymentRow, event: DeploymentEvent, verdict: Verdict, *, now_s: float
-) -> bool:
-    """Record the outcome that a device reported.
+    changes: RowChanges,
+    part: DeploymentRow,
+    event: DeploymentEvent,
+    verdict: Verdict,
+    shown: tuple[str, int, int],
+    *,
+    now_s: float,
+) -> None:
+    """Record the outcome that a device reported, unless it does not change the deployment's state.
 
     Args:
-        session: The transaction.
+        changes: Takes it.
         part: The deployment.
         event: `SUCCEED` or `FAIL`.
         verdict: Why.
+        shown: The phase, how many bytes have come, and of how many.
         now_s: Wall time.
-
-    Returns:
-        False when the deployment is in a state that this outcome does not change.
     """
-    changed = changed_rows(
-        session,
-        update(DeploymentRow)
-        .where(
-            DeploymentRow.rollout == part.rollout,
-            DeploymentRow.device == part.device,
-            DeploymentRow.revision == part.revision,
-            DeploymentRow.state.in_(sources(DEPLOYMENT_TRANSITIONS, event)),
-        )
-        .values(
-            state=outcome(DEPLOYMENT_TRANSITIONS, event),
-            finished_at_s=now_s,
-            error_code=verdict.error_code,
-            detail=verdict.detail,
-        )
-        .execution_options(synchronize_session=False),
-    )
-    return changed == 1
+    phase, done_bytes, total_bytes = shown
+    values = {
+        **key_of(part),
+        "of_revision": part.revision,
+        "finished_at_s": now_s,
+        "reported_at_s": now_s,
+        "error_code": verdict.error_code,
+        "detail": verdict.detail,
+        "phase": phase,
+        "done_bytes": done_bytes,
+        "total_bytes": total_bytes,
+    }
+    changes.put(DeploymentRow, _SETTLED[event], values)
 
 
 def _verdict(report: InstallReport, wanted: str | None) -> Verdict:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 
-from sqlalchemy import and_, or_, select, update
+from sqlalchemy import and_, bindparam, or_, select, update
 from sqlalchemy.orm import Session
 
 from controller.domain.paging import PageRequest
@@ -16,6 +16,19 @@ from controller.store.paging import Column, paged
 from controller.store.tables import EnrolmentTokenRow
 
 MAX_SWEEP = 100
+
+# Built once: building a statement takes longer than SQLite takes to answer it.
+_IS_VALID = and_(
+    EnrolmentTokenRow.sha256 == bindparam("digest"),
+    EnrolmentTokenRow.state == TokenState.OPEN,
+    EnrolmentTokenRow.expires_at_s > bindparam("now_s"),
+)
+_VALID = select(EnrolmentTokenRow).where(_IS_VALID)
+_USED = (
+    update(EnrolmentTokenRow)
+    .where(_IS_VALID, EnrolmentTokenRow.uses_left > 0)
+    .values(uses_left=EnrolmentTokenRow.uses_left - 1, used_at_s=bindparam("now_s"))
+)
 
 
 def add(
@@ -48,13 +61,7 @@ def add(
 
 def find_valid(session: Session, sha256: str, *, now_s: float) -> EnrolmentTokenRow | None:
     """Return a token that has not expired, even if it is used up."""
-    return session.scalar(
-        select(EnrolmentTokenRow).where(
-            EnrolmentTokenRow.sha256 == sha256,
-            EnrolmentTokenRow.state == TokenState.OPEN,
-            EnrolmentTokenRow.expires_at_s > now_s,
-        )
-    )
+    return session.scalar(_VALID, {"digest": sha256, "now_s": now_s})
 
 
 def valid(session: Session, *, now_s: float) -> frozenset[str]:
@@ -71,18 +78,7 @@ def valid(session: Session, *, now_s: float) -> frozenset[str]:
 
 def use(session: Session, sha256: str, *, now_s: float) -> bool:
     """Take one use from a token; False when none is left or it has expired."""
-    changed = changed_rows(
-        session,
-        update(EnrolmentTokenRow)
-        .where(
-            EnrolmentTokenRow.sha256 == sha256,
-            EnrolmentTokenRow.state == TokenState.OPEN,
-            EnrolmentTokenRow.uses_left > 0,
-            EnrolmentTokenRow.expires_at_s > now_s,
-        )
-        .values(uses_left=EnrolmentTokenRow.uses_left - 1, used_at_s=now_s),
-    )
-    return changed == 1
+    return changed_rows(session, _USED, {"digest": sha256, "now_s": now_s}) == 1
 
 
 def listed(

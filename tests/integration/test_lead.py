@@ -37,12 +37,12 @@ def test_members_of_a_group_have_one_database(
 
 def test_messages_of_one_device_wait_for_each_other(database: Database) -> None:
     with database.transaction() as first:
-        device_status.take_turn(first, "cam-1")
+        device_status.take_turns(first, ["cam-1"])
         with database.transaction() as second:
-            device_status.take_turn(second, "cam-2")
+            device_status.take_turns(second, ["cam-2"])
         with pytest.raises(DatabaseError), database.transaction() as third:
             third.execute(text("SET LOCAL lock_timeout = '50ms'"))
-            device_status.take_turn(third, "cam-1")
+            device_status.take_turns(third, ["cam-1"])
 
 
 def test_the_time_of_a_rollout_counts_where_a_controller_leads(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Sequence
 
 import pytest
 
@@ -52,6 +53,25 @@ def test_a_message_that_breaks_its_handler_does_not_stop_the_next(
     assert done.wait(PATIENCE_S)
     inbox.stop(PATIENCE_S)
     assert "failed to handle a message on topic/1" in caplog.text
+
+
+def test_what_comes_soon_after_others_is_handed_over_together() -> None:
+    taken: list[int] = []
+    came = threading.Semaphore(0)
+
+    def take(received: Sequence[Received]) -> None:
+        taken.append(len(received))
+        came.release()
+
+    inbox = Inbox(take, gather_s=0.5)
+    inbox.start()
+    inbox.put(message(1))
+    assert came.acquire(timeout=PATIENCE_S)
+    inbox.put(message(2))
+    inbox.put(message(3))
+    assert came.acquire(timeout=PATIENCE_S)
+    inbox.stop(PATIENCE_S)
+    assert taken == [1, 2]
 
 
 def test_senders_take_turns_and_a_message_of_one_keeps_its_place() -> None:
