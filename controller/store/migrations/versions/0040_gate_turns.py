@@ -20,7 +20,7 @@ def upgrade() -> None:
     with op.batch_alter_table("rollout_gate_stage") as batch:
         batch.add_column(sa.Column("before", sa.Integer(), server_default="0", nullable=False))
         batch.add_column(sa.Column("passed", sa.Integer(), server_default="1000", nullable=False))
-        batch.add_column(sa.Column("began_at_s", sa.Float(), server_default="0", nullable=False))
+        batch.add_column(sa.Column("began_at_s", sa.Double(), server_default="0", nullable=False))
     with op.batch_alter_table("rollout_gate_away") as batch:
         batch.add_column(
             sa.Column("has_release", sa.Boolean(), server_default=sa.false(), nullable=False)
