@@ -123,7 +123,7 @@ def parse_percent(text: str, *, option: str) -> float:
     if is_number and float(number) <= WHOLE_PERCENT:
         return float(number)
     raise ArgumentError(
-        f"{option}: {text!r} is not a percentage", remedy=f"write {option} 10% or so"
+        f"{option}: {text!r} is not a percentage up to 100%", remedy="write it as 10%"
     )
 
 

@@ -189,7 +189,10 @@ def check_control(request: RolloutRequest) -> None:
             remedy="give that, too, or leave it out",
         )
     for fault in window_faults(request.windows):
-        raise InvalidRequestError(fault, remedy="give hours of the day that differ")
+        raise InvalidRequestError(
+            fault,
+            remedy="write two times of the day that differ as HH:MM, after days such as mon-fri or sat,sun",
+        )
 
 
 def check_growing(stages: Sequence[StageSpec], devices: int) -> None:

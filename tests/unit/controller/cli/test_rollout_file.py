@@ -100,7 +100,7 @@ def test_an_empty_file_is_a_rollout_with_the_defaults_of_the_api() -> None:
     ("words", "said"),
     [
         ('agreement = "100%"', ".agreement must be above 0 and below 100 %, not 100 %"),
-        ('agreement = "101%"', ".agreement: '101%' is not a percentage"),
+        ('agreement = "101%"', ".agreement: '101%' is not a percentage up to 100%"),
         ('agreement = "99%", requests = 5', ".requests must be 100 to 1000000000, not 5"),
         ('agreement = "99%", share = 0', ".share: a shadow sees more than nothing"),
         ('agreement = "99%", for = "1"', ".for: '1' has no unit"),
