@@ -21,7 +21,8 @@ one): halt when the devices of the release are, on the average, further from wha
 than the same limit. hawkBit and Mender look at failed installs alone: they see none of this.
 
 What is tuned never judges: `--quick` draws from the seed of development, all else from that of
-validation. `GATES_SEED=7 python -m benchmarks.gates` draws fleets that nobody has seen.
+validation. `GATES_SEED=7 python -m benchmarks.gates` draws fleets that nobody has seen, and
+`GATES_ROLLOUTS=100` fewer or more of them.
 """
 
 from __future__ import annotations
@@ -304,7 +305,8 @@ def course(fleet: Fleet, harm: Harm) -> Course:
 
 def measure(quick: bool) -> list[Row]:
     """Roll out harmless and harmful releases."""
-    rollouts = QUICK_ROLLOUTS if quick else ROLLOUTS
+    usual = QUICK_ROLLOUTS if quick else ROLLOUTS
+    rollouts = int(os.environ.get("GATES_ROLLOUTS", usual))
     seed = int(os.environ.get("GATES_SEED", DEVELOPMENT if quick else VALIDATION))
     rows = []
     for devices in (100, 300) if quick else (60, 300, 1000):

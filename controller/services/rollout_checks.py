@@ -191,7 +191,7 @@ def check_control(request: RolloutRequest) -> None:
     for fault in window_faults(request.windows):
         raise InvalidRequestError(
             fault,
-            remedy="write two times of the day that differ as HH:MM, after days such as mon-fri or sat,sun",
+            remedy="write two times that differ as HH:MM-HH:MM, after days if need be, as mon-fri",
         )
 
 
