@@ -58,4 +58,4 @@ class BrokerAccess(Protocol):
 
 
 AccessFactory = Callable[[ControllerConfig], BrokerAccess]
-"""Makes the access of a configuration: `controller.app.service.run(config, factory)`."""
+"""Makes the access of a configuration: `controller.app.run.run(config, factory)`."""

@@ -12,7 +12,6 @@ Rules:
 
 from __future__ import annotations
 
-import contextlib
 import logging
 import ssl
 import threading
@@ -25,19 +24,15 @@ from controller.api.server import HttpServer
 from controller.api.services import FleetServices
 from controller.api.tls import tls_of
 from controller.app.alerting import Alerting
-from controller.app.collecting import collect_seldom
 from controller.app.delivery import Delivery
 from controller.app.downloads import DownloadListener
-from controller.app.home import RELEASE_KEY_FILE
+from controller.app.fleet_trust import fleet_trust
 from controller.app.inbox import Inbox
 from controller.app.lead import Lead
-from controller.app.logs import configure_logging
 from controller.app.starting import (
     certificates_of,
-    check_writable,
     prepared,
     telemetry_store,
-    warn_about_release_key,
 )
 from controller.broker.connection import connection
 from controller.broker.listener import EncryptionWatch
@@ -47,19 +42,14 @@ from controller.delivery.chunks import ChunkServer
 from controller.delivery.deltas import Deltas
 from controller.delivery.peers import Peers
 from controller.delivery.sources import SourceServer, Ways
-from controller.errors import SettingsError, StorageError
 from controller.exporting.exports import Exports
 from controller.exporting.own_figures import Watched
-from controller.metadata.online import OnlineSigner
-from controller.metadata.store import FOLDER, MetadataStore
-from controller.ports import AccessFactory, BrokerAccess
+from controller.ports import BrokerAccess
 from controller.schemas import Health
 from controller.secret_files import (
     read_api_token,
     read_director_key,
     read_metrics_token,
-    read_seed,
-    read_trust,
 )
 from controller.services.access import Access
 from controller.services.audit_log import AuditLog
@@ -72,7 +62,6 @@ from controller.services.groups import Groups
 from controller.services.ingest import Ingest, may_wait
 from controller.services.measurements import Measurements
 from controller.services.membership import Membership
-from controller.services.metadata import FleetMetadata, Lives
 from controller.services.models import Models
 from controller.services.other_controllers import OtherControllers
 from controller.services.penalties import Penalties
@@ -99,12 +88,8 @@ from controller.store.database import Database
 from wire import topics
 from wire.clock import Clock, SystemClock
 from wire.errors import FleetError
-from wire.files import lock
-from wire.stop_signals import on_stop_signal
 from wire.transport import Connection, Received, Transport
 from wire.trust.envelope import SigningKey
-from wire.trust.roles import SNAPSHOT, TIMESTAMP
-from wire.trust.root import Trust
 from wire.version import VERSION
 
 JOIN_S = 2.0
@@ -113,12 +98,6 @@ GATHER_S = 0.02
 fraction of what one alone does (docs/scale.md)."""
 
 TELEMETRY_EVERY_S = 30.0
-LONGEST_TIMESTAMP_S = 30 * 86_400.0
-"""Devices believe no timestamp for much longer."""
-
-REPLACED_STATUS = 3
-"""Exit status of a controller that gave way. Its unit does not start it again: it would end the
-other one, which would come back in turn."""
 
 _log = logging.getLogger(__name__)
 
@@ -168,7 +147,7 @@ class Controller:
         self._reception = reception = Reception(clock)
         self._upkeep = Upkeep(database, telemetry, reception, clock)
         transfers = Transfers(clock)
-        self._metadata, trust = self._trusted(database, key, clock)
+        self._metadata, trust = fleet_trust(config, database, self._transport, key, clock)
         self._director = director = Director(
             database, self._transport, transfers, key, clock, metadata=self._metadata
         )
@@ -318,57 +297,6 @@ class Controller:
         )
         return Exports(self._config, self._database, self._telemetry, watched, clock)
 
-    def _trusted(
-        self, database: Database, key: SigningKey, clock: Clock
-    ) -> tuple[FleetMetadata | None, Trust]:
-        """Return the fleet's trusted metadata, if it has any, and whom packages are believed by.
-
-        Raises:
-            SettingsError: A key cannot be read, or devices would not believe the director's.
-            MetadataError: What is stored cannot be believed.
-        """
-        metadata = self._trusted_metadata(database, key, clock)
-        return metadata, read_trust(self._config, key) if metadata is None else metadata
-
-    def _trusted_metadata(
-        self, database: Database, key: SigningKey, clock: Clock
-    ) -> FleetMetadata | None:
-        """Return the fleet's trusted metadata; None if a trust file takes its place.
-
-        Raises:
-            SettingsError: A key cannot be read, or devices would not believe the director's.
-            MetadataError: What is stored cannot be believed.
-        """
-        store = MetadataStore(Path(self._config.data_dir) / FOLDER)
-        if not store.exists:
-            return None
-        trust = self._config.trust
-        if not 1.0 <= trust.timestamp_s <= LONGEST_TIMESTAMP_S or trust.desired_s < 1.0:
-            raise SettingsError(
-                "trust.timestamp_s is not within 1 s to 30 days, or trust.desired_s is below 1 s",
-                remedy="correct them in controller.toml",
-            )
-        metadata = FleetMetadata(
-            store,
-            (
-                OnlineSigner(SNAPSHOT, read_seed(trust.snapshot_key_file)),
-                OnlineSigner(TIMESTAMP, read_seed(trust.timestamp_key_file)),
-            ),
-            self._transport,
-            database,
-            clock,
-            lives=Lives(timestamp_s=trust.timestamp_s, desired_s=trust.desired_s),
-        )
-        director = metadata.director
-        if key.public_key not in director.public_keys() or director.threshold != 1:
-            # It starts all the same: without it nobody could give the role another key.
-            _log.error(
-                "no device believes what this controller orders: the key in %s does not sign as "
-                "director alone; use such a key, or add this one: fleet key rotate director",
-                self._config.director_key_file,
-            )
-        return metadata
-
     def start(self) -> None:
         """Begin to serve; returns at once, also when the broker is away."""
         for topic_filter in (*topics.CONTROL_UP, topics.ENROL_REQUESTS):
@@ -503,54 +431,6 @@ def _attempt(work: Callable[[], object]) -> None:
         work()
     except FleetError as exc:
         _log.warning("%s is tried again: %s", getattr(work, "__qualname__", work), exc)
-
-
-def run(config: ControllerConfig, access_factory: AccessFactory) -> int:
-    """Run a controller until SIGTERM or SIGINT, or until another takes its place.
-
-    Args:
-        config: The settings.
-        access_factory: Makes the access to the broker's accounts.
-
-    Returns:
-        The exit status: 0, or `REPLACED_STATUS`.
-
-    Raises:
-        StorageError: Another controller uses the data directory, or it cannot be written.
-        FleetError: It could not start.
-    """
-    configure_logging()
-    stop, replaced = threading.Event(), threading.Event()
-
-    def give_way() -> None:
-        replaced.set()
-        stop.set()
-
-    data_dir = Path(config.data_dir)
-    check_writable(data_dir)
-    locked = lock(data_dir)
-    if locked is None:
-        raise StorageError(
-            f"another controller uses the data directory {data_dir}",
-            remedy="stop it or name another data directory",
-        )
-    warn_about_release_key(Path(config.director_key_file).with_name(RELEASE_KEY_FILE))
-    with locked, contextlib.closing(access_factory(config)) as access:
-        controller = Controller(config, access, on_replaced=give_way)
-        with on_stop_signal(stop.set):
-            try:
-                controller.start()
-                collect_seldom()
-                stop.wait()
-            finally:
-                controller.stop()
-    if replaced.is_set():
-        _log.error(
-            "another controller with the same director's key has connected, and this one ends: "
-            "two would give the same devices different orders; start it again if it is to stay"
-        )
-        return REPLACED_STATUS
-    return 0
 
 
 def _lack(connection: Connection) -> str:

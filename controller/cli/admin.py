@@ -151,7 +151,7 @@ def controller_run(directory: HomeArgument) -> int:
     from controller.config import load_config
 
     config = load_config(directory / CONFIG_FILE)
-    from controller.app.service import run
+    from controller.app.run import run
     from controller.broker.access import access_for
 
     return run(config, access_for)

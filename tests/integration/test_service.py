@@ -20,7 +20,8 @@ import msgspec
 import pytest
 
 from controller.app.logs import JsonFormatter
-from controller.app.service import REPLACED_STATUS, Controller, run
+from controller.app.run import REPLACED_STATUS, run
+from controller.app.service import Controller
 from controller.config import BrokerConfig, ControllerConfig, load_config
 from controller.errors import ListenError, SettingsError, StorageError
 from controller.services.enrolment import MAX_REQUEST_BYTES
@@ -230,7 +231,7 @@ import sys
 from pathlib import Path
 from controller.broker.access import OpenAccess
 from controller.config import (load_config)
-from controller.app.service import run
+from controller.app.run import run
 sys.exit(run(load_config(Path(sys.argv[1])), lambda config: OpenAccess()))
 """
 
