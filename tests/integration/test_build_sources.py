@@ -130,6 +130,7 @@ def build(
     return built(capsys, [*command, "--cache", str(output.parent / "cache"), *given, *flags])
 
 
+@pytest.mark.thorough
 def test_a_pytorch_function_is_exported_quantized_and_pruned(
     folders: dict[str, str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -62,6 +62,7 @@ def device(stack: Stack, work: Path) -> Iterator[StackDevice]:
     agent.end(signal.SIGKILL)
 
 
+@pytest.mark.thorough
 def test_a_lent_device_measures_while_it_serves_and_a_build_uses_the_figures(
     stack: Stack, work: Path, device: StackDevice, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -74,6 +74,7 @@ def command(folder: Path, *more: str) -> list[str]:
     ]  # fmt: skip
 
 
+@pytest.mark.thorough
 def test_samples_of_several_shapes_are_judged_together_and_told_by_shape(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

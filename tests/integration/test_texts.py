@@ -148,6 +148,7 @@ def ask_raw(rig: Rig, name: str, raw: bytes, shape: list[int]) -> tuple[int, Any
     return ask(rig, header + raw, len(header))
 
 
+@pytest.mark.thorough
 def test_a_classifier_of_texts_from_scikit_learn_answers_over_http(
     rig: Rig, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
