@@ -292,8 +292,9 @@ def token_create(
         return
     write(token.token)
     remark(
-        f"good for {counted(token.uses)} until {local_time(token.expires_at_s)}; it is a secret: "
-        "on the device write it into a file, and name that file as token_file in agent.toml"
+        f"{token.id}: good for {counted(token.uses)} until {local_time(token.expires_at_s)}; it is "
+        "a secret: on the device write it into a file, and name that file as token_file in "
+        f"agent.toml; `fleet token revoke {token.id}` ends it"
     )
 
 

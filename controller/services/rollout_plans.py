@@ -179,7 +179,14 @@ class RolloutPlans:
                 partial(stage_checks.check_chosen, request, read.order, names),
                 partial(rollout_checks.check_growing, specs, len(members)),
                 partial(stage_checks.check_gates, request, specs, read.order, names),
-                partial(shadow_checks.check_devices, specs, read.model, read.digest, members),
+                partial(
+                    shadow_checks.check_devices,
+                    specs,
+                    read.order,
+                    read.model,
+                    read.digest,
+                    members,
+                ),  # fmt: skip
                 partial(check_agreement, self._database, self._telemetry, request),
             ),
             devices=len(members),
