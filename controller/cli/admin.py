@@ -280,6 +280,7 @@ def token_create(
         fleet token create --uses 100
         fleet token create --expires 7d --label site=berlin
         fleet token create --uses 50 --accept by-hand
+        fleet token create --uses 50 --accept label:canary
         fleet token create --uses 2 --accept "profile=pi5 and serial in (a1,a2)"
     """
     lifetime_s = int(parse_duration(expires, option="--expires"))
