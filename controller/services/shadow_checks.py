@@ -6,7 +6,7 @@ Rules:
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import defaultdict
 from collections.abc import Container, Sequence
 from typing import Final
 
@@ -142,10 +142,10 @@ def skipped(
         where=(("release", release),),
         since_s=since_s,
     )
-    found: Counter[str] = Counter()
+    found: defaultdict[str, float] = defaultdict(float)
     for device, reason, total in run(telemetry, asked).rows:
         if device in devices:
-            found[str(reason)] += total or 0.0
+            found[str(reason)] += float(total or 0.0)
     return dict(found)
 
 

@@ -206,7 +206,7 @@ def _since_s(shadow: ShadowRow, so_far: StageShadowRow) -> float:
 
 
 def _too_few(row: RolloutRow, able: int) -> str:
-    """Say that too few devices are left to tell, and what can be done; empty if there are enough."""
+    """Say that too few devices are left to tell, and what to do; empty if there are enough."""
     if able >= LEAST_DEVICES:
         return ""
     return (

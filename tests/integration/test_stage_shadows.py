@@ -29,6 +29,9 @@ class ShadowedFleet(Fleet):
     agreeing = 20.0
     """How many of the 20 requests of each minute both answer alike."""
 
+    too_hot = False
+    """Whether they also skip a request a minute, as they are too hot."""
+
     def shadows(self) -> dict[str, str]:
         """The devices that run a shadow, with its version."""
         found = {}
@@ -50,6 +53,12 @@ class ShadowedFleet(Fleet):
                 SumPoint(metric=metric, minute=minute, attributes=attributes, value=value)
                 for metric, value in told.items()
             )
+            if self.too_hot:
+                hot = attributes | {"reason": "heat"}
+                skips = SumPoint(
+                    metric="shadow_skipped_total", minute=minute, attributes=hot, value=1.0
+                )
+                points = (*points, skips)
             batch = TelemetryBatch(device=name, boot_id="boot-1", sequence=minute, points=points)
             self.hub.deliver(Received(topics.up(name, "telemetry"), to_msgpack(batch)))
         super().step(seconds)
@@ -211,10 +220,13 @@ def test_one_that_is_superseded_in_part_waits_for_its_shadow_with_what_is_left(
 def test_a_stage_that_too_few_are_left_for_says_what_to_do_and_one_for_nobody_ends(
     fleet: ShadowedFleet,
 ) -> None:
+    fleet.too_hot = True
     rollout = roll_out(fleet)
     fleet.until(rollout, "waiting_for_shadow")
     fleet.step()
     assert "it has begun, and is looked at after a minute" in fleet.show(rollout)["reason"]
+    fleet.step()
+    assert fleet.show(rollout)["reason"].endswith("at least 99 % must; skipped: heat 9")
     left = [each["device"] for each in fleet.show(rollout)["deployments"]]
     left = [device for device in left if device not in fleet.running(TWO.digest)]
     exclude = f"/v1/rollouts/{rollout}/exclude"
