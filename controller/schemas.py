@@ -123,6 +123,9 @@ class TokenRequest(Request):
 class Token:
     """The secret, shown once."""
 
+    id: str
+    """Its account at the broker, by which it is listed and revoked."""
+
     token: str
     uses: int
     expires_at_s: float

@@ -280,6 +280,7 @@ def token_create(
         fleet token create --uses 100
         fleet token create --expires 7d --label site=berlin
         fleet token create --uses 50 --accept by-hand
+        fleet token create --uses 50 --accept label:canary
         fleet token create --uses 2 --accept "profile=pi5 and serial in (a1,a2)"
     """
     lifetime_s = int(parse_duration(expires, option="--expires"))
@@ -292,8 +293,9 @@ def token_create(
         return
     write(token.token)
     remark(
-        f"good for {counted(token.uses)} until {local_time(token.expires_at_s)}; it is a secret: "
-        "on the device write it into a file, and name that file as token_file in agent.toml"
+        f"{token.id}: good for {counted(token.uses)} until {local_time(token.expires_at_s)}; it is "
+        "a secret: on the device write it into a file, and name that file as token_file in "
+        f"agent.toml; `fleet token revoke {token.id}` ends it"
     )
 
 

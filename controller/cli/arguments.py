@@ -127,6 +127,27 @@ def parse_percent(text: str, *, option: str) -> float:
     )
 
 
+def parse_agreement(text: str, *, option: str) -> float:
+    """Read how often a shadow is to agree.
+
+    Args:
+        text: Such as `99%` or `99`.
+        option: For the text of a fault.
+
+    Returns:
+        The percentage.
+
+    Raises:
+        ArgumentError: Not a percentage, or a number up to 1, which people mean as a share of 1.
+    """
+    percent = parse_percent(text, option=option)
+    if 0 < percent <= 1 and "%" not in text:
+        raise ArgumentError(
+            f"{option}: {text} would be {percent:g} %", remedy=f"write {WHOLE_PERCENT * percent:g}%"
+        )
+    return percent
+
+
 def parse_labels(pairs: Sequence[str]) -> dict[str, str]:
     """Read labels.
 

@@ -168,8 +168,8 @@ def next_step(rollout: Rollout) -> str:
             text = f"`fleet rollout approve {its}` lets the next stage begin."
         case RolloutState.RUNNING if any(s.state == "waiting_for_shadow" for s in rollout.stages):
             text = (
-                f"It goes on by itself; `fleet rollout approve {its}` begins the stage without its "
-                "shadow."
+                "The stage begins by itself when its shadow agrees: `fleet shadow show "
+                f"{rollout.model}` shows it. `fleet rollout approve {its}` begins it without."
             )
         case RolloutState.RUNNING:
             text = f"It goes on by itself; `fleet rollout watch {its}` follows it."

@@ -15,7 +15,7 @@ from typing import Annotated, Any, Final
 import msgspec
 
 from controller.cli import rollout_control
-from controller.cli.arguments import parse_duration, parse_percent
+from controller.cli.arguments import parse_agreement, parse_duration, parse_percent
 from controller.cli.errors import ArgumentError
 from controller.cli.rollout_control import ControlKeys, control_of
 from controller.cli.rollout_stages import SIZES, Count, Duration, StageWords, Text, stage_of
@@ -293,7 +293,7 @@ def request_of(spec: RolloutFile, *, called: Callable[[str], str] = option_of) -
         **control_of(spec),
         shadow_agreement_percent=None
         if isinstance(agreement, msgspec.UnsetType)
-        else parse_percent(str(agreement), option=called("shadow_agreement")),
+        else parse_agreement(str(agreement), option=called("shadow_agreement")),
         unfit=None if spec.unfit == "refuse" else spec.unfit,
     )
 

@@ -9,7 +9,12 @@ from typing import Annotated, Final
 
 import msgspec
 
-from controller.cli.arguments import WHOLE_PERCENT, parse_duration, parse_percent
+from controller.cli.arguments import (
+    WHOLE_PERCENT,
+    parse_agreement,
+    parse_duration,
+    parse_percent,
+)
 from controller.cli.errors import ArgumentError
 from controller.domain.gates.language import MAX_GATES, parse_gate
 from controller.domain.selectors import parse_selector
@@ -189,7 +194,7 @@ def _shadow_of(words: ShadowTable, *, called: str) -> StageShadow:
     Raises:
         ArgumentError: A value cannot be.
     """
-    agreement = parse_percent(str(words.agreement), option=f"{called}.agreement")
+    agreement = parse_agreement(str(words.agreement), option=f"{called}.agreement")
     if not 0 < agreement < WHOLE_PERCENT:
         raise ArgumentError(
             f"{called}.agreement must be above 0 and below 100 %, not {agreement:g} %",

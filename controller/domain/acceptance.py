@@ -62,7 +62,7 @@ def checked_rule(rule: str) -> str:
             "the rule that accepts devices is empty",
             remedy=f"write {AUTO}, {BY_HAND} or a selector such as 'profile=pi5'",
         )
-    if isinstance(tree, Exists) and not _is_known(tree.key):
+    if isinstance(tree, Exists) and LABEL_PREFIX not in rule and not _is_known(tree.key):
         near = get_close_matches(tree.key, (AUTO, BY_HAND), n=1)
         meant = f"did you mean {near[0]}? " if near else ""
         raise InvalidRequestError(
@@ -86,7 +86,7 @@ def checked_rule(rule: str) -> str:
 
 def _is_known(key: str) -> bool:
     """Tell whether a word alone may ask for what it names."""
-    return key == SERIAL or key.startswith(LABEL_PREFIX) or attribute(key) is not None
+    return key == SERIAL or attribute(key) is not None
 
 
 def accepts(

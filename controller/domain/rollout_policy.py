@@ -24,7 +24,8 @@ Rules:
   gates that hold.
 - A rollout whose devices another one took ends when none is left and none in flight, also if it is
   paused. The other does not end before that, and takes in those that finished there.
-- A stage that needs a shadow begins when that has passed. One that fails halts the rollout.
+- A stage that needs a shadow begins when that has passed, or when nobody is left to start. One
+  that fails halts the rollout.
 - The control group keeps the old release until the gates have passed in the last stage. Then it
   gets the new one, as part of that stage.
 - Stages are cumulative; the last one includes devices that joined late.
@@ -258,6 +259,17 @@ class RolloutView:
         return self.limits.approval if own is None else own
 
     @property
+    def asks_approval(self) -> bool:
+        """Whether any stage waits for the operator."""
+        return any(self.limits.approval if s.approval is None else s.approval for s in self.stages)
+
+    @property
+    def waits_for_shadow(self) -> bool:
+        """Whether nobody starts in the current stage before its shadow has passed."""
+        is_left = self.pending + self.control > 0
+        return is_left and self.shadow is not None and self.shadow.holds
+
+    @property
     def asked(self) -> tuple[GateView, ...]:
         """The gates that are asked in the current stage."""
         return tuple(gate for gate in self.gates if gate.stage in {None, self.stage})
@@ -329,7 +341,7 @@ def _stands(view: RolloutView) -> str:
     """Return why nobody starts, whatever the stage has come to; empty if somebody may."""
     if view.state is RolloutState.PAUSED:
         return "paused by the operator"
-    if view.shadow is not None and view.shadow.holds:
+    if view.waits_for_shadow and view.shadow is not None:
         return f"stage {view.stage} waits for its shadow: {view.shadow.reason}"
     return ""
 
@@ -497,7 +509,7 @@ def _stage_state(view: RolloutView, number: int, *, is_short: bool) -> StageStat
         return "done" if number < view.stage else "waiting"
     if view.state is RolloutState.SUCCEEDED:
         return "done"
-    if view.shadow is not None and view.shadow.holds:
+    if view.waits_for_shadow:
         return "waiting_for_shadow"
     if view.stage_complete_at_s is None or (is_short and not view.finished):
         return "running"

@@ -12,6 +12,7 @@ Rules:
 from __future__ import annotations
 
 from collections.abc import Mapping
+from types import MappingProxyType
 from typing import NamedTuple
 
 from controller.domain.gates.contrast import Observed, against_before
@@ -39,6 +40,9 @@ class Heard(NamedTuple):
     ran_s: float
     """How long ago it began."""
 
+    skipped: Mapping[str, float] = MappingProxyType({})
+    """Why devices compared requests with no shadow, and how many."""
+
 
 class Agreement(NamedTuple):
     """What a look at a shadow has shown."""
@@ -50,9 +54,12 @@ class Agreement(NamedTuple):
 
 
 def shares(requests: Mapping[str, float], agreements: Mapping[str, float]) -> list[float]:
-    """Return how often the shadow agrees on each device that compared enough requests."""
+    """Return how often the shadow agrees on each device that compared enough requests.
+
+    A device that tells of more agreements than requests counts as one that always agrees.
+    """
     return [
-        agreements.get(device, 0.0) / count
+        min(agreements.get(device, 0.0), count) / count
         for device, count in requests.items()
         if count >= LEAST_REQUESTS
     ]
@@ -70,9 +77,10 @@ def judged(need: ShadowNeed, heard: Heard, look: int) -> Agreement:
     so_far = _so_far(need, heard, found)
     if len(found) < LEAST_DEVICES:
         why = f"{counted(len(found))} compared {LEAST_REQUESTS} or more; {LEAST_DEVICES} must"
-        return Agreement(GateState.HOLD, f"{so_far}; {why}", is_judged=False)
+        reason = f"{so_far}; {why}{_skipped(heard)}"
+        return Agreement(GateState.HOLD, reason, is_judged=False)
     if sum(heard.requests.values()) < need.requests or heard.ran_s < need.for_s:
-        return Agreement(GateState.HOLD, so_far, is_judged=False)
+        return Agreement(GateState.HOLD, f"{so_far}{_skipped(heard)}", is_judged=False)
     allowed = 1.0 - need.agreement_percent / WHOLE_PERCENT
     apart = against_before([Observed(1.0 - share, 0.0, "") for share in found]).widened(allowed)
     at_level = level(look, 1)
@@ -101,6 +109,13 @@ def _so_far(need: ShadowNeed, heard: Heard, found: list[float]) -> str:
     if heard.ran_s < need.for_s:
         text += f"; for {_minutes(heard.ran_s)} of {format_duration(need.for_s)}"
     return text
+
+
+def _skipped(heard: Heard) -> str:
+    """Say why requests were compared with no shadow, most of them first; empty for none."""
+    found = sorted(heard.skipped.items(), key=lambda each: (-each[1], each[0]))
+    told = ", ".join(f"{reason} {round(count):,}" for reason, count in found if count > 0)
+    return f"; skipped: {told}" if told else ""
 
 
 def _minutes(time_s: float) -> str:

@@ -169,7 +169,7 @@ class Enrolment:
             with self._database.transaction() as transaction:
                 tokens.close(transaction, digest)
             raise
-        return Token(token=token, uses=request.uses, expires_at_s=expires_at_s)
+        return Token(id=username, token=token, uses=request.uses, expires_at_s=expires_at_s)
 
     def tokens(self, page: PageRequest, state: TokenState | None) -> Part[TokenSummary]:
         """Return what is known of a part of the tokens.

@@ -104,7 +104,7 @@ class Making:
         if any(spec.shadow for spec in specs):
             shadow_checks.check_selector(transaction, request)
             facts = device_facts.of_devices(transaction, devices)
-            shadow_checks.check_devices(specs, release.name, release.digest, facts)
+            shadow_checks.check_devices(specs, order, release.name, release.digest, facts)
         new = NewRollout(
             id=request.id or follow_ups.new_id(),
             release=release.digest,

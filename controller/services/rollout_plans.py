@@ -49,7 +49,7 @@ from controller.services import (
 )
 from controller.services.preflight import Preflight
 from controller.services.rollout_checks import IsListed
-from controller.services.shadow_checks import check_agreement
+from controller.services.shadow_checks import check_agreement, check_devices
 from controller.stage_schemas import PlannedStage, StageShadow
 from controller.store import (
     device_facts,
@@ -179,7 +179,7 @@ class RolloutPlans:
                 partial(stage_checks.check_chosen, request, read.order, names),
                 partial(rollout_checks.check_growing, specs, len(members)),
                 partial(stage_checks.check_gates, request, specs, read.order, names),
-                partial(shadow_checks.check_devices, specs, read.model, read.digest, members),
+                partial(check_devices, specs, read.order, read.model, read.digest, members),
                 partial(check_agreement, self._database, self._telemetry, request),
             ),
             devices=len(members),

@@ -371,8 +371,8 @@ class Rollouts:
             row = rollouts.get(transaction, rollout, lock=True)
             last = row.stage == len(stages.of_rollout(transaction, rollout))
             view = rollouts.view(transaction, row, with_candidates=False)
-            if view.shadow is not None and view.shadow.holds and row.state in ACTIVE_ROLLOUTS:
-                if view.approval:
+            if view.waits_for_shadow and row.state in ACTIVE_ROLLOUTS:
+                if view.asks_approval:
                     _refuse_own(row, by)
                 rollouts.begin_by_hand(transaction, row, now_s=now_s)
                 return

@@ -6,7 +6,8 @@ Rules:
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections import defaultdict
+from collections.abc import Container, Sequence
 from typing import Final
 
 from controller.domain.device_groups import check_steady
@@ -14,6 +15,8 @@ from controller.domain.gates.states import LEAST_DEVICES
 from controller.domain.rollout_policy import StageSpec, counted, targets_of
 from controller.domain.selectors import parse_selector
 from controller.domain.shadow_agreement import why_not
+from controller.domain.stages import selectors
+from controller.domain.starting_order import StartingOrder
 from controller.errors import ConflictError, InvalidRequestError
 from controller.rollout_schemas import RolloutRequest
 from controller.store import groups, releases, shadows
@@ -25,6 +28,7 @@ from telemetry.server.store import TelemetryStore
 
 REQUESTS: Final = "shadow_requests_total"
 AGREEMENTS: Final = "shadow_agreements_total"
+SKIPPED: Final = "shadow_skipped_total"
 
 
 def check_selector(transaction: Transaction, request: RolloutRequest) -> None:
@@ -39,12 +43,17 @@ def check_selector(transaction: Transaction, request: RolloutRequest) -> None:
 
 
 def check_devices(
-    stages: Sequence[StageSpec], model: str, digest: str, facts: Sequence[DeviceFacts]
+    stages: Sequence[StageSpec],
+    order: StartingOrder,
+    model: str,
+    digest: str,
+    facts: Sequence[DeviceFacts],
 ) -> None:
     """Refuse a stage that would wait for its shadow for ever.
 
     Args:
         stages: The stages.
+        order: Which of them choose which devices.
         model: The model.
         digest: The release.
         facts: The devices of the rollout.
@@ -53,17 +62,23 @@ def check_devices(
         InvalidRequestError: Too few of them can run its shadow.
     """
     serving = [one for one in facts if model in one.models and digest not in one.releases]
-    able = sum(one.allows_shadows for one in serving)
+    able = [one.id for one in serving if one.allows_shadows]
     reached = [0, *targets_of(stages, len(facts), len(facts))]
     for number, stage in enumerate(stages, start=1):
         left = len(facts) - reached[number - 1]
-        if stage.shadow is None or min(able, left) >= LEAST_DEVICES:
+        chosen = len(selectors(stages[: number - 1]))
+        able_left = sum(order.groups.get(device, order.last) >= chosen for device in able)
+        if stage.shadow is None or min(able_left, left) >= LEAST_DEVICES:
             continue
         what = f"{counted(left)} would be left that earlier stages have not reached"
         remedy = "let an earlier stage wait for it"
-        if able < LEAST_DEVICES:
-            off = len(serving) - able
-            what = f"{counted(able)} of the rollout can run one beside another release of {model}"
+        if able_left < LEAST_DEVICES <= left:
+            what = f"earlier stages choose all but {able_left} of the {len(able)} that can run one"
+        if len(able) < LEAST_DEVICES:
+            off = len(serving) - len(able)
+            what = (
+                f"{counted(len(able))} of the rollout can run one beside another release of {model}"
+            )
             what += f"; on {off} more it is off (`[shadow] allow`)" if off else ""
             remedy = "leave the shadow out, or choose more devices"
         raise InvalidRequestError(
@@ -101,6 +116,37 @@ def told(
         return {str(device): float(total or 0.0) for device, total in run(telemetry, asked).rows}
 
     return by_device(REQUESTS), by_device(AGREEMENTS)
+
+
+def skipped(
+    telemetry: TelemetryStore, release: str, since_s: float, devices: Container[str]
+) -> dict[str, float]:
+    """Return why devices compared requests with no shadow, and how many.
+
+    Args:
+        telemetry: The telemetry.
+        release: The shadow, as `name:version`.
+        since_s: When it began.
+        devices: Which devices.
+
+    Returns:
+        Reason to requests.
+
+    Raises:
+        TelemetryStoreError: The database failed.
+    """
+    asked = Query(
+        metric=SKIPPED,
+        statistics=("total",),
+        group_by=(DEVICE, "reason"),
+        where=(("release", release),),
+        since_s=since_s,
+    )
+    found: defaultdict[str, float] = defaultdict(float)
+    for device, reason, total in run(telemetry, asked).rows:
+        if device in devices:
+            found[str(reason)] += float(total or 0.0)
+    return dict(found)
 
 
 def check_agreement(database: Database, telemetry: TelemetryStore, request: RolloutRequest) -> None:

@@ -19,6 +19,7 @@ from controller.domain.shadow_choice import check_shadow
 from controller.errors import ConflictError, InvalidRequestError
 from controller.services.device_queries import over_devices
 from controller.services.devices import Devices
+from controller.services.shadow_checks import SKIPPED
 from controller.shadow_schemas import Shadow, ShadowFigures, ShadowReport, ShadowRequest
 from controller.store import groups, policies, releases, shadows
 from controller.store.database import Database, Transaction
@@ -31,7 +32,6 @@ from wire.codec import convert
 from wire.shadow import ShadowRule
 
 PROFILE: Final = "profile"
-SKIPPED: Final = "shadow_skipped_total"
 COUNTED: Final = {
     "shadow_requests_total": "requests",
     "shadow_agreements_total": "agreements",

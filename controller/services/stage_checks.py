@@ -63,6 +63,12 @@ def check_stages(request: RolloutRequest) -> None:
                 "requests shows",
                 remedy="give less than 100 %, such as 99.9 %",
             )
+        if stage.shadow is not None and stage.shadow.agreement_percent <= 1.0:
+            percent = stage.shadow.agreement_percent
+            raise InvalidRequestError(
+                f"the shadow before stage {number} would have to agree in {percent:g} % only",
+                remedy=f"write per cent, such as {WHOLE_PERCENT * percent:g}",
+            )
     _check_last(stages[-1])
     if request.spread and not is_label_key(request.spread):
         raise InvalidRequestError(

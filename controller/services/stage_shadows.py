@@ -5,8 +5,10 @@ Rules:
   shadow. On the devices of the stage alone too few would tell; and a shadow harms nobody.
 - A shadow that was started by hand counts, if it is the release of the rollout, and goes on
   afterwards. Of another release it is in the way: the stage waits until somebody stops it.
-- One that the rollout started ends when no stage waits for it any more, however that came: that is
-  asked at each tick, not done with the order. So it holds after a kill, too.
+- One that the rollout started ends when no stage waits for it any more, however that came, or when
+  too few devices are left to tell: that is asked at each tick, not done with the order. So it holds
+  after a kill, too.
+- What was compared before the stage came counts for nothing, as another release may have served.
 - A look reads the telemetry outside of any transaction that writes, and is saved by itself. The
   rollout then decides by the last look. A fault of the telemetry holds the stage.
 """
@@ -14,21 +16,25 @@ Rules:
 from __future__ import annotations
 
 import logging
+import math
 from typing import NamedTuple
 
 from controller.domain.gates.looks import next_look_s
-from controller.domain.gates.states import GateState
+from controller.domain.gates.states import LEAST_DEVICES, GateState
+from controller.domain.rollout_policy import counted
 from controller.domain.shadow_agreement import Agreement, Heard, judged
 from controller.domain.stage_shadow import ShadowNeed
 from controller.domain.states import RolloutState
 from controller.errors import ConflictError
-from controller.services.shadow_checks import told
+from controller.services.shadow_checks import skipped, told
 from controller.store import policies, releases, rollouts, shadows, stage_shadows
 from controller.store.database import Database, Transaction
 from controller.store.shadow_tables import ShadowRow
+from controller.store.stage_shadow_tables import StageShadowRow
 from controller.store.tables import RolloutRow
 from telemetry.server.store import TelemetryStore
 from wire.clock import Clock
+from wire.durations import MINUTE_S
 
 BEGINS = "shadow"
 """The action in the log of a rollout when a shadow of a stage begins."""
@@ -101,6 +107,7 @@ class StageShadows:
             agreements=agreements,
             devices=sum(due.members.values()),
             ran_s=now_s - due.since_s,
+            skipped=skipped(self._telemetry, due.release, due.since_s, due.members),
         )
         self._save(rollout, due, judged(due.need, heard, due.look), now_s=now_s)
 
@@ -114,8 +121,9 @@ class StageShadows:
                 return None
             shadow = shadows.find(transaction, row.model)
             so_far = waits.so_far
-            if so_far is not None and shadow is not None and _is_of(shadow, row):
-                need_s = max(shadow.started_at_s + waits.need.for_s - so_far.began_at_s, 0.0)
+            is_enough = waits.able >= LEAST_DEVICES
+            if is_enough and so_far is not None and shadow is not None and _is_of(shadow, row):
+                need_s = waits.need.for_s if so_far.looked_at_s is not None else 0.0
                 if now_s < next_look_s(so_far.began_at_s, so_far.looked_at_s, need_s):
                     return None
                 release = releases.get(transaction, row.release)
@@ -124,7 +132,7 @@ class StageShadows:
                     look=so_far.looks + 1,
                     need=waits.need,
                     release=f"{release.name}:{release.version}",
-                    since_s=shadow.started_at_s,
+                    since_s=_since_s(shadow, so_far),
                     members=stage_shadows.members(transaction, rollout),
                 )
         self._begin(rollout, now_s=now_s)
@@ -138,7 +146,7 @@ class StageShadows:
             waits = stage_shadows.waiting(transaction, row)
             if waits is None:
                 return
-            in_the_way = _in_the_way(transaction, row)
+            in_the_way = _too_few(row, waits.able) or _in_the_way(transaction, row)
             if in_the_way and waits.so_far is not None and waits.so_far.reason == in_the_way:
                 return
             if waits.so_far is None or not in_the_way:
@@ -188,6 +196,24 @@ class StageShadows:
 def _is_of(shadow: ShadowRow, row: RolloutRow) -> bool:
     """Tell whether a shadow counts for a rollout: its own, or one of its release by hand."""
     return shadow.rollout in {None, row.id} and shadow.release == row.release
+
+
+def _since_s(shadow: ShadowRow, so_far: StageShadowRow) -> float:
+    """Return since when what devices tell counts; of one by hand, from the next whole minute on."""
+    if shadow.started_at_s >= so_far.began_at_s:
+        return shadow.started_at_s
+    return math.ceil(so_far.began_at_s / MINUTE_S) * MINUTE_S
+
+
+def _too_few(row: RolloutRow, able: int) -> str:
+    """Say that too few devices are left to tell, and what to do; empty if there are enough."""
+    if able >= LEAST_DEVICES:
+        return ""
+    return (
+        f"{counted(able)} that have not started can run it, and it takes {LEAST_DEVICES}: "
+        f"`fleet rollout approve {row.id}` begins the stage without it, "
+        f"`fleet rollout exclude {row.id}` takes devices out"
+    )
 
 
 def _in_the_way(transaction: Transaction, row: RolloutRow) -> str:

@@ -5,14 +5,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from sqlalchemy import select
+from sqlalchemy import ColumnElement, exists, func, select
 from sqlalchemy.orm import Session
 
-from controller.domain.gates.states import GateState
+from controller.domain.gates.states import LEAST_DEVICES, GateState
 from controller.domain.rollout_policy import StageSpec
 from controller.domain.shadow_agreement import Agreement
 from controller.domain.stage_shadow import ShadowNeed, ShadowView
 from controller.domain.states import ACTIVE_ROLLOUTS, DeploymentState
+from controller.store.model_tables import DeviceModelRow
 from controller.store.shadow_tables import ShadowRow
 from controller.store.stage_shadow_tables import StageShadowRow
 from controller.store.tables import (
@@ -30,6 +31,9 @@ class Waiting(NamedTuple):
     need: ShadowNeed
     so_far: StageShadowRow | None
     """How far it is; None if it has just come to that stage."""
+
+    able: int
+    """How many devices can run the shadow, counted up to as many as must tell."""
 
 
 def need_of(session: Session, row: RolloutRow) -> ShadowNeed | None:
@@ -79,13 +83,35 @@ def waiting(session: Session, row: RolloutRow) -> Waiting | None:
         session: The transaction.
         row: The rollout.
     """
-    if row.state not in ACTIVE_ROLLOUTS or row.superseded_by is not None:
+    need, found = need_of(session, row), view(session, row)
+    if row.state not in ACTIVE_ROLLOUTS or need is None or found is None or not found.holds:
         return None
-    need = need_of(session, row)
-    found = view(session, row)
-    if need is None or found is None or not found.holds:
+    is_left = select(DeploymentRow.device).where(*_left(row.id)).limit(1)
+    if session.scalar(is_left) is None:
         return None
-    return Waiting(need=need, so_far=session.get(StageShadowRow, (row.id, row.stage)))
+    so_far = session.get(StageShadowRow, (row.id, row.stage))
+    return Waiting(need=need, so_far=so_far, able=_able(session, row))
+
+
+def _left(rollout: str) -> list[ColumnElement[bool]]:
+    """Return what holds for the devices of a rollout that have not started."""
+    return [DeploymentRow.rollout == rollout, DeploymentRow.state == DeploymentState.PENDING]
+
+
+def _able(session: Session, row: RolloutRow) -> int:
+    """Count the devices left that can run the shadow beside another release, up to a few."""
+    serves = exists().where(
+        DeviceModelRow.device == DeploymentRow.device,
+        DeviceModelRow.model == row.model,
+        DeviceModelRow.release != row.release,
+    )
+    able = (
+        select(DeploymentRow.device)
+        .join(DeviceRow, DeviceRow.id == DeploymentRow.device)
+        .where(*_left(row.id), DeviceRow.allows_shadows, serves)
+        .limit(LEAST_DEVICES)
+    )
+    return session.scalar(select(func.count()).select_from(able.subquery())) or 0
 
 
 def begin(session: Session, row: RolloutRow, *, now_s: float) -> None:
@@ -102,7 +128,7 @@ def begin(session: Session, row: RolloutRow, *, now_s: float) -> None:
             looked_at_s=None,
             looks=before.looks if before is not None else 0,
             state=GateState.HOLD,
-            reason=ShadowView().reason,
+            reason="it has begun, and is looked at after a minute",
             is_waived=False,
         )
     )
@@ -154,14 +180,18 @@ def members(session: Session, rollout: str) -> dict[str, bool]:
     rows = session.execute(
         select(DeploymentRow.device, DeviceRow.allows_shadows)
         .join(DeviceRow, DeviceRow.id == DeploymentRow.device)
-        .where(DeploymentRow.rollout == rollout, DeploymentRow.state == DeploymentState.PENDING)
+        .where(*_left(rollout))
     )
     return dict(rows.all())
 
 
 def left_behind(session: Session) -> list[ShadowRow]:
-    """Return the shadows of rollouts that do not wait for them any more."""
+    """Return the shadows of rollouts that do not wait for them, or that too few devices can run."""
     rows = session.execute(
         select(ShadowRow, RolloutRow).join(RolloutRow, RolloutRow.id == ShadowRow.rollout)
     )
-    return [shadow for shadow, rollout in rows if waiting(session, rollout) is None]
+    return [
+        shadow
+        for shadow, rollout in rows
+        if (waits := waiting(session, rollout)) is None or waits.able < LEAST_DEVICES
+    ]

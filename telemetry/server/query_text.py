@@ -15,7 +15,7 @@ from typing import Final
 from telemetry.errors import QueryError
 from telemetry.server.ingest import MAX_MINUTE
 from telemetry.server.question import SECONDS_PER_MINUTE
-from wire.durations import parse_duration_s
+from wire.durations import REMEDY, parse_duration_s
 from wire.errors import WireFormatError
 
 MAX_WORDS: Final = 32
@@ -23,6 +23,10 @@ MAX_TEXT: Final = 1000
 MAX_TIME_S: Final = float(MAX_MINUTE * SECONDS_PER_MINUTE)
 """In the year 6053."""
 
+LEAST_EPOCH_S: Final = 1e9
+"""In 2001: no device measured before it. A smaller number is one whose unit is missing."""
+
+EXAMPLE: Final = "2026-01-31T12:00"
 _SECONDS = re.compile(r"[0-9]{1,12}(\.[0-9]{1,6})?")
 
 
@@ -98,18 +102,21 @@ def parse_time_s(text: str, now_s: float) -> float:
     """Read a time: a duration ago, seconds since the epoch, or ISO 8601.
 
     Args:
-        text: As written; without a zone it is UTC.
+        text: As written; without a zone it is UTC. 0 is the beginning of all.
         now_s: Wall time.
 
     Returns:
         Seconds since the epoch; 0 for what is before it.
 
     Raises:
-        QueryError: Not a time, or one that is too late.
+        QueryError: Not a time, one that is too late, or a small number without a unit.
     """
     text = text.strip()
     if _SECONDS.fullmatch(text):
-        return checked_time_s(float(text))
+        at_s = checked_time_s(float(text))
+        if 0.0 < at_s < LEAST_EPOCH_S:  # who writes 1 means 1h or so, not the year 1970
+            raise QueryError(f"{text!r} has no unit", remedy=f"{REMEDY}; a time as {EXAMPLE}")
+        return at_s
     with suppress(WireFormatError):
         return max(now_s - parse_duration_s(text), 0.0)
     try:
@@ -117,7 +124,7 @@ def parse_time_s(text: str, now_s: float) -> float:
     except ValueError as exc:
         raise QueryError(
             f"not a time: {text[:MAX_TEXT]!r}",
-            remedy="write 1h, 2d, seconds since 1970 or 2026-01-31T12:00",
+            remedy=f"write 1h, 2d, seconds since 1970 or {EXAMPLE}",
         ) from exc
     moment = moment if moment.tzinfo else moment.replace(tzinfo=UTC)
     return checked_time_s(max(moment.timestamp(), 0.0))

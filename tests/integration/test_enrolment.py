@@ -267,10 +267,10 @@ def test_tokens_are_listed_without_their_secrets(fleet: Fleet) -> None:
 
 
 def test_a_revoked_token_lets_nobody_in_and_leaves_who_is_in(fleet: Fleet) -> None:
-    secret = token(fleet, uses=3)
+    made = fleet.api.post("/v1/tokens", json={"uses": 3}).raise_for_status().json()
+    secret, url = made["token"], f"/v1/tokens/{made['id']}"
     first = fleet.device("cam-1")
     assert first.ask_to_enrol(secret).accepted
-    url = f"/v1/tokens/{fleet.api.get('/v1/tokens').json()[0]['id']}"
     fleet.access.broken = TransportError("away")
     assert fleet.api.delete(url).status_code == 503
     assert fleet.device("cam-2").ask_to_enrol(secret).reason == WRONG_TOKEN

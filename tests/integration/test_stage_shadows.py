@@ -29,6 +29,9 @@ class ShadowedFleet(Fleet):
     agreeing = 20.0
     """How many of the 20 requests of each minute both answer alike."""
 
+    too_hot = False
+    """Whether they also skip a request a minute, as they are too hot."""
+
     def shadows(self) -> dict[str, str]:
         """The devices that run a shadow, with its version."""
         found = {}
@@ -50,6 +53,12 @@ class ShadowedFleet(Fleet):
                 SumPoint(metric=metric, minute=minute, attributes=attributes, value=value)
                 for metric, value in told.items()
             )
+            if self.too_hot:
+                hot = attributes | {"reason": "heat"}
+                skips = SumPoint(
+                    metric="shadow_skipped_total", minute=minute, attributes=hot, value=1.0
+                )
+                points = (*points, skips)
             batch = TelemetryBatch(device=name, boot_id="boot-1", sequence=minute, points=points)
             self.hub.deliver(Received(topics.up(name, "telemetry"), to_msgpack(batch)))
         super().step(seconds)
@@ -81,6 +90,9 @@ def fleet(database_url: str, tmp_path: Path) -> Iterator[ShadowedFleet]:
     assert made.state(first) == "succeeded"
     yield made
     made.close()
+
+
+WITH_SHADOW = [{"percent": 100, "shadow": NEED}]
 
 
 def body(shadow: dict[str, object] = NEED, **settings: object) -> dict[str, object]:
@@ -188,8 +200,73 @@ def test_a_newer_rollout_takes_the_devices_and_starts_its_own_shadow(fleet: Shad
     assert fleet.listed() == []
 
 
+@pytest.mark.flow
+def test_one_that_is_superseded_in_part_waits_for_its_shadow_with_what_is_left(
+    fleet: ShadowedFleet,
+) -> None:
+    older = roll_out(fleet)
+    fleet.until(older, "waiting_for_shadow")
+    left = fleet.show(older)["deployments"]
+    moved = sorted(each["device"] for each in left if each["state"] == "pending")[:3]
+    taken = f"id in ({','.join(moved)})"
+    newer = fleet.roll_out("digits:3", supersede=True, selector=taken)
+    assert fleet.until(older, "succeeded")["stages"][1]["shadow"]["state"] == "pass"
+    assert fleet.state(newer) == "succeeded"
+    assert len(fleet.running(TWO.digest)) == DEVICES - len(moved)
+    assert fleet.listed() == []
+
+
+@pytest.mark.flow
+def test_a_stage_that_too_few_are_left_for_says_what_to_do_and_one_for_nobody_ends(
+    fleet: ShadowedFleet,
+) -> None:
+    fleet.too_hot = True
+    rollout = roll_out(fleet)
+    fleet.until(rollout, "waiting_for_shadow")
+    fleet.step()
+    assert "it has begun, and is looked at after a minute" in fleet.show(rollout)["reason"]
+    fleet.step()
+    assert fleet.show(rollout)["reason"].endswith("at least 99 % must; skipped: heat 9")
+    left = [each["device"] for each in fleet.show(rollout)["deployments"]]
+    left = [device for device in left if device not in fleet.running(TWO.digest)]
+    exclude = f"/v1/rollouts/{rollout}/exclude"
+    fleet.api.post(exclude, json={"devices": left[4:]}).raise_for_status()
+    fleet.step()
+    fleet.step()
+    said = fleet.show(rollout)["reason"]
+    assert "4 devices that have not started can run it, and it takes 5: `fleet rollout ap" in said
+    assert fleet.listed() == []
+    fleet.api.post(exclude, json={"devices": left[:4]}).raise_for_status()
+    fleet.until(rollout, "succeeded", steps=3)
+
+
+@pytest.mark.flow
+def test_what_agreed_with_an_earlier_release_counts_for_nothing(fleet: ShadowedFleet) -> None:
+    fleet.api.put("/v1/shadows/digits", json={"release": "digits:2"}).raise_for_status()
+    for _ in range(30):
+        fleet.step()
+    assert fleet.run(fleet.roll_out("digits:3"))["state"] == "succeeded"
+    fleet.agreeing = 0.0
+    rollout = roll_out(fleet)
+    assert ", 0 % agree" in fleet.until(rollout, "halted")["reason"]
+
+
+@pytest.mark.flow
+def test_who_made_a_rollout_with_approvals_does_not_skip_its_shadow(fleet: ShadowedFleet) -> None:
+    stages = [{"count": 1, "approval": True}, *WITH_SHADOW]
+    rollout = fleet.roll_out("digits:2", stages=stages)
+    while fleet.show(rollout)["stages"][0]["state"] != "awaiting_approval":
+        fleet.step()
+    fleet.approve(rollout).raise_for_status()
+    fleet.until(rollout, "waiting_for_shadow")
+    own = fleet.api.post(f"/v1/rollouts/{rollout}/approve")
+    assert (own.status_code, "another one must approve it" in own.json()["message"]) == (403, True)
+    fleet.approve(rollout).raise_for_status()
+
+
 REFUSED: list[tuple[dict[str, object], str]] = [
     (body(NEED | {"agreement_percent": 100.0}), "no number of requests shows"),
+    (body(NEED | {"agreement_percent": 0.99}), "would have to agree in 0.99 % only"),
     (body(NEED | {"agreement_percent": 101.0}), "less than or equal to 100"),
     (body(selector="online=true"), "cannot choose a shadow"),
     (
@@ -200,6 +277,11 @@ REFUSED: list[tuple[dict[str, object], str]] = [
     (
         body() | {"stages": [{"count": 6}, {"percent": 100, "shadow": NEED}]},
         "4 devices would be left that earlier stages have not reached",
+    ),
+    (
+        body()
+        | {"stages": [{"selector": "id in (cam-000,cam-001,cam-002,cam-003)"}, *WITH_SHADOW]},
+        "earlier stages choose all but 4 of the 8 that can run one, and it takes 5",
     ),
     (body() | {"release": "digits:1"}, "0 devices of the rollout can run one"),
     (

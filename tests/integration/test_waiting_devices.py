@@ -111,6 +111,11 @@ def test_the_queue_is_bounded_by_uses_length_and_age(
     assert list(queue(fleet)) == ["cam-2"]
 
 
+def test_one_label_is_a_rule(fleet: Fleet) -> None:
+    secret = token(fleet, "label:canary", labels={"canary": "yes"})
+    assert ask(fleet.device("cam-1"), secret).accepted
+
+
 def test_a_rule_lets_in_whom_it_means(fleet: Fleet) -> None:
     secret = token(fleet, "profile=bench and serial in (a1,a2)", uses=3)
     assert ask(fleet.device("cam-1"), secret, "a1").accepted
@@ -121,7 +126,7 @@ def test_a_rule_lets_in_whom_it_means(fleet: Fleet) -> None:
 
 
 @pytest.mark.parametrize(
-    "rule", ["", "byhand", "profile=", "group:cameras", "online=true", "model.x=1"]
+    "rule", ["", "byhand", "canary", "profile=", "group:cameras", "online=true", "model.x=1"]
 )
 def test_a_rule_that_cannot_mean_a_new_device_is_refused(fleet: Fleet, rule: str) -> None:
     assert fleet.api.post("/v1/tokens", json={"accept": rule}).status_code == 422

@@ -58,8 +58,9 @@ def test_json_has_no_characters_that_a_terminal_obeys(
 
 
 def test_json_of_one_and_of_many(capsys: pytest.CaptureFixture[str]) -> None:
-    token = Token(token="t", uses=1, expires_at_s=2.0)
+    token = Token(id="i", token="t", uses=1, expires_at_s=2.0)
     write_json(token)
-    assert json.loads(capsys.readouterr().out) == {"token": "t", "uses": 1, "expires_at_s": 2.0}
+    shown = {"id": "i", "token": "t", "uses": 1, "expires_at_s": 2.0}
+    assert json.loads(capsys.readouterr().out) == shown
     write_json([token, token])
     assert len(json.loads(capsys.readouterr().out)) == 2

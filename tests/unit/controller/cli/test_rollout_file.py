@@ -99,6 +99,7 @@ def test_an_empty_file_is_a_rollout_with_the_defaults_of_the_api() -> None:
 @pytest.mark.parametrize(
     ("words", "said"),
     [
+        ("agreement = 0.99", ".agreement: 0.99 would be 0.99 %"),
         ('agreement = "100%"', ".agreement must be above 0 and below 100 %, not 100 %"),
         ('agreement = "101%"', ".agreement: '101%' is not a percentage up to 100%"),
         ('agreement = "99%", requests = 5', ".requests must be 100 to 1000000000, not 5"),
@@ -131,6 +132,7 @@ def test_a_fault_of_a_shadow_names_its_stage(words: str, said: str) -> None:
         ("[[stages]]\nsoak = '1h'", "stages[0] needs a size or a selector"),
         ("rate = 0", "rate must be a number from 0.001 to 1000000, not 0"),
         ("rate_factor = 2", "rate_factor says nothing without rate"),
+        ('shadow_agreement = "0.995"', "shadow_agreement: 0.995 would be 0.995 %"),
         ("shadow_agreement = 0", 'shadow_agreement must be a share such as "99%", above 0'),
         ('shadow_agreement = "0%"', 'shadow_agreement must be a share such as "99%", above 0'),
         ("max_in_flight = 0", "max_in_flight must be a whole number, 1 to 10000000, not 0"),

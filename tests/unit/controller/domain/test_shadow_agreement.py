@@ -72,6 +72,16 @@ def test_what_a_look_shows(told: Heard, state: str, reason: str) -> None:
     assert found.is_judged == ("the mean over" in found.reason)
 
 
+def test_one_device_that_tells_of_too_many_agreements_does_not_decide() -> None:
+    told = heard([95] * 10 + [100_000])
+    assert judged(NEED, told, 1).state is GateState.FAIL
+
+
+def test_what_waits_says_why_devices_compare_nothing() -> None:
+    told = heard([])._replace(skipped={"heat": 3.0, "contention": 1604.0, "late": 0.0})
+    assert judged(NEED, told, 1).reason.endswith("; skipped: contention 1,604, heat 3")
+
+
 FEW = st.lists(st.integers(0, 100), max_size=30)
 
 

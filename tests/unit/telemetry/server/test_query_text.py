@@ -68,6 +68,7 @@ def test_times(text: str, seconds: float) -> None:
         ({"where": "=int8"}, "not a condition"),
         ({"since": "yesterday"}, "not a time: 'yesterday'; write 1h"),
         ({"since": ""}, "not a time"),
+        ({"since": "1"}, "'1' has no unit; write it as 90s"),
         ({"since": "128849018821"}, "not a time: 1.28849e+11 s since 1970; write seconds within"),
         ({"until": "9999-12-31T23:59"}, "write seconds within 0 to 128849018820"),
         ({"since": "٣"}, "not a time"),
