@@ -35,7 +35,7 @@ from wire.profile import NAME_PATTERN
 
 _HAS_ORDER: Final = "it has its order: it finishes, and counts; an abort would send it back"
 _ENDED: Final = "it has finished"
-_GONE: Final = "it is gone, or joined another rollout just now"
+_GONE: Final = "it is gone, or joined this or another rollout just now"
 
 
 class Membership:

@@ -52,7 +52,7 @@ def join(session: Session, row: RolloutRow, devices: Sequence[str], *, now_s: fl
         now_s: Wall time.
 
     Returns:
-        Those that do not join: they are gone, or in another rollout, since it was decided.
+        Those that do not join: they are gone, or in a rollout, since it was decided.
     """
     placed = {device: TAIL + position(row.id, device) for device in devices}
     lost = take_in_first(

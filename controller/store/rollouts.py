@@ -59,7 +59,7 @@ from controller.store.work_tables import RolloutWorkRow
 MAX_CANDIDATES = 200
 """The greatest number of devices that one tick starts."""
 
-LOST = "not taken in: gone, or in another rollout, since the order"
+LOST = "not taken in: gone, or in this or another rollout, since the order"
 
 _REMEDIES: Mapping[str, str] = {
     RolloutState.RUNNING: "it goes on by itself; `fleet rollout show {id}` says how far it is",
