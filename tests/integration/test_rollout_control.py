@@ -143,6 +143,29 @@ def test_a_rollback_soaks_and_waits_for_nobody_unless_asked(fleet: Fleet) -> Non
     assert slow["rate"]["per_minute"] == 60.0
 
 
+def test_only_a_way_back_to_what_devices_had_goes_without_the_pace(fleet: Fleet) -> None:
+    assert fleet.run(fleet.roll_out("digits:1"))["state"] == "succeeded"
+    rollout = fleet.roll_out("digits:2", soak_s=100, rate={"per_minute": 60.0}, approval=True)
+    for _ in range(12):
+        fleet.step()
+    assert fleet.running(TWO.digest)
+
+    def pace_of(first: str, **body: object) -> tuple[float, bool]:
+        made = order(fleet, first, "rollback", **body).json()
+        back.append(made["id"])
+        fleet.step()
+        return made["stages"][0]["soak_s"], made["rate"] is not None
+
+    back: list[str] = []
+    assert pace_of(rollout, release="digits:1") == (0.0, False)
+    for _ in range(5):
+        fleet.step()
+    assert fleet.running(ONE.digest) == set(DEVICES)
+    assert pace_of(back[0]) == (100.0, True)
+    order(fleet, back[1], "abort").raise_for_status()
+    assert pace_of(rollout, release="digits:2") == (100.0, True)
+
+
 def test_a_halt_before_anybody_has_the_release_reverts_nothing_and_says_so(fleet: Fleet) -> None:
     for device in fleet.devices.values():
         device.outcome = "failed"
