@@ -204,7 +204,9 @@ def _unreached(rollout: Rollout | None) -> int:
 
 
 def _is_left(rollout: Rollout) -> bool:
-    """Tell whether devices could be tried again; what a gate has stopped is not."""
+    """Tell whether devices could be tried again; what a gate or a shadow has stopped is not."""
     stopped = [g for g in rollout.gates if g.looks and g.looks[-1].state is GateState.FAIL]
     left = _unreached(rollout) - rollout.left_out
-    return left > 0 and all(gate.waived for gate in stopped)
+    shadows = [stage.shadow for stage in rollout.stages if stage.shadow is not None]
+    held = [each for each in shadows if each.state is not GateState.PASS and not each.waived]
+    return left > 0 and not held and all(gate.waived for gate in stopped)

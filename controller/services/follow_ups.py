@@ -215,10 +215,11 @@ def another_try(transaction: Transaction, first: RolloutRow, *, only_failed: boo
     releases.get_published(transaction, first.release)
     for gate in gates.views(transaction, first):
         if gate.state is GateState.FAIL and not gate.is_waived:
+            can_go_on = rollouts.rollback_of(transaction, first.id) is None
+            resume = f", or `fleet rollout resume {first.id}` goes on despite it"
             raise ConflictError(
                 f"gate {gate.text} of rollout {first.id} failed: a retry has no gates",
-                remedy=f"make a new rollout with gates, or `fleet rollout resume {first.id}` goes "
-                "on despite it",
+                remedy=f"make a new rollout with gates{resume if can_go_on else ''}",
             )
     specs = stages.of_rollout(transaction, first.id)
     for stage, shadow in stage_shadows.views(transaction, first.id, specs).items():
