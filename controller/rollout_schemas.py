@@ -95,7 +95,9 @@ class RollbackRequest(Request):
     """`name:version` or a digest; None for what each device had before the rollout."""
 
     keep_pace: bool = False
-    """Soak, keep the rate and wait for approvals as the rollout did, instead of none of these."""
+    """Soak, keep the rate, and wait for approvals and for devices that are offline, as the rollout
+    did. Without it a way back to what the devices had does none of these; a rollback to another
+    release, or of a rollback, does all the same."""
 
 
 @dataclass(kw_only=True)

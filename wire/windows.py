@@ -12,6 +12,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Sequence
 from datetime import datetime
+from functools import lru_cache
 from typing import Final
 
 import msgspec
@@ -22,7 +23,8 @@ MAX_WINDOWS: Final = 16
 
 MAX_WINDOW_CHARS: Final = 64
 CHANGE_S: Final = 7_200
-"""By how much a change of the clocks may make a wait longer."""
+"""By how much a change of the clocks may make a wait longer, beside the windows that it leaves out:
+those that begin and end within what it skips."""
 
 DAYS: Final = ("mon", "tue", "wed", "thu", "fri", "sat", "sun")
 EVERY_DAY: Final = frozenset(range(len(DAYS)))
@@ -90,18 +92,42 @@ def window_faults(texts: Sequence[str]) -> tuple[str, ...]:
 
 def longest_wait_s(windows: Iterable[Window]) -> float:
     """Return for how long no window is open at most, also when clocks are changed; 0 for none."""
+    return _longest_wait_s(frozenset(windows))
+
+
+@lru_cache(maxsize=64)
+def _longest_wait_s(windows: frozenset[Window]) -> float:
+    if not windows:
+        return 0.0
     week_s = DAY_S * len(DAYS)
     spans = sorted(
-        (day * DAY_S + window.begin_s, day * DAY_S + window.begin_s + window.length_s)
+        (week * week_s + day * DAY_S + window.begin_s, window.length_s)
+        for week in range(3)
         for window in windows
         for day in window.days
     )
-    if not spans:
-        return 0.0
-    longest_s, open_to_s = 0, max(end_s for _, end_s in spans) - week_s
-    for begin_s, end_s in spans:
+    skips = [
+        begin_s
+        for begin_s, length_s in spans
+        if week_s <= begin_s < 2 * week_s and length_s <= CHANGE_S
+    ]
+    return max(_longest_s(spans, skip_s) for skip_s in skips or [-CHANGE_S]) + CHANGE_S
+
+
+def _longest_s(spans: Sequence[tuple[int, int]], skip_s: int) -> int:
+    """Return the longest time between spans, without those within what a change skips.
+
+    Args:
+        spans: When each begins and how long it is, the first one first.
+        skip_s: When the change is.
+    """
+    longest_s, open_to_s = 0, spans[0][0]
+    for begin_s, length_s in spans:
+        end_s = begin_s + length_s
+        if skip_s <= begin_s and end_s <= skip_s + CHANGE_S:
+            continue
         longest_s, open_to_s = max(longest_s, begin_s - open_to_s), max(open_to_s, end_s)
-    return longest_s + CHANGE_S
+    return longest_s
 
 
 def opens_in_s(windows: Iterable[Window], at: datetime) -> float:

@@ -38,6 +38,7 @@ def rollout_explain(context: typer.Context, rollout: RolloutArgument) -> None:
     with connect(context) as api:
         found = api.rollouts.get(rollout)
         tell_cut_off(api)
+        back = api.rollouts.get(found.rolled_back_by) if found.rolled_back_by else None
     write_lines(_head(found))
     _write_part("What happened", happened(found.events))
     if waits := shadow_lines(found.stages):
@@ -48,7 +49,7 @@ def rollout_explain(context: typer.Context, rollout: RolloutArgument) -> None:
         write_gates(found.gates)
         write_lines(drawn_gates(found.gates))
     _write_part("What has become of the devices", _outcomes(found))
-    _write_part("What can be done", [next_step(found)])
+    _write_part("What can be done", [next_step(found, back)])
 
 
 def part_lines(part: DevicePart) -> list[str]:
@@ -154,8 +155,13 @@ def _outcome(group: OutcomeGroup) -> str:
     return f"{group.count} {group.state}{code} ({such}{names}){detail}"
 
 
-def next_step(rollout: Rollout) -> str:
-    """Say which orders the controller would take now, as far as the rollout tells."""
+def next_step(rollout: Rollout, rollback: Rollout | None = None) -> str:
+    """Say which orders the controller would take now, as far as the rollout tells.
+
+    Args:
+        rollout: The rollout.
+        rollback: The one that rolled it back, if one did.
+    """
     its, by = rollout.id, rollout.rolled_back_by
     back = f"`fleet rollout rollback {its}` brings its devices back"
     has_it = rollout.counts.get(DeploymentState.SUCCEEDED, 0) > 0
@@ -164,6 +170,11 @@ def next_step(rollout: Rollout) -> str:
             text = (
                 f"Rollout {by} brings its devices back: `fleet rollout explain {by}` tells of it."
             )
+            if left := _unreached(rollback):
+                text += (
+                    f" {counted(left)} of it did not go back: `fleet rollout rollback {its}` takes "
+                    "those that still have the release."
+                )
         case RolloutState.RUNNING if any(s.state == "awaiting_approval" for s in rollout.stages):
             text = f"`fleet rollout approve {its}` lets the next stage begin."
         case RolloutState.RUNNING if any(s.state == "waiting_for_shadow" for s in rollout.stages):
@@ -187,8 +198,15 @@ def next_step(rollout: Rollout) -> str:
     return text
 
 
+def _unreached(rollout: Rollout | None) -> int:
+    """Return how many devices a rollout has ended without."""
+    return sum(rollout.counts.get(state, 0) for state in UNREACHED) if rollout else 0
+
+
 def _is_left(rollout: Rollout) -> bool:
-    """Tell whether devices could be tried again; what a gate has stopped is not."""
+    """Tell whether devices could be tried again; what a gate or a shadow has stopped is not."""
     stopped = [g for g in rollout.gates if g.looks and g.looks[-1].state is GateState.FAIL]
-    left = sum(rollout.counts.get(state, 0) for state in UNREACHED) - rollout.left_out
-    return left > 0 and all(gate.waived for gate in stopped)
+    left = _unreached(rollout) - rollout.left_out
+    shadows = [stage.shadow for stage in rollout.stages if stage.shadow is not None]
+    held = [each for each in shadows if each.state is not GateState.PASS and not each.waived]
+    return left > 0 and not held and all(gate.waived for gate in stopped)

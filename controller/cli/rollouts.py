@@ -216,7 +216,8 @@ def rollout_rollback(
         bool,
         typer.Option(
             "--keep-pace",
-            help="Soak, keep the rate and wait for approvals as the rollout did.",
+            help="Soak, keep the rate, and wait for approvals and for devices that are offline, as "
+            "the rollout did.",
         ),
     ] = False,
     follow: WatchOption = False,
@@ -224,8 +225,9 @@ def rollout_rollback(
 ) -> int:
     """Bring the devices of a rollout back to what they had before, or to a release that you name.
 
-    This starts a new rollout with the stages and limits of the first. It goes as fast as these let
-    it. Without --to it leaves alone the devices that have nothing to go back to, and says which.
+    This starts a new rollout with the stages and limits of the first. Back to what the devices had,
+    it goes as fast as these let it; to another release, or of a rollback, it keeps the pace.
+    Without --to it leaves alone the devices that have nothing to go back to, and says which.
 
     Examples:
         fleet rollout rollback r-7f3a --watch

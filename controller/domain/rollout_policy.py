@@ -18,6 +18,8 @@ Rules:
 - A stage waits for devices that are offline up to the offline limit, and then goes on without them,
   but never before one device has finished; until then it tries one more device after each limit.
   A rollout that ends without devices leaves them its order.
+- A way back to what devices had waits for none that is offline, but at its very end: a stage goes
+  on without it, and it has its order when it returns, whatever it was doing when it left.
 - Failures that the operator acknowledged do not count.
 - A gate that fails halts the rollout at once. A stage ends only when all gates have passed since it
   was complete, but for one that reaches too few devices to tell; the operator may go on despite
@@ -168,6 +170,9 @@ class RolloutView:
 
     state: RolloutState
     limits: Limits
+    is_way_back: bool = False
+    """Whether it brings devices back to what they had."""
+
     stages: tuple[StageSpec, ...]
     stage: int
     """The current one, from 1."""
@@ -530,7 +535,7 @@ def _changes(view: RolloutView) -> Decision:
     for item in view.in_flight:
         if item.online_s > limits.device_deadline_s:
             silent.append(item.device)
-        elif not item.online and item.phase in HARMLESS_PHASES:
+        elif not item.online and (view.is_way_back or item.phase in HARMLESS_PHASES):
             parted.append(item.device)
         elif not item.online and item.away_s > limits.offline_limit_s:
             lost.append(item.device)
@@ -559,7 +564,8 @@ def _after_stage(view: RolloutView, seen: Decision, target: int) -> Decision:
     since_s = view.stage_complete_at_s if view.stage_complete_at_s is not None else view.now_s
     held = replace(seen, stage_complete_at_s=since_s)
     passed_s, is_last = view.now_s - since_s, view.stage == len(view.stages)
-    if short and not view.finished + len(seen.silent) + len(seen.lost):
+    has_proof = view.is_way_back or view.finished + len(seen.silent) + len(seen.lost)
+    if short and not has_proof:
         return _without_proof(view, held, passed_s)
     if reason := _waits(view, short, passed_s):
         return replace(held, reason=reason)
@@ -602,7 +608,8 @@ def _waits(view: RolloutView, short: int, passed_s: float) -> str:
         return f"stage {view.stage + 1} waits for approval"
     # Where stages need approval, the operator decides whether to go on without devices.
     by_hand = view.approval and not is_last
-    if short and not by_hand and passed_s < view.limits.offline_limit_s:
+    goes_on = by_hand or (view.is_way_back and not is_last)
+    if short and not goes_on and passed_s < view.limits.offline_limit_s:
         limit = format_duration(view.limits.offline_limit_s)
         missing = f"{counted(short)} that {'is' if short == 1 else 'are'} offline"
         return f"stage {view.stage} waits for {missing}, for {limit} at most"

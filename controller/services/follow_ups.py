@@ -3,8 +3,10 @@
 Rules:
 - Each is a rollout of its own and of the same model, with the stages and the limits of the first;
   no other devices join.
-- A rollback goes as fast as stages, limits and `max_in_flight` let it: it soaks, keeps a rate and
-  waits for approvals only if that is asked for.
+- A way back goes as fast as stages, limits and `max_in_flight` let it: it does not soak, has no
+  rate, and waits for no approval, nor for devices that are offline.
+- A way back is a rollback to what the devices had, unless the pace is to be kept. One to another
+  release, or of a rollback, brings what has not been proved: it keeps the pace of the rollout.
 - A rollback ends the first rollout if that has not ended, and no device that waits for its release
   gets it any more.
 - A rollback without a named release brings each device to the release that it had before the first
@@ -64,6 +66,9 @@ class FollowUp:
     left: Sequence[str] = ()
     """Devices that a rollback leaves alone."""
 
+    is_way_back: bool = False
+    """Whether a rollback brings each device to what it had before a rollout that was none."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Pace:
@@ -111,7 +116,9 @@ def rollback(transaction: Transaction, first: RolloutRow, release: ReleaseRow | 
             remedy=f"name one: `fleet rollout rollback {first.id} --to NAME:VERSION`",
         )
     left = [device for device in deployed if device not in wanted]
-    return FollowUp(wanted=wanted, left=left)
+    had = release is None or way_back.had_only(transaction, first.id, release.digest)
+    is_way_back = had and not _is_rollback(transaction, first)
+    return FollowUp(wanted=wanted, left=left, is_way_back=is_way_back)
 
 
 def roll_back(
@@ -141,10 +148,16 @@ def roll_back(
         told = rollout_steps.end(transaction, first, order, reason=reason, now_s=now_s)
     else:
         told = rollout_steps.recall_all(transaction, first, reason=reason, now_s=now_s)
-    pace = _pace(transaction, first)
-    if not keep_pace:
+    is_way_back = found.is_way_back and not keep_pace
+    pace = _pace(transaction, first if is_way_back else _with_own_pace(transaction, first))
+    if is_way_back:
         pace = _hurried(pace)
-    _follow(transaction, first, new, found.wanted, pace, is_retry=False, now_s=now_s)
+    _follow(
+        *(transaction, first, new, found.wanted, pace),
+        is_retry=False,
+        is_way_back=is_way_back,
+        now_s=now_s,
+    )
     if found.left:
         reason = rollouts.named(found.left, "left alone: busy, or without a release to go back to")
         rollouts.log(transaction, new, action="skip", reason=reason, now_s=now_s)
@@ -202,10 +215,11 @@ def another_try(transaction: Transaction, first: RolloutRow, *, only_failed: boo
     releases.get_published(transaction, first.release)
     for gate in gates.views(transaction, first):
         if gate.state is GateState.FAIL and not gate.is_waived:
+            can_go_on = rollouts.rollback_of(transaction, first.id) is None
+            resume = f", or `fleet rollout resume {first.id}` goes on despite it"
             raise ConflictError(
                 f"gate {gate.text} of rollout {first.id} failed: a retry has no gates",
-                remedy=f"make a new rollout with gates, or `fleet rollout resume {first.id}` goes "
-                "on despite it",
+                remedy=f"make a new rollout with gates{resume if can_go_on else ''}",
             )
     specs = stages.of_rollout(transaction, first.id)
     for stage, shadow in stage_shadows.views(transaction, first.id, specs).items():
@@ -245,7 +259,12 @@ def try_again(transaction: Transaction, first: RolloutRow, found: FollowUp, *, n
     """
     new = new_id()
     pace = _pace(transaction, first)
-    _follow(transaction, first, new, found.wanted, pace, is_retry=True, now_s=now_s)
+    _follow(
+        *(transaction, first, new, found.wanted, pace),
+        is_retry=True,
+        is_way_back=first.is_way_back,
+        now_s=now_s,
+    )
     return new
 
 
@@ -300,6 +319,20 @@ def _had_before(transaction: Transaction, first: RolloutRow) -> tuple[list[str],
     return list(found), back
 
 
+def _is_rollback(transaction: Transaction, row: RolloutRow) -> bool:
+    """Tell whether a rollout undoes another one, or is another try of such a one."""
+    while row.origin is not None and row.is_retry:
+        row = rollouts.get(transaction, row.origin)
+    return row.origin is not None
+
+
+def _with_own_pace(transaction: Transaction, row: RolloutRow) -> RolloutRow:
+    """Return a rollout, or the one that it hurries to undo: a way back has no pace of its own."""
+    while row.is_way_back and row.origin is not None:
+        row = rollouts.get(transaction, row.origin)
+    return row
+
+
 def _pace(transaction: Transaction, first: RolloutRow) -> Pace:
     """Return how fast a rollout may go."""
     return Pace(
@@ -328,6 +361,7 @@ def _follow(
     pace: Pace,
     *,
     is_retry: bool,
+    is_way_back: bool,
     now_s: float,
 ) -> None:
     counts = Counter(wanted.values())
@@ -347,6 +381,7 @@ def _follow(
             rate=pace.rate,
             origin=first.id,
             is_retry=is_retry,
+            is_way_back=is_way_back,
             created_at_s=now_s,
             on_halt="revert" if is_retry and first.on_halt == "revert" else "keep",
             priority=first.priority,

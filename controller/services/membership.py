@@ -9,7 +9,7 @@ Rules:
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Sequence, Sized
 from typing import Final
 
 from controller.domain.states import ACTIVE_ROLLOUTS, ORDERED_DEPLOYMENTS, DeploymentState
@@ -35,7 +35,8 @@ from wire.profile import NAME_PATTERN
 
 _HAS_ORDER: Final = "it has its order: it finishes, and counts; an abort would send it back"
 _ENDED: Final = "it has finished"
-_GONE: Final = "it is gone, or joined another rollout just now"
+_OUT: Final = "it was taken out by the operator, and does not come back; a new rollout can take it"
+_GONE: Final = "it is gone, or joined this or another rollout just now"
 
 
 class Membership:
@@ -71,7 +72,8 @@ class Membership:
             IllegalTransitionError: It has ended, or its release was revoked.
             ConflictError: Its devices are those of another rollout, another rollout takes them, or
                 an earlier order about it is still being carried out.
-            InvalidRequestError: No device is named, or both devices and a selector.
+            InvalidRequestError: No device is named, both devices and a selector, or a selector
+                that no device matches.
             SelectorError: The selector cannot be read.
             FleetError: The files of the release cannot be read.
         """
@@ -117,7 +119,8 @@ class Membership:
             UnknownRolloutError: No such rollout.
             IllegalTransitionError: It has ended.
             ConflictError: An earlier order about it is still being carried out.
-            InvalidRequestError: No device is named, or both devices and a selector.
+            InvalidRequestError: No device is named, both devices and a selector, or a selector
+                that no device matches.
             SelectorError: The selector cannot be read.
         """
         _check_named(request.devices, or_selector=request.selector)
@@ -132,8 +135,11 @@ class Membership:
             if request.selector is not None:
                 selector = read_selector(transaction, request.selector, now_s=now_s)
                 asked = devices.chosen(transaction, selector)
+                _check_any(request.selector, asked)
             leaving = sorted(asked.intersection(pending))
-            known = members.states(transaction, rollout, _names(asked.difference(pending)))
+            rest = _names(asked.difference(pending))
+            known = members.states(transaction, rollout, rest)
+            out = members.excluded(transaction, rollout, rest)
             others = sorted(known if request.devices == [] else asked.difference(pending))
             if leaving:
                 members.leave(transaction, row, leaving, now_s=now_s)
@@ -142,7 +148,7 @@ class Membership:
         return MembersChange(
             rollout=rollout,
             changed=leaving,
-            unchanged={name: _stays(known.get(name)) for name in others},
+            unchanged={name: _OUT if name in out else _stays(known.get(name)) for name in others},
         )
 
     def _joining(
@@ -154,11 +160,13 @@ class Membership:
         if request.selector is not None:
             selector = read_selector(transaction, request.selector, now_s=now_s)
             asked = sorted(devices.chosen(transaction, selector))
+            _check_any(request.selector, asked)
         unchanged = dict.fromkeys(asked, "no device of that name is enrolled")
         asked = _names(asked)
         unchanged |= dict.fromkeys(
             members.states(transaction, row.id, asked), "it is in the rollout already"
         )
+        unchanged |= dict.fromkeys(members.excluded(transaction, row.id, asked), _OUT)
         taken = free_devices.busy_among(transaction, row.model, asked, but=row.id)
         unchanged |= {
             device: f"rollout {other} has it, and has not ended or not yet let it go"
@@ -218,6 +226,19 @@ def _check_own(row: RolloutRow) -> None:
 def _names(asked: Iterable[str]) -> list[str]:
     """Return what may be names of devices, sorted, each once."""
     return sorted({device for device in asked if NAME_PATTERN.fullmatch(device)})
+
+
+def _check_any(selector: str, found: Sized) -> None:
+    """Refuse a selector that no device matches.
+
+    Raises:
+        InvalidRequestError: None does.
+    """
+    if not found:
+        raise InvalidRequestError(
+            rollout_checks.no_device(selector),
+            remedy="`fleet device list --selector` shows which devices match one",
+        )
 
 
 def _check_named(asked: Sequence[str], *, or_selector: str | None) -> None:

@@ -180,6 +180,8 @@ def _claim(transaction: Transaction, row: RolloutRow, unfinished: Collection[str
         return f"is superseded by rollout {row.superseded_by}"
     if older := free_devices.awaited(transaction, row.id):
         return f"takes in the devices of rollout {older} when that ends"
+    if rollout_work.is_left(transaction, row.id, WorkKind.LET_GO):
+        return "still lets go of devices that were taken out of it"
     return ""
 
 

@@ -26,6 +26,10 @@ class ControlColumns:
     on_halt: Mapped[str] = mapped_column(String(ON_HALT_CHARS), server_default="keep")
     """What becomes of devices that have the release when a rule halts the rollout."""
 
+    is_way_back: Mapped[bool] = mapped_column(Boolean, server_default=false())
+    """Whether it brings devices back to what they had, as fast as it can: it does not keep the pace
+    of the rollout that it undoes, and its stages do not wait for devices that are offline."""
+
     priority: Mapped[int] = mapped_column(Integer, server_default="0")
     superseded_by: Mapped[str | None] = mapped_column(String(ROLLOUT_CHARS))
     """The rollout that took its devices that had not started."""

@@ -177,7 +177,9 @@ def busy_among(
     return dict(sorted(found.items()))
 
 
-def still_free(session: Session, rollout: str, model: str, devices: Sequence[str]) -> set[str]:
+def still_free(
+    session: Session, rollout: str, model: str, devices: Sequence[str], *, joins: bool
+) -> set[str]:
     """Return those of some devices that are enrolled and that no other unfinished rollout has.
 
     Args:
@@ -185,14 +187,19 @@ def still_free(session: Session, rollout: str, model: str, devices: Sequence[str
         rollout: The rollout that is to have them.
         model: Its model.
         devices: The devices.
+        joins: Whether they are to join it, so that those that are in it are not free either.
     """
     others = unfinished(session, model, but=rollout)
-    taken = exists().where(DeploymentRow.device == DeviceRow.id, *_keeps_in(others))
+    mine = DeploymentRow.device == DeviceRow.id
+    taken = exists().where(mine, *_keeps_in(others))
+    has_joined = exists().where(mine, DeploymentRow.rollout == rollout)
     found: set[str] = set()
     for batch in in_batches(devices):
         wanted = [DeviceRow.id.in_(batch), DeviceRow.state == DeviceState.ENROLLED]
         if others:
             wanted.append(~taken)
+        if joins:
+            wanted.append(~has_joined)
         found.update(session.scalars(select(DeviceRow.id).where(*wanted)))
     return found
 

@@ -30,6 +30,19 @@ def states(session: Session, rollout: str, devices: Sequence[str]) -> dict[str, 
     return dict(sorted(found.items()))
 
 
+def excluded(session: Session, rollout: str, devices: Sequence[str]) -> set[str]:
+    """Return those of some devices that the operator has taken out of a rollout."""
+    return {
+        device
+        for batch in in_batches(devices)
+        for device in session.scalars(
+            select(DeploymentRow.device).where(
+                *deployments.of(rollout, batch), DeploymentRow.error_code == EXCLUDED
+            )
+        )
+    }
+
+
 def joinable(session: Session, rollout: str, model: str, devices: Sequence[str]) -> list[str]:
     """Return those of some devices that are enrolled and that no rollout of a model keeps."""
     anyone = parse_selector("")
@@ -52,7 +65,7 @@ def join(session: Session, row: RolloutRow, devices: Sequence[str], *, now_s: fl
         now_s: Wall time.
 
     Returns:
-        Those that do not join: they are gone, or in another rollout, since it was decided.
+        Those that do not join: they are gone, or in a rollout, since it was decided.
     """
     placed = {device: TAIL + position(row.id, device) for device in devices}
     lost = take_in_first(

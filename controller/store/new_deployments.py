@@ -47,7 +47,7 @@ def take_in_first(
         now_s: Wall time.
 
     Returns:
-        Those that are not taken in: they are gone, or in another rollout, since it was decided.
+        Those that are not taken in: they are gone, or in a rollout, since it was decided.
     """
     others = [device for device in placed if device not in control]
     lost: list[str] = []
@@ -56,7 +56,7 @@ def take_in_first(
         room = 0
     for kind, some in ((WorkKind.TAKE_IN, others), (WorkKind.HOLD_OUT, sorted(control))):
         first, rest = some[:room], some[room:]
-        free = free_devices.still_free(session, rollout, model, first)
+        free = free_devices.still_free(session, rollout, model, first, joins=True)
         lost += [device for device in first if device not in free]
         if free:
             take_in(

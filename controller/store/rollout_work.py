@@ -18,7 +18,7 @@ from typing import Any, Final
 from sqlalchemy import case, delete, exists, func, insert, select
 from sqlalchemy.orm import Session
 
-from controller.domain.states import ENDED_WORK, ENDING_WORK, WorkKind
+from controller.domain.states import ENDING_WORK, WorkKind
 from controller.store.deployment_changes import Verdict
 from controller.store.tables import RolloutRow
 from controller.store.work_tables import RolloutWorkRow
@@ -30,7 +30,6 @@ NO_VERDICT: Final = Verdict(error_code="", detail="")
 LOCK: Final = 0x65666C_20
 """First number of the advisory locks of PostgreSQL that stand for models."""
 
-_ENDED: Final = RolloutWorkRow.kind.in_(ENDED_WORK)
 _IS_ENDING: Final = RolloutWorkRow.kind.in_(ENDING_WORK)
 LEAVING: Final = select(RolloutWorkRow.rollout).where(_IS_ENDING)
 """The rollouts whose devices are still taken out."""
@@ -83,8 +82,8 @@ def save(
 def save_ending(session: Session, rollout: str, kind: WorkKind, verdict: Verdict) -> RolloutWorkRow:
     """Save that devices of a rollout that has ended are to be taken out.
 
-    What else was left to do with its devices is not done any more, but what was left of an earlier
-    end is.
+    Nobody is taken in any more, but those that were still to leave it, or to be taken out after an
+    earlier end, are.
 
     Args:
         session: The transaction.
@@ -95,7 +94,7 @@ def save_ending(session: Session, rollout: str, kind: WorkKind, verdict: Verdict
     Returns:
         What is left to do, in one part.
     """
-    session.execute(delete(RolloutWorkRow).where(RolloutWorkRow.rollout == rollout, ~_ENDED))
+    session.execute(delete(RolloutWorkRow).where(RolloutWorkRow.rollout == rollout, ~_IS_ENDING))
     part = RolloutWorkRow(
         rollout=rollout,
         kind=kind,

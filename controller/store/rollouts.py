@@ -59,7 +59,7 @@ from controller.store.work_tables import RolloutWorkRow
 MAX_CANDIDATES = 200
 """The greatest number of devices that one tick starts."""
 
-LOST = "not taken in: gone, or in another rollout, since the order"
+LOST = "not taken in: gone, or in this or another rollout, since the order"
 
 _REMEDIES: Mapping[str, str] = {
     RolloutState.RUNNING: "it goes on by itself; `fleet rollout show {id}` says how far it is",
@@ -109,6 +109,9 @@ class NewRollout:
     """The devices that are held out, to compare the others with."""
 
     on_halt: OnHalt = "keep"
+    is_way_back: bool = False
+    """Whether it brings devices back to what they had, as fast as it can."""
+
     priority: int = 0
     windows: tuple[str, ...] = ()
 
@@ -178,11 +181,11 @@ def active_for_release(session: Session, release: str) -> list[RolloutRow]:
 
 
 def rollback_of(session: Session, rollout: str) -> str | None:
-    """Return a rollout that rolled another one back, or None."""
+    """Return the newest rollout that rolled another one back, or None."""
     return session.scalar(
         select(RolloutRow.id)
         .where(RolloutRow.origin == rollout, RolloutRow.is_retry.is_(False))
-        .order_by(RolloutRow.created_at_s)
+        .order_by(RolloutRow.created_at_s.desc(), RolloutRow.id)
         .limit(1)
     )
 
@@ -224,6 +227,7 @@ def begin(session: Session, new: NewRollout, placed: Mapping[str, int]) -> None:
             max_timed_out=limits.max_timed_out,
             worst_case=limits.worst_case,
             on_halt=new.on_halt,
+            is_way_back=new.is_way_back,
             priority=new.priority,
             windows=list(new.windows) or None,
             initial_devices=len(placed),
@@ -301,6 +305,7 @@ def view(session: Session, row: RolloutRow, *, with_candidates: bool = True) -> 
         now_s=row.ran_s,
         state=RolloutState(row.state),
         limits=limits(row),
+        is_way_back=row.is_way_back,
         stages=specs,
         stage=row.stage,
         stage_complete_at_s=row.stage_complete_at_s,

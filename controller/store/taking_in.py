@@ -2,8 +2,8 @@
 
 Rules:
 - Devices are taken in only when those of ended rollouts of the model are out: they may be the same.
-- What has changed since the order counts: a device that is no longer enrolled or that another
-  rollout has now is not taken in, and nothing is brought that was revoked.
+- What has changed since the order counts: a device that is no longer enrolled, or that this or
+  another rollout has now, is not taken in, and nothing is brought that was revoked.
 """
 
 from __future__ import annotations
@@ -35,11 +35,11 @@ def step(session: Session, row: RolloutRow, part: RolloutWorkRow, *, now_s: floa
         new_deployments.leave_out(session, row.id, row.model, devices, now_s=now_s)
     else:
         if kind is WorkKind.REOPEN:
-            free = _still(session, row, devices)
+            free = _still(session, row, devices, joins=False)
             changes.reopen(session, row.id, sorted(free))
         else:
             own = {device: digest for device, (_, digest) in devices.items()}
-            free = _still(session, row, own)
+            free = _still(session, row, own, joins=True)
             new_deployments.take_in(
                 *(session, row.id, row.model),
                 {device: place for device, (place, _) in devices.items() if device in free},
@@ -53,8 +53,10 @@ def step(session: Session, row: RolloutRow, part: RolloutWorkRow, *, now_s: floa
     session.delete(part)
 
 
-def _still(session: Session, row: RolloutRow, devices: Mapping[str, str | None]) -> set[str]:
+def _still(
+    session: Session, row: RolloutRow, devices: Mapping[str, str | None], *, joins: bool
+) -> set[str]:
     """Return those of some devices that a rollout may still take in."""
-    free = free_devices.still_free(session, row.id, row.model, list(devices))
+    free = free_devices.still_free(session, row.id, row.model, list(devices), joins=joins)
     known = published(session, {devices[device] or row.release for device in free})
     return {device for device in free if (devices[device] or row.release) in known}

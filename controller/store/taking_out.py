@@ -51,6 +51,8 @@ def begin(
 ) -> list[str]:
     """Take devices out of a rollout that has ended, as many as now can be, and save the rest.
 
+    Those that were still to leave it do so before, in transactions of their own: they keep why.
+
     Args:
         session: The transaction.
         row: The rollout, locked.
@@ -62,6 +64,8 @@ def begin(
         The devices that go back, with a new desired state.
     """
     part = rollout_work.save_ending(session, row.id, kind, verdict)
+    if rollout_work.is_left(session, row.id, WorkKind.LET_GO):
+        return []
     return step(session, row, part, now_s=now_s)
 
 

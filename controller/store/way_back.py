@@ -93,6 +93,14 @@ def started_devices(session: Session, rollout: str) -> list[str]:
     )
 
 
+def had_only(session: Session, rollout: str, release: str) -> bool:
+    """Tell whether every device that a rollout started had one release before, that one."""
+    before = select(DeploymentRow.previous).where(
+        DeploymentRow.rollout == rollout, DeploymentRow.started_at_s.is_not(None)
+    )
+    return set(session.scalars(before.distinct())) == {release}
+
+
 def still_on(
     session: Session, rollout: str, *, going_back: Sequence[DeploymentState] = ()
 ) -> dict[str, str | None]:

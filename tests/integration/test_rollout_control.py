@@ -82,6 +82,11 @@ def test_devices_join_at_the_tail_and_leave_before_they_start(fleet: Fleet) -> N
     nobody = order(fleet, rollout, "exclude", devices=["nobody"]).json()
     assert (nobody["changed"], nobody["unchanged"]) == ([], {"nobody": "it is not in the rollout"})
     assert order(fleet, rollout, "add").status_code == 422
+    for what in ("add", "exclude"):
+        again = order(fleet, rollout, what, devices=[idle[0]]).json()
+        assert again["unchanged"][idle[0]].startswith("it was taken out by the operator")
+        nobody = order(fleet, rollout, what, selector="sitte=berlin")
+        assert (nobody.status_code, "no enrolled device matches" in nobody.text) == (422, True)
     for device in fleet.devices.values():
         device.outcome = "succeeded"
     for name in working:
@@ -141,6 +146,44 @@ def test_a_rollback_soaks_and_waits_for_nobody_unless_asked(fleet: Fleet) -> Non
     slow = order(fleet, rollout, "rollback", release="digits:2", keep_pace=True).json()
     assert [(s["soak_s"], s["approval"]) for s in slow["stages"]] == [(100.0, True), (100.0, False)]
     assert slow["rate"]["per_minute"] == 60.0
+
+
+def test_only_a_way_back_to_what_devices_had_goes_without_the_pace(fleet: Fleet) -> None:
+    assert fleet.run(fleet.roll_out("digits:1"))["state"] == "succeeded"
+    rollout = fleet.roll_out("digits:2", soak_s=100, rate={"per_minute": 60.0}, approval=True)
+    for _ in range(12):
+        fleet.step()
+    assert fleet.running(TWO.digest)
+
+    def pace_of(first: str, **body: object) -> tuple[float, bool]:
+        made = order(fleet, first, "rollback", **body).json()
+        back.append(made["id"])
+        fleet.step()
+        return made["stages"][0]["soak_s"], made["rate"] is not None
+
+    back: list[str] = []
+    assert pace_of(rollout, release="digits:1") == (0.0, False)
+    for _ in range(5):
+        fleet.step()
+    assert fleet.running(ONE.digest) == set(DEVICES)
+    assert pace_of(back[0]) == (100.0, True)
+    order(fleet, back[1], "abort").raise_for_status()
+    assert pace_of(rollout, release="digits:2") == (100.0, True)
+
+
+def test_a_way_back_does_not_wait_for_the_chosen_device_that_left(fleet: Fleet) -> None:
+    assert fleet.run(fleet.roll_out("digits:1"))["state"] == "succeeded"
+    rollout = fleet.roll_out("digits:2", stages=[{"selector": "id=cam-002"}, {"percent": 100}])
+    assert fleet.run(rollout)["state"] == "succeeded"
+    fleet.devices["cam-002"].leave()
+    back = order(fleet, rollout, "rollback").json()["id"]
+    for _ in range(5):
+        fleet.step()
+    assert fleet.running(ONE.digest) == set(DEVICES) - {"cam-002"}
+    assert "waits for 1 device that is offline" in fleet.show(back)["reason"]
+    fleet.devices["cam-002"].connect()
+    assert fleet.run(back)["state"] == "succeeded"
+    assert fleet.running(ONE.digest) == set(DEVICES)
 
 
 def test_a_halt_before_anybody_has_the_release_reverts_nothing_and_says_so(fleet: Fleet) -> None:

@@ -146,8 +146,12 @@ def test_a_slower_release_is_halted_while_most_devices_keep_the_old_one(
     assert (last["state"], last["treated"], last["control"]) == ("fail", 8, 12)
     again = fleet.api.post(f"/v1/rollouts/{rollout}/retry", json={})
     assert (again.status_code, "a retry has no gates" in again.json()["message"]) == (409, True)
+    assert "rollout resume" in again.json()["remedy"]
     assert 0.4 < last["low"] < last["estimate"] < last["high"]
     assert last["low"] < 1.0 < last["high"]
+    fleet.api.post(f"/v1/rollouts/{rollout}/rollback", json={}).raise_for_status()
+    again = fleet.api.post(f"/v1/rollouts/{rollout}/retry", json={})
+    assert again.json()["remedy"] == "make a new rollout with gates"
 
 
 def test_a_harmless_release_reaches_all_and_the_control_group_last(fleet: MeasuredFleet) -> None:

@@ -11,7 +11,8 @@ import pytest
 import sqlalchemy as sa
 
 from controller.services import membership, rollout_engine, rollouts
-from controller.store import rollout_work, taking_out
+from controller.store import members, rollout_work, taking_out
+from controller.store import rollouts as rollout_rows
 from controller.store.tables import DeploymentRow, RolloutRow
 from controller.store.work_tables import RolloutWorkRow
 from tests.simulators.controller_fleet import Fleet, names
@@ -271,6 +272,36 @@ def test_devices_join_and_leave_part_by_part_and_an_ended_rollout_holds_up_nobod
     settle(fleet)
     succeed(fleet)
     assert fleet.run(rollout)["counts"] == {"cancelled": 7, "succeeded": 1}
+
+
+def test_a_device_that_joined_meanwhile_holds_up_no_part_of_an_addition(fleet: Fleet) -> None:
+    for device in fleet.devices.values():
+        device.outcome = "busy"
+    rollout = fleet.roll_out("digits:2", selector="id=cam-000", max_in_flight=1)
+    settle(fleet)
+    late = [*DEVICES[1:]]
+    with fleet.controller._database.transaction() as transaction:
+        row = rollout_rows.get(transaction, rollout, lock=True)
+        members.join(transaction, row, late, now_s=1.0)
+        # As one that was decided before the first was saved.
+        assert members.join(transaction, row, late, now_s=2.0) == late[:2]
+    settle(fleet)
+    assert fleet.show(rollout)["preparing"] == 0
+    skipped = [each["reason"] for each in fleet.show(rollout)["events"] if each["action"] == "skip"]
+    assert [reason[:22] for reason in skipped] == ["2 devices not taken in"] * 2, skipped
+    succeed(fleet)
+    assert fleet.run(rollout)["counts"] == {"succeeded": 7}
+
+
+def test_who_was_excluded_stays_so_when_the_rollout_ends_before_its_part(fleet: Fleet) -> None:
+    rollout = busy(fleet, 1)
+    gone = order(fleet, rollout, "exclude", selector="")["changed"]
+    assert len(gone) == len(DEVICES) - 1
+    order(fleet, rollout, "abort")
+    settle(fleet)
+    again = order(fleet, rollout, "retry")["id"]
+    settle(fleet)
+    assert not {each["device"] for each in fleet.show(again)["deployments"]} & {*gone}
 
 
 def test_a_halt_that_reverts_is_carried_out_part_by_part_and_reverts_once(fleet: Fleet) -> None:

@@ -88,17 +88,33 @@ def test_only_orders_that_would_be_taken_are_offered(
     state: RolloutState, done: int, cancelled: int, back: str | None, orders: list[str]
 ) -> None:
     counts = {DeploymentState.SUCCEEDED: done, DeploymentState.CANCELLED: cancelled}
-    told = next_step(
-        Rollout(
-            id="r1",
-            release="digits:2",
-            selector="",
-            state=state,
-            created_at_s=0.0,
-            finished_at_s=None,
-            stages=[],
-            counts=counts,
-            rolled_back_by=back,
-        )
-    )
+    told = next_step(rollout("r1", state, counts, rolled_back_by=back))
     assert re.findall(r"`fleet rollout (\w+)", told) == orders
+
+
+def test_a_rollback_that_did_not_reach_all_is_offered_again() -> None:
+    counts = {DeploymentState.SUCCEEDED: 2}
+    bad = rollout("r1", RolloutState.SUCCEEDED, counts, rolled_back_by="r2")
+    counts = {DeploymentState.SUCCEEDED: 1, DeploymentState.CANCELLED: 1}
+    told = next_step(bad, rollout("r2", RolloutState.SUCCEEDED, counts))
+    assert "1 device of it did not go back: `fleet rollout rollback r1`" in told
+
+
+def rollout(
+    name: str,
+    state: RolloutState,
+    counts: dict[DeploymentState, int],
+    *,
+    rolled_back_by: str | None = None,
+) -> Rollout:
+    return Rollout(
+        id=name,
+        release="digits:2",
+        selector="",
+        state=state,
+        created_at_s=0.0,
+        finished_at_s=None,
+        stages=[],
+        counts=counts,
+        rolled_back_by=rolled_back_by,
+    )
