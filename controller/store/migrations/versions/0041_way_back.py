@@ -1,7 +1,7 @@
 """Tell rollbacks to what devices had before from those that bring something else.
 
 Revision ID: 0041
-Revises: 0039
+Revises: 0040
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import sqlalchemy as sa
 from alembic import op
 
 revision = "0041"
-down_revision = "0039"
+down_revision = "0040"
 branch_labels = None
 depends_on = None
 
