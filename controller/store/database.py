@@ -38,6 +38,7 @@ from sqlalchemy.exc import (
     SQLAlchemyError,
 )
 from sqlalchemy.orm import Session
+from sqlalchemy.pool import ConnectionPoolEntry
 
 from controller.database_url import sqlite_path
 from controller.domain.audit_chain import COMMITTED
@@ -74,6 +75,8 @@ class Database:
         self.engine = _engine(url)
         self.reading_engine = self.engine.execution_options(**{_READ_ONLY: True})
         """The same connections; what begins here only reads, and holds up no writer."""
+        self._is_closed = False
+        event.listen(self.engine, "checkin", self._end_late)
 
     @contextmanager
     def transaction(self) -> Iterator[Transaction]:
@@ -122,8 +125,14 @@ class Database:
             raise DatabaseError(f"the database failed: {_first_line(exc)}") from exc
 
     def close(self) -> None:
-        """Close all connections."""
+        """Close all connections; one that is used in a thread is closed when that is done."""
+        self._is_closed = True
         self.engine.dispose()
+
+    def _end_late(self, _connection: object, record: ConnectionPoolEntry) -> None:
+        """Close a connection that comes back late: nobody would find it in a pool that is gone."""
+        if self._is_closed:
+            record.invalidate()
 
 
 def _note(session: Transaction) -> audit.Noted | None:
