@@ -142,6 +142,8 @@ def test_a_killed_controller_takes_nothing_with_it_and_nothing_is_done_twice(pai
         until(ended, lambda: f"an end: {two.log}")
         assert pair.leader() is two
         until(pair.is_whole, lambda: f"all telemetry: {pair.windows()}")
+        # What devices have done is told by their process each second.
+        until(lambda: simulation.tally.installs_done >= DEVICES, "the last install to be told")
         tally = simulation.tally
     assert tally.batches_lost == 0
     assert (tally.installs_begun, tally.installs_done) == (DEVICES, DEVICES)
