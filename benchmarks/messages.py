@@ -166,7 +166,7 @@ class Round:
                 self._fleet.controller.tick()
                 if self._fleet.way.sent >= wanted:
                     return
-            raise SystemExit("not all devices were told to install")
+            raise SystemExit(f"{MAX_TICKS} ticks did not order all installs")
 
         self.costs["told to install, by ticks"] = self._counter.of(len(self._names), work)
 

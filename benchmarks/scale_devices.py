@@ -39,9 +39,9 @@ from controller.cli.simulation import Simulation, split
 from controller.domain.states import DeploymentState
 from controller.store.tables import DeploymentRow, DeviceRow, RolloutEventRow
 from examples.digits.box import free_port
-from tests.simulators.packages import PROFILE, package, variant
-from tests.simulators.stack import Stack, fleet
-from wire.simulation import Plan, Tally
+from tests.simulators.packages import package, variant
+from tests.simulators.stack import Stack, fleet, simulated
+from wire.simulation import Tally
 from wire.trust.envelope import SigningKey
 
 SIZES: Final = tuple(
@@ -226,20 +226,7 @@ def running(folder: Path, devices: int, url: str) -> Iterator[Fleet]:
             signed = package(version, [(variant("best"), content)], key=key, chunk_bytes=131_072)
             signed.write_to(folder / version)
             stack.ok("release", "publish", str(folder / version))
-        plan = Plan(
-            prefix="sim",
-            numbers=(0, devices),
-            seed=1,
-            labels={"simulated": "true"},
-            profile=PROFILE,
-            trust=(stack.home / "trust.json").read_text(),
-            token=stack.ok("token", "create", "--uses", str(devices)).out.strip(),
-            host="127.0.0.1",
-            port=stack.broker_port,
-            ca_file=str(stack.home / "ca.pem"),
-            speed=10.0,
-            faults=FAULTS,
-        )
+        plan = simulated(stack, devices, speed=10.0, faults=FAULTS)
         engine = sa.create_engine(url or f"sqlite:///{stack.home / 'controller.db'}")
         ending.callback(engine.dispose)
         processes = max(1, devices // 2500)

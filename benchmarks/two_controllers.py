@@ -23,9 +23,7 @@ from benchmarks.harness import Row, against, alone, main, not_measured
 from benchmarks.scale_devices import must, processor_s, until
 from controller.cli.simulation import Simulation
 from examples.digits.box import free_port
-from tests.simulators.packages import PROFILE
-from tests.simulators.stack import Stack, fleet, shared
-from wire.simulation import Plan
+from tests.simulators.stack import Stack, fleet, shared, simulated
 
 DEVICES, QUICK_DEVICES = 100, 10
 ROUNDS, QUICK_ROUNDS = 5, 1
@@ -68,7 +66,9 @@ def measure(quick: bool) -> list[Row]:
         two = shared(one, folder / "two", url)
         ending.callback(one.stop)
         one.start()
-        simulation = ending.enter_context(Simulation([_plan(one, devices)]))
+        simulation = ending.enter_context(
+            Simulation([simulated(one, devices, telemetry_s=TELEMETRY_S)])
+        )
         until(lambda: simulation.tally.online == devices, "all devices")
         both: list[tuple[Round, Round]] = []
         for _ in range(rounds):
@@ -107,23 +107,6 @@ def _round(simulation: Simulation, *stacks: Stack) -> Round:
     simulation.check()
     used = [processor_s(pid) - was for pid, was in zip(pids, before, strict=True)]
     return Round(used, simulation.tally.sent - sent)
-
-
-def _plan(stack: Stack, devices: int) -> Plan:
-    return Plan(
-        prefix="sim",
-        numbers=(0, devices),
-        seed=1,
-        labels={"simulated": "true"},
-        profile=PROFILE,
-        trust=(stack.home / "trust.json").read_text(),
-        token=stack.ok("token", "create", "--uses", str(devices)).out.strip(),
-        host="127.0.0.1",
-        port=stack.broker_port,
-        ca_file=str(stack.home / "ca.pem"),
-        telemetry_s=TELEMETRY_S,
-        faults={},
-    )
 
 
 if __name__ == "__main__":

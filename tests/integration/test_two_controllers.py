@@ -20,10 +20,9 @@ from examples.digits.box import free_port
 from telemetry.server import tables
 from telemetry.server.ingest import Window
 from tests.integration.conftest import PostgresServer
-from tests.simulators.packages import PROFILE, package, variant
+from tests.simulators.packages import package, variant
 from tests.simulators.patience import PATIENCE_S, until
-from tests.simulators.stack import Stack, fleet, shared
-from wire.simulation import Plan
+from tests.simulators.stack import Stack, fleet, shared, simulated
 from wire.trust.envelope import SigningKey
 
 pytestmark = [
@@ -106,22 +105,7 @@ def test_a_killed_controller_takes_nothing_with_it_and_nothing_is_done_twice(pai
     two.ok(
         "release", "publish", str(one.home.parent / "1"), "--key", str(one.release_key),
     )  # fmt: skip
-    plan = Plan(
-        prefix="sim",
-        numbers=(0, DEVICES),
-        seed=1,
-        labels={"simulated": "true"},
-        profile=PROFILE,
-        trust=(one.home / "trust.json").read_text(),
-        token=one.ok("token", "create", "--uses", str(DEVICES)).out.strip(),
-        host="127.0.0.1",
-        port=one.broker_port,
-        ca_file=str(one.home / "ca.pem"),
-        telemetry_s=1.0,
-        speed=20.0,
-        fetch_bytes=1024 * 1024,
-        faults={},
-    )
+    plan = simulated(one, DEVICES, telemetry_s=1.0, speed=20.0, fetch_bytes=1024 * 1024)
     with Simulation([plan]) as simulation:
         until(lambda: simulation.tally.online == DEVICES, lambda: f"devices: {one.log}{two.log}")
         for stack in pair.stacks:

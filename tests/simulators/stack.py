@@ -55,6 +55,7 @@ from wire.installs import InstallOutcome, InstallReport, ReleaseRef
 from wire.messages import decode_message
 from wire.mqtt import MqttTransport
 from wire.presence import Hello, Presence, ServedModel
+from wire.simulation import Plan
 from wire.telemetry import TelemetryBatch
 from wire.transport import Connection, Received
 from wire.trust.envelope import SigningKey
@@ -188,6 +189,30 @@ class Stack:
         done = self.fleet(*arguments)
         assert done.code == 0, done.err
         return done
+
+
+def simulated(stack: Stack, devices: int, **options: Any) -> Plan:
+    """Return a plan for so many simulated devices that enrol with a new token.
+
+    Args:
+        stack: Their controller and broker, which run.
+        devices: How many.
+        options: Other fields of the plan.
+    """
+    usual: dict[str, Any] = {
+        "prefix": "sim",
+        "numbers": (0, devices),
+        "seed": 1,
+        "labels": {"simulated": "true"},
+        "profile": PROFILE,
+        "trust": (stack.home / "trust.json").read_text(),
+        "token": stack.ok("token", "create", "--uses", str(devices)).out.strip(),
+        "host": "127.0.0.1",
+        "port": stack.broker_port,
+        "ca_file": str(stack.home / "ca.pem"),
+        "faults": {},
+    }
+    return Plan(**(usual | options))
 
 
 def shared(one: Stack, folder: Path, database_url: str) -> Stack:
