@@ -13,6 +13,7 @@ Rules:
 from __future__ import annotations
 
 import contextlib
+import itertools
 import json
 import os
 import random
@@ -43,6 +44,9 @@ COMMAND_S = 1500.0
 END_S = 60.0
 """A process that was told to end has this long."""
 
+PORTS = range(20_000, 32_000)
+_turns = itertools.count(random.SystemRandom().randrange(len(PORTS)))
+
 
 class BoxError(Exception):
     """A process of the box did not do what it should."""
@@ -56,13 +60,15 @@ def free_port() -> int:
     """Return a TCP port on loopback that nobody uses now.
 
     Below the range from which Linux gives ports to outgoing connections: one from within it may be
-    gone before a server binds it.
+    gone before a server binds it. Each process goes through the ports in turn, from a place of its
+    own: so none is given twice, and another that does the same is rarely at the same place before
+    a server has bound what was given.
 
     Raises:
         BoxError: None was found.
     """
     for _ in range(100):
-        port = random.SystemRandom().randint(20_000, 32_000)
+        port = PORTS[next(_turns) % len(PORTS)]
         with socket.socket() as sock, contextlib.suppress(OSError):
             sock.bind(("127.0.0.1", port))
             return port

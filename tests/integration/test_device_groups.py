@@ -107,8 +107,10 @@ def test_a_rollout_whose_group_is_gone_goes_on_without_newcomers(fleet: Fleet) -
     put(fleet, "near", "site=berlin")
     rollout = fleet.roll_out("digits:1.2.0", selector="group:near")
     fleet.controller.stop()
-    with Database(fleet.config.database_url).transaction() as session:
+    database = Database(fleet.config.database_url)
+    with database.transaction() as session:
         session.execute(delete(DeviceGroupRow))
+    database.close()
     fleet.stay_down(0)
     assert fleet.run(rollout)["state"] == "succeeded"
 

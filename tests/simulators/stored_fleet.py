@@ -79,6 +79,7 @@ def add_device(session: Session, name: str, **labels: str) -> DeviceRow:
     )
     session.add(row)
     devices.set_labels(session, row, labels)
+    session.flush()  # before rows that name the device
     return row
 
 
