@@ -375,10 +375,7 @@ def test_rollback_ends_what_still_goes_on_and_spares_what_was_not_touched(fleet:
     made = fleet.api.post(f"/v1/rollouts/{first}/rollback", json={"release": "digits:1"}).json()
     assert fleet.state(first) == "aborted"
     assert set(states(made)) == touched
-    for _ in range(5):
-        fleet.step()
-    fleet.approve(made["id"]).raise_for_status()
-    assert fleet.run(made["id"])["state"] == "succeeded"
+    assert fleet.run(made["id"])["state"] == "succeeded", "a way back waits for no approval"
     assert len(fleet.running(ONE.digest)) == 6
 
 
