@@ -22,15 +22,18 @@ than the same limit. hawkBit and Mender look at failed installs alone: they see 
 
 What is tuned never judges: `--quick` draws from the seed of development, all else from that of
 validation. `GATES_SEED=7 python -m benchmarks.gates` draws fleets that nobody has seen, and
-`GATES_ROLLOUTS=100` fewer or more of them.
+`GATES_ROLLOUTS=100` fewer or more of them. No time is measured, so all cores draw at once; each
+rollout has a seed of its own.
 """
 
 from __future__ import annotations
 
 import math
+import multiprocessing
 import os
 import sys
 from collections.abc import Iterator
+from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
 from typing import Final, NamedTuple
 
@@ -41,7 +44,7 @@ from benchmarks.harness import Row, alone, main
 from controller.domain.gates.bounded import most_harm
 from controller.domain.gates.contrast import Observed, contrast
 from controller.domain.gates.language import parse_gate
-from controller.domain.gates.looks import ERROR, level, next_look_s
+from controller.domain.gates.looks import ERROR, is_end, level, next_look_s
 from controller.domain.gates.states import LEAST_OF_STRATUM, GateState
 from controller.domain.gates.verdicts import Coverage, Telling, verdict
 
@@ -117,6 +120,9 @@ HARMS: Final = (
     Harm("1 % of requests fail", failures=0.01),
     Harm("1 % of requests crash", crashes=0.01),
 )
+
+
+ALL: Final = (NONE, UNEVEN, FEW, *LIMITS, *HARMS)
 
 
 @dataclass(frozen=True, slots=True)
@@ -217,10 +223,11 @@ def looks(fleet: Fleet, harm: Harm) -> Iterator[Look]:
         control = fleet.order[len(treated) :]
         last_s: float | None = None
         while (last_s or 0.0) < soak_s:
-            last_s = next_look_s(0.0, last_s, soak_s)
-            number += 1
-            end = begin + max(round(last_s / STEP_S), 1)
-            yield _look(fleet, harm, treated, control, slice(begin, end), number, last_s >= soak_s)
+            at_s = next_look_s(0.0, last_s, soak_s)
+            ends = len(STAGES) if is_end(at_s, 0.0, last_s, soak_s) else 0
+            last_s, number = at_s, number + 1
+            end = begin + max(round(at_s / STEP_S), 1)
+            yield _look(fleet, harm, treated, control, slice(begin, end), number, ends)
         begin += SOAK
 
 
@@ -231,7 +238,7 @@ def _look(
     control: npt.NDArray[np.int64],
     span: slice,
     number: int,
-    is_last: bool,
+    ends: int,
 ) -> Look:
     states, includes, alarm = [], True, False
     sides: list[list[Observed]] = []
@@ -251,18 +258,18 @@ def _look(
             for members, by in ((treated, truth), (control, 0.0))
         ]
         found = contrast(*sides)
-        at_level = level(number, len(GATES))
+        at_level = level(number, len(GATES), ends=ends)
         told = verdict(gate, found, at_level, ALL_TELL)
         states.append(told.state)
-        if number_of == FAILURES and is_last:
-            strict = level(number, 1)
+        if number_of == FAILURES and ends:
+            strict = level(number, 1, ends=ends)
             most = most_harm(sides[0], sides[1], strict / 2.0, falls=False)
             worst = verdict(WORST, found, strict, ALL_TELL, most=most).state
         low, high = found.widened(gate.bound).interval(at_level)
         includes &= low <= truth <= high or harm is FEW
         moved = float(after[treated].mean() + truth - before[treated].mean())
         alarm |= moved / gate.bound > 1.0
-    return Look(len(treated), tuple(states), worst, includes, alarm, is_last)
+    return Look(len(treated), tuple(states), worst, includes, alarm, ends > 0)
 
 
 class Course(NamedTuple):
@@ -309,17 +316,22 @@ def measure(quick: bool) -> list[Row]:
     rollouts = int(os.environ.get("GATES_ROLLOUTS", usual))
     seed = int(os.environ.get("GATES_SEED", DEVELOPMENT if quick else VALIDATION))
     rows = []
-    for devices in (100, 300) if quick else (60, 300, 1000):
-        chance = np.random.Generator(np.random.PCG64([seed, devices]))
-        for harm in (NONE, UNEVEN, FEW, *LIMITS, *HARMS):
-            some = rollouts if harm is NONE else max(rollouts // 20, 10)
-            if devices > 300:  # noqa: PLR2004
-                some = max(some // 5, 10)
-            found = [
-                course(drawn(devices, chance, is_uneven=harm is UNEVEN), harm) for _ in range(some)
-            ]
-            rows += _rows(devices, harm, found)
+    with ProcessPoolExecutor(mp_context=multiprocessing.get_context("spawn")) as pool:
+        for devices in (100, 300) if quick else (60, 300, 1000):
+            for number, harm in enumerate(ALL):
+                some = rollouts if harm is NONE else max(rollouts // 10, 10)
+                if devices > 300:  # noqa: PLR2004
+                    some = max(some // 5, 10)
+                seeds = [(seed, devices, number, each) for each in range(some)]
+                rows += _rows(devices, harm, list(pool.map(_rolled_out, seeds, chunksize=5)))
     return rows
+
+
+def _rolled_out(seeds: tuple[int, int, int, int]) -> Course:
+    """Draw a fleet and roll out."""
+    _, devices, number, _ = seeds
+    harm, chance = ALL[number], np.random.Generator(np.random.PCG64(list(seeds)))
+    return course(drawn(devices, chance, is_uneven=harm is UNEVEN), harm)
 
 
 def _rows(devices: int, harm: Harm, found: list[Course]) -> list[Row]:

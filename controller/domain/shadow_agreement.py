@@ -16,7 +16,7 @@ from types import MappingProxyType
 from typing import NamedTuple
 
 from controller.domain.gates.contrast import Observed, against_before
-from controller.domain.gates.looks import level
+from controller.domain.gates.looks import ERROR, share
 from controller.domain.gates.states import LEAST_DEVICES, GateState
 from controller.domain.rollout_policy import counted
 from controller.domain.stage_shadow import LEAST_REQUESTS, ShadowNeed
@@ -83,7 +83,7 @@ def judged(need: ShadowNeed, heard: Heard, look: int) -> Agreement:
         return Agreement(GateState.HOLD, f"{so_far}{_skipped(heard)}", is_judged=False)
     allowed = 1.0 - need.agreement_percent / WHOLE_PERCENT
     apart = against_before([Observed(1.0 - share, 0.0, "") for share in found]).widened(allowed)
-    at_level = level(look, 1)
+    at_level = ERROR * share(look)
     least, most = apart.interval(at_level)
     reason = (
         f"{so_far}; the mean over devices is {_percent(1.0 - most)} to {_percent(1.0 - least)} %"

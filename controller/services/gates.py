@@ -16,7 +16,7 @@ from typing import NamedTuple
 
 from controller.domain.gates.language import Gate, parse_gate
 from controller.domain.gates.look import Compared, compared, judged, window
-from controller.domain.gates.looks import level, next_look_s
+from controller.domain.gates.looks import is_end, level, next_look_s
 from controller.domain.gates.shift import of_all_classes
 from controller.domain.gates.states import GateState
 from controller.domain.gates.verdicts import Verdict
@@ -48,6 +48,9 @@ class _Due(NamedTuple):
 
     family: int
     """How many gates the rollout has in all: they share what may err."""
+
+    ends: int
+    """At the end of a soak how many such looks share what is for them; 0 for any other look."""
 
     of: Compared
 
@@ -91,7 +94,9 @@ class GateLooks:
         with self._database.transaction() as transaction:
             row = rollouts.get(transaction, rollout, lock=True)
             if gates.last_look(transaction, rollout) == due.number - 1:
-                gates.save_look(transaction, row, due.number, verdicts, now_s=now_s)
+                gates.save_look(
+                    transaction, row, due.number, verdicts, is_end=due.ends > 0, now_s=now_s
+                )
         for number, told in verdicts.items():
             text = due.gates[number].text
             _log.info("rollout %s: gate %s: %s, %s", rollout, text, told.state, told.reason)
@@ -105,7 +110,8 @@ class GateLooks:
             asked = [gate for gate in family if gate.stage in {None, row.stage}]
             if not asked or row.control_released or row.state != RolloutState.RUNNING:
                 return None
-            own = stages.of_rollout(transaction, rollout)[row.stage - 1].soak_s
+            every = stages.of_rollout(transaction, rollout)
+            own = every[row.stage - 1].soak_s
             soak_s = row.soak_s if own is None else own
             complete_s = row.stage_complete_at_s
             last_s = gates.last_look_s(transaction, rollout)
@@ -130,17 +136,19 @@ class GateLooks:
             )
             if of is None:
                 return None
+            at_end = is_end(row.ran_s, complete_s, last_s, soak_s) and row.gate_ends_left > 0
             transaction.expunge(row)
             return _Due(
                 row=row,
                 number=gates.last_look(transaction, rollout) + 1,
                 gates={gate.number: parse_gate(gate.text) for gate in asked},
                 family=len(family),
+                ends=len(every) if at_end else 0,
                 of=of,
             )
 
     def _verdict(self, gate: Gate, due: _Due) -> Verdict:
-        at_level = level(due.number, due.family)
+        at_level = level(due.number, due.family, ends=due.ends)
         try:
             told = self._of_classes(gate, due, at_level) if gate.is_shift else None
             if told is None:

@@ -30,6 +30,9 @@ class ControlColumns:
     """Whether it brings devices back to what they had, as fast as it can: it does not keep the pace
     of the rollout that it undoes, and its stages do not wait for devices that are offline."""
 
+    gate_ends_left: Mapped[int] = mapped_column(Integer, server_default="0")
+    """How many looks at ends of soaks may still take the part that is for such looks."""
+
     priority: Mapped[int] = mapped_column(Integer, server_default="0")
     superseded_by: Mapped[str | None] = mapped_column(String(ROLLOUT_CHARS))
     """The rollout that took its devices that had not started."""

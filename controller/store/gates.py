@@ -99,6 +99,7 @@ def save_look(
     look: int,
     verdicts: Mapping[int, Verdict],
     *,
+    is_end: bool,
     now_s: float,
 ) -> None:
     """Save what a look at the gates of a stage has shown.
@@ -108,8 +109,10 @@ def save_look(
         row: The rollout.
         look: Its number; saving one twice fails.
         verdicts: By the number of the gate.
+        is_end: Whether it took the part of one at the end of a soak.
         now_s: Wall time.
     """
+    row.gate_ends_left -= is_end
     session.add_all(
         GateLookRow(
             rollout=row.id,

@@ -228,6 +228,7 @@ def begin(session: Session, new: NewRollout, placed: Mapping[str, int]) -> None:
             worst_case=limits.worst_case,
             on_halt=new.on_halt,
             is_way_back=new.is_way_back,
+            gate_ends_left=len(new.stages),
             priority=new.priority,
             windows=list(new.windows) or None,
             initial_devices=len(placed),

@@ -7,7 +7,6 @@ from collections.abc import Sequence
 import numpy as np
 
 from controller.domain.gates.look import Compared, judged
-from controller.domain.gates.looks import level
 from controller.domain.gates.states import GateState
 from controller.domain.gates.verdicts import Verdict
 from controller.domain.rehearsal.harm import Harm
@@ -23,8 +22,7 @@ def look(
     of: Compared,
     harms: Sequence[Harm],
     *,
-    looks: int,
-    family: int,
+    at_level: float,
 ) -> Verdict:
     """Look at a gate.
 
@@ -35,8 +33,7 @@ def look(
         one: The same.
         of: Which devices are compared, over what virtual time.
         harms: What the release does to those that have it.
-        looks: Which look of the rollout it is, from 1.
-        family: How many gates the rollout has in all.
+        at_level: The chance that its interval may err.
     """
     before = played.figures(number, *of.before, least=one.least)
     after = plain = played.figures(number, *of.span, least=one.least)
@@ -49,7 +46,7 @@ def look(
     at_end = played.figures(number, *of.late, least=0.0)
     late = {devices[at] for at in np.flatnonzero(~np.isnan(at_end)).tolist()}
     try:
-        return judged(one.gate, of, measured, known, late, level(looks, family))
+        return judged(one.gate, of, measured, known, late, at_level)
     except ArithmeticError as exc:
         return Verdict(state=GateState.HOLD, reason=f"cannot be asked: {exc}")
 

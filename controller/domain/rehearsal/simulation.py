@@ -22,7 +22,7 @@ from typing import Final
 from controller.domain.failure_limits import FailureKind, failures, share_of
 from controller.domain.gates.control import control_of_groups
 from controller.domain.gates.look import Member, compared, window
-from controller.domain.gates.looks import next_look_s
+from controller.domain.gates.looks import is_end, level, next_look_s
 from controller.domain.gates.states import LEAST_DEVICES, GateState
 from controller.domain.rehearsal.chance import parts
 from controller.domain.rehearsal.flights import DRAWS, Flight, drawn_flights
@@ -105,7 +105,7 @@ class _Run:
         self._complete_s: float | None = None
         self._released = False
         self._views = [GateView(text=one.gate.text, stage=one.stage) for one in setting.gates]
-        self._looks = 0
+        self._looks, self._ends_left = 0, len(self._stages)
         self._looked_s: float | None = None
         self._reason = ""
         self._told: list[Told | None] = [None] * len(setting.gates)
@@ -307,8 +307,11 @@ class _Run:
         )
         if of is None:
             return
-        self._looks, self._looked_s = self._looks + 1, now_s
         gates = self._setting.gates
+        at_end = is_end(now_s, complete_s, self._looked_s, soak_s) and self._ends_left > 0
+        self._looks, self._looked_s = self._looks + 1, now_s
+        self._ends_left -= at_end
+        at_level = level(self._looks, len(gates), ends=len(self._stages) if at_end else 0)
         self._views = [GateView(text=one.gate.text, stage=one.stage) for one in gates]
         for number in asked:
             told = look(
@@ -318,8 +321,7 @@ class _Run:
                 gates[number],
                 of,
                 self._planted.harms,
-                looks=self._looks,
-                family=len(gates),
+                at_level=at_level,
             )
             self._views[number] = replace(
                 self._views[number], state=told.state, reason=told.reason, looked_at_s=now_s
