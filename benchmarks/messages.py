@@ -43,7 +43,7 @@ from benchmarks.scale_rows import Postgres, Sqlite
 from benchmarks.telemetry_store import histograms, minute_batches
 from controller.app.collecting import collect_seldom
 from controller.app.inbox import TAKEN_AT_ONCE, Inbox
-from controller.app.service import GATHER_S
+from controller.app.service import GATHER_S, GATHER_TELEMETRY_S
 from controller.store.database import migrate
 from tests.simulators.packages import PROFILE
 from wire import topics
@@ -136,7 +136,12 @@ class Round:
         """Let messages come by and by, through the inbox of a controller."""
         way, receive = self._fleet.way, self._fleet.controller.receive
         receive(messages[0])
-        inbox = Inbox(lambda some: receive(*some), gather_s=GATHER_S)
+        inbox = Inbox(
+            lambda some: receive(*some),
+            gather_s=GATHER_S,
+            is_patient=topics.is_telemetry,
+            patience_s=GATHER_TELEMETRY_S,
+        )
         inbox.start()
         wanted = way.sent + len(messages) - 1
 

@@ -154,6 +154,11 @@ def parse_up(topic: str) -> UpTopic:
     raise TopicError(f"unknown kind of message: {topic!r}")
 
 
+def is_telemetry(topic: str) -> bool:
+    """Tell whether a topic, as received, is that of a device's telemetry."""
+    return topic.startswith(f"{PREFIX}/dev/") and topic.endswith("/up/telemetry")
+
+
 def sender_of(topic: str) -> str:
     """Return who sent a message to the controller.
 

@@ -11,6 +11,9 @@ Rules:
 - What waits is handed over together, up to a bound, so that one transaction can store much of it.
   After each time the inbox may gather for a moment, unless much waits already: so a message that
   comes alone is handled at once, and of many those that come within that moment together.
+- Messages that may wait, such as telemetry, have queues of their own and gather for longer: nobody
+  waits for them, and to store one alone costs as much as to store many. What a device sends of them
+  may so be overtaken by what else it sends.
 - If a message makes the handler fail, the message is logged and dropped, and the next one follows.
 """
 
@@ -18,6 +21,7 @@ from __future__ import annotations
 
 import logging
 import threading
+import time
 from collections import OrderedDict, deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -50,6 +54,9 @@ class _Queue:
     has_dropped: bool = False
 
 
+_Queues = OrderedDict[str, _Queue]
+
+
 def each(handle: Callable[[Received], None]) -> Callable[[Sequence[Received]], None]:
     """Return a handler of several messages that hands them over one by one.
 
@@ -76,6 +83,8 @@ class Inbox:
         max_waiting_bytes: How large they may be together; one alone may be larger.
         share: Which share of both one sender may fill.
         gather_s: For how long messages gather after some were handed over.
+        is_patient: Tells by its topic whether a message may wait.
+        patience_s: How long such messages wait at most after others of them were handed over.
     """
 
     def __init__(
@@ -85,14 +94,23 @@ class Inbox:
         max_waiting_bytes: int = MAX_WAITING_BYTES,
         share: float = SHARE,
         gather_s: float = 0.0,
+        is_patient: Callable[[str], bool] = lambda _topic: False,
+        patience_s: float = 0.0,
     ) -> None:
         self._handle = handle
         self._max_waiting = max_waiting
         self._max_waiting_bytes = max_waiting_bytes
         self._max_of_one = share * max_waiting
         self._max_bytes_of_one = share * max_waiting_bytes
-        self._queues: OrderedDict[str, _Queue] = OrderedDict()
+        self._queues: _Queues = OrderedDict()
         """The queues that are not empty, in the order of their turns."""
+
+        self._is_patient, self._patience_s = is_patient, patience_s
+        self._patient: _Queues = OrderedDict()
+        """The same of messages that may wait."""
+
+        self._due_s = 0.0
+        """When they are handed over, by the monotonic clock."""
 
         self._waiting = 0
         self._waiting_bytes = 0
@@ -105,13 +123,14 @@ class Inbox:
     def put(self, received: Received) -> None:
         """Put a message into its sender's queue; wait while all queues together are full."""
         sender = sender_of(received.topic)
+        queues = self._patient if self._is_patient(received.topic) else self._queues
         with self._changed:
-            if self._is_too_much(sender, received):
+            if self._is_too_much(queues.get(sender), sender, received):
                 return
             self._changed.wait_for(lambda: self._stopping or self._has_room_for(received))
             if self._stopping:
                 return
-            queue = self._queues.setdefault(sender, _Queue())
+            queue = queues.setdefault(sender, _Queue())
             queue.messages.append(received)
             queue.size_bytes += _size_bytes(received)
             self._waiting += 1
@@ -136,9 +155,8 @@ class Inbox:
         if self._thread.is_alive():
             self._thread.join(timeout_s)
 
-    def _is_too_much(self, sender: str, received: Received) -> bool:
+    def _is_too_much(self, queue: _Queue | None, sender: str, received: Received) -> bool:
         """Tell whether a sender has more waiting than a device ever has; log that once."""
-        queue = self._queues.get(sender)
         if queue is None or (
             len(queue.messages) < self._max_of_one
             and queue.size_bytes + _size_bytes(received) <= self._max_bytes_of_one
@@ -161,24 +179,40 @@ class Inbox:
     def _next(self) -> list[Received]:
         """Wait for messages and take those whose turn it is; none if the inbox stops."""
         with self._changed:
-            self._changed.wait_for(lambda: self._stopping or self._queues)
-            taken: list[Received] = []
-            left_bytes = TAKEN_AT_ONCE_BYTES
-            while not self._stopping and self._queues and len(taken) < TAKEN_AT_ONCE:
-                taken.append(self._pop())
-                left_bytes -= _size_bytes(taken[-1])
-                if left_bytes <= 0:
-                    break
+            while not (self._stopping or self._queues or self._is_due()):
+                left_s = self._due_s - time.monotonic()
+                self._changed.wait(max(left_s, 0.0) if self._patient else None)
+            if self._stopping:
+                return []
+            taken = self._taken(self._queues)
+            if self._is_due():
+                taken += self._taken(self._patient)
+                self._due_s = time.monotonic() + self._patience_s
             self._changed.notify_all()
             return taken
 
-    def _pop(self) -> Received:
+    def _is_due(self) -> bool:
+        """Tell whether messages that may wait have done so for long enough, or are many."""
+        return bool(self._patient) and (
+            len(self._patient) >= TAKEN_AT_ONCE or time.monotonic() >= self._due_s
+        )
+
+    def _taken(self, queues: _Queues) -> list[Received]:
+        """Take the messages whose turn it is."""
+        taken: list[Received] = []
+        left_bytes = TAKEN_AT_ONCE_BYTES
+        while queues and len(taken) < TAKEN_AT_ONCE and left_bytes > 0:
+            taken.append(self._pop(queues))
+            left_bytes -= _size_bytes(taken[-1])
+        return taken
+
+    def _pop(self, queues: _Queues) -> Received:
         """Take the next message of the sender whose turn it is."""
-        sender, queue = self._queues.popitem(last=False)
+        sender, queue = queues.popitem(last=False)
         received = queue.messages.popleft()
         queue.size_bytes -= _size_bytes(received)
         if queue.messages:
-            self._queues[sender] = queue
+            queues[sender] = queue
         self._waiting -= 1
         self._waiting_bytes -= _size_bytes(received)
         return received

@@ -97,6 +97,10 @@ GATHER_S = 0.02
 """For how long messages may gather: 1,000 a second then come by 20, and each costs the processor a
 fraction of what one alone does (docs/scale.md)."""
 
+GATHER_TELEMETRY_S = 0.5
+"""The same of telemetry, which a device keeps until it is stored: a batch alone costs some 10 ms,
+and one of forty 0.5."""
+
 TELEMETRY_EVERY_S = 30.0
 
 _log = logging.getLogger(__name__)
@@ -185,7 +189,12 @@ class Controller:
             metadata=self._metadata,
         )
         self.delivery = self._delivery(connect(), key, clock)
-        self._inbox = Inbox(self._ingest.handle_all, gather_s=GATHER_S)
+        self._inbox = Inbox(
+            self._ingest.handle_all,
+            gather_s=GATHER_S,
+            is_patient=topics.is_telemetry,
+            patience_s=GATHER_TELEMETRY_S,
+        )
         devices = Devices(
             *(database, access, transfers, config.peers, clock),
             wrong_clocks=telemetry.wrong_clocks,

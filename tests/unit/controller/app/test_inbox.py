@@ -7,9 +7,9 @@ from collections.abc import Sequence
 
 import pytest
 
-from controller.app.inbox import Inbox, each
+from controller.app.inbox import TAKEN_AT_ONCE, Inbox, each
 from tests.simulators.patience import PATIENCE_S, finished
-from wire.topics import enrol_request, up
+from wire.topics import enrol_request, is_telemetry, up
 from wire.transport import Received
 
 
@@ -72,6 +72,46 @@ def test_what_comes_soon_after_others_is_handed_over_together() -> None:
     assert came.acquire(timeout=PATIENCE_S)
     inbox.stop(PATIENCE_S)
     assert taken == [1, 2]
+
+
+def test_telemetry_gathers_for_longer_and_holds_up_nothing_else() -> None:
+    taken: list[list[str]] = []
+    came = threading.Semaphore(0)
+
+    def take(received: Sequence[Received]) -> None:
+        taken.append([one.topic for one in received])
+        came.release()
+
+    def telemetry(device: str) -> Received:
+        return Received(up(device, "telemetry"), b"")
+
+    inbox = Inbox(take, is_patient=is_telemetry, patience_s=3.0)
+    inbox.start()
+    inbox.put(telemetry("a"))
+    assert came.acquire(timeout=PATIENCE_S)
+    inbox.put(telemetry("b"))
+    inbox.put(message(1))
+    inbox.put(telemetry("c"))
+    assert came.acquire(timeout=PATIENCE_S)
+    assert came.acquire(timeout=PATIENCE_S)
+    inbox.stop(PATIENCE_S)
+    assert taken == [
+        [up("a", "telemetry")],
+        ["topic/1"],
+        [up("b", "telemetry"), up("c", "telemetry")],
+    ]
+
+
+def test_much_telemetry_waits_no_longer() -> None:
+    came = threading.Semaphore(0)
+    inbox = Inbox(lambda _: came.release(), is_patient=is_telemetry, patience_s=10 * PATIENCE_S)
+    inbox.start()
+    inbox.put(Received(up("first", "telemetry"), b""))
+    assert came.acquire(timeout=PATIENCE_S)
+    for number in range(TAKEN_AT_ONCE):
+        inbox.put(Received(up(f"d-{number}", "telemetry"), b""))
+    assert came.acquire(timeout=PATIENCE_S)
+    inbox.stop(PATIENCE_S)
 
 
 def test_senders_take_turns_and_a_message_of_one_keeps_its_place() -> None:
