@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Annotated
 
-from controller.domain.rollout_policy import OnHalt
+from controller.domain.rollout_view import OnHalt
 from controller.schemas import Bounds, Request
 
 MAX_COUNT = 10_000_000

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import Annotated
 
 from controller.domain.gates.states import GateState
-from controller.domain.rollout_policy import StageState
+from controller.domain.stage_progress import StageState
 from controller.domain.stage_shadow import LEAST_IN_ALL
 from controller.domain.start_rate import MAX_PER_MINUTE, MIN_PER_MINUTE
 from controller.domain.transfers import TransferSum

@@ -13,8 +13,8 @@ from controller.cli.commands import Commands, add_command, add_group
 from controller.cli.connecting import connect
 from controller.cli.output import write_json
 from controller.cli.paging import CountOption, CursorOption, ReverseOption, take
-from controller.domain.rollout_policy import counted
 from controller.domain.states import AUTO
+from controller.domain.wording import counted
 from controller.schemas import TokenRequest
 from wire.clock import SystemClock
 from wire.console.output import remark, write, write_fields, write_table

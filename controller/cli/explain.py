@@ -15,8 +15,8 @@ from controller.cli.named_arguments import RolloutArgument
 from controller.cli.stage_view import shadow_lines
 from controller.cli.watch import counts_text, event_text
 from controller.domain.gates.states import GateState
-from controller.domain.rollout_policy import counted
 from controller.domain.states import DeploymentState, RolloutState
+from controller.domain.wording import counted
 from controller.rollout_schemas import DevicePart, OutcomeGroup, Rollout, RolloutEvent
 from wire.console.output import write, write_lines
 from wire.console.text import local_time, plain_text

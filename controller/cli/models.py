@@ -11,7 +11,7 @@ from controller.cli.arguments import JsonOption
 from controller.cli.commands import Commands, add_group
 from controller.cli.connecting import connect, tell_cut_off
 from controller.cli.output import write_json
-from controller.domain.rollout_policy import counted
+from controller.domain.wording import counted
 from wire.console.output import remark, write, write_table
 from wire.console.text import plain_text
 

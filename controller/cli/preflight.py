@@ -11,7 +11,7 @@ from controller.cli.connecting import connect
 from controller.cli.output import write_json
 from controller.cli.releases import ReleaseArgument
 from controller.cli.watch import EXIT_NO
-from controller.domain.rollout_policy import counted
+from controller.domain.wording import counted
 from controller.rollout_schemas import PreflightReport
 from wire.console.output import write, write_fields, write_lines
 from wire.console.text import plain_text

@@ -8,7 +8,7 @@ from typing import Annotated, Any, Final
 import msgspec
 import typer
 
-from controller.domain.rollout_policy import OnHalt
+from controller.domain.rollout_view import OnHalt
 from controller.rollout_control_schemas import MAX_COUNT, MAX_PRIORITY, FailureSums, ShownLimits
 from wire.durations import format_duration
 from wire.windows import MAX_WINDOWS

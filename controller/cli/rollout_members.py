@@ -11,7 +11,7 @@ from controller.cli.connecting import connect
 from controller.cli.named_arguments import RolloutArgument
 from controller.cli.output import write_json
 from controller.cli.watch import EXIT_NO
-from controller.domain.rollout_policy import counted
+from controller.domain.wording import counted
 from controller.rollout_control_schemas import JoinRequest, LeaveRequest, MembersChange
 from wire.console.output import remark, write
 

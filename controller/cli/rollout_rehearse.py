@@ -14,7 +14,7 @@ from controller.cli.output import write_json
 from controller.cli.rollout_create import read_file
 from controller.cli.rollout_file import request_of
 from controller.domain.rehearsal.results import RehearsedCourse, Spread
-from controller.domain.rollout_policy import counted
+from controller.domain.wording import counted
 from controller.rehearsal_schemas import MAX_RUNS, MAX_SEED, Rehearsal, RehearsalRequest
 from wire.console.output import remark, write, write_fields, write_lines, write_table
 from wire.console.progress import about_text

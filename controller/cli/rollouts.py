@@ -25,7 +25,7 @@ from controller.cli.stage_view import rate_text, rules_text, shadow_lines
 from controller.cli.transfers import share_text
 from controller.cli.watch import counts_text, event_text, state_text, transfer_lines, watch
 from controller.client.rollouts import Rollouts
-from controller.domain.rollout_policy import counted
+from controller.domain.wording import counted
 from controller.rollout_schemas import RetryRequest, RollbackRequest, Rollout
 from wire.console.output import write, write_fields, write_lines, write_table
 from wire.console.text import local_time

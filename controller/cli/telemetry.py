@@ -53,7 +53,7 @@ from controller.cli.telemetry_lists import (
     telemetry_events,
     telemetry_metrics,
 )
-from controller.domain.rollout_policy import counted
+from controller.domain.wording import counted
 from controller.query_schemas import TelemetryQuestion
 from controller.telemetry_schemas import TelemetryComparison, TelemetryTable
 from telemetry.metrics import known

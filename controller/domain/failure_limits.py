@@ -16,12 +16,10 @@ import math
 from dataclasses import dataclass
 from enum import StrEnum
 from fractions import Fraction
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from controller.domain.deployment_codes import LOST, SILENT
-
-if TYPE_CHECKING:
-    from controller.domain.rollout_policy import RolloutView
+from controller.domain.rollout_view import RolloutView
 
 _ROAD: Final = ("agent.fetch", "agent.attempts", "wire.transport")
 """Codes of devices that wanted to take the release, and could not."""

@@ -19,7 +19,8 @@ from dataclasses import dataclass
 from typing import Final
 
 from controller.domain.gates.control import control_of_groups
-from controller.domain.rollout_policy import StageSpec, targets_of
+from controller.domain.rollout_view import StageSpec
+from controller.domain.stage_progress import targets_of
 from controller.domain.stages import reach, resolved
 from controller.domain.start_rate import StartRate, starting_s
 from controller.domain.starting_order import group_of

@@ -30,254 +30,26 @@ Rules:
   that fails halts the rollout.
 - The control group keeps the old release until the gates have passed in the last stage. Then it
   gets the new one, as part of that stage.
-- Stages are cumulative; the last one includes devices that joined late.
-- A stage that chooses its devices, and each before it, starts no others, and does not wait for more
-  than there are.
 - What a stage has of its own, a soak time, approval or gates, holds while it is the current one.
 """
 
 from __future__ import annotations
 
-import math
-from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
-from controller.domain.failure_limits import NO_BOUND, failures, share_of
-from controller.domain.gates.states import LEAST_DEVICES, GateState
-from controller.domain.stage_shadow import ShadowNeed, ShadowView
+from controller.domain.abort_rules import broken_rule
+from controller.domain.failure_limits import NO_BOUND, share_of
+from controller.domain.rollout_view import GateView, RolloutView
+from controller.domain.stage_progress import holding, needs_approval, target_of
 from controller.domain.states import ACTIVE_ROLLOUTS, RolloutState
+from controller.domain.wording import counted
 from wire.durations import format_duration
 
-OnHalt = Literal["keep", "revert"]
-"""What becomes of devices that have the release when a rule halts their rollout."""
-
 Action = Literal["hold", "advance", "halt", "finish"]
-StageState = Literal[
-    "waiting",
-    "waiting_for_shadow",
-    "running",
-    "soaking",
-    "waiting_for_gates",
-    "waiting_for_devices",
-    "awaiting_approval",
-    "done",
-]
-_ROUNDING = 1e-9
-"""Keeps 10 % of 30 at 3 although 0.1 has no exact binary form."""
 
 HARMLESS_PHASES = frozenset({"", "preflight", "fetching", "verifying", "staging"})
 """The phases of an install in which nothing of the release has run yet."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class StageSpec:
-    """How far one stage goes: a number of devices or a share of them, earlier stages included."""
-
-    count: int | None = None
-    percent: float | None = None
-    selector: str = ""
-    """By which it chooses its devices; `count` then says how many there are."""
-
-    soak_s: float | None = None
-    """Its own; None for that of the rollout."""
-
-    approval: bool | None = None
-    """Whether the next stage waits for the operator; None for what holds in the rollout."""
-
-    asks_gates: bool | None = None
-    """Whether it reaches enough devices that can be compared, where stages choose some; None where
-    its size tells."""
-
-    shadow: ShadowNeed | None = None
-    """What the release must have shown as a shadow before it begins; None for nothing."""
-
-    def is_enough(self, reached: int) -> bool:
-        """Tell whether it waits for gates.
-
-        Args:
-            reached: How many devices have the release by its end.
-        """
-        return reached >= LEAST_DEVICES if self.asks_gates is None else self.asks_gates
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Limits:
-    """What the operator set for a rollout."""
-
-    max_in_flight: int
-    soak_s: float
-    device_deadline_s: float
-    """How long a device may be online without an outcome."""
-
-    offline_limit_s: float
-    """How long a stage waits for devices that are offline, and how long a device may be away while
-    the release may run on it."""
-
-    max_failures: int
-    max_failure_percent: float | None
-    min_finished: int
-    approval: bool
-    max_refused: int | None = None
-    """Of devices that refused; None if they count as failed."""
-
-    max_timed_out: int | None = None
-    """Of devices that were silent or lost; None if they count as failed."""
-
-    worst_case: bool = False
-    """Whether a device starts only if the share of failed ones is kept at worst, too."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class InFlight:
-    """A device that was started and has not finished."""
-
-    device: str
-    online: bool = True
-    online_s: float
-    """How long it was online since it was started."""
-
-    away_s: float = 0.0
-    """How long it is offline now."""
-
-    phase: str = ""
-    """What it reported last."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class GateView:
-    """A gate, and what the last look at it has shown."""
-
-    text: str
-    stage: int | None = None
-    """The only stage in which it is asked; None for all."""
-
-    state: GateState = GateState.HOLD
-    reason: str = ""
-    looked_at_s: float = -math.inf
-    """By the rollout's own clock."""
-
-    is_waived: bool = False
-    """Whether the operator went on although it had failed."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RolloutView:
-    """Everything that a decision needs."""
-
-    now_s: float
-    """The rollout's own clock."""
-
-    state: RolloutState
-    limits: Limits
-    is_way_back: bool = False
-    """Whether it brings devices back to what they had."""
-
-    stages: tuple[StageSpec, ...]
-    stage: int
-    """The current one, from 1."""
-
-    stage_complete_at_s: float | None
-    """The time since which every device of the current stage that is not offline has finished."""
-
-    approved_stage: int
-    """The last stage that the operator approved."""
-
-    initial_devices: int
-    """Devices when the rollout was made; the percentages of all stages but the last refer to it."""
-
-    succeeded: int
-    failed: int
-    """Devices that refused or timed out among them."""
-
-    refused: int = 0
-    timed_out: int = 0
-    """How many of the failed did; without those that the operator acknowledged."""
-
-    acknowledged: int = 0
-    """Failed devices that the operator acknowledged."""
-
-    in_flight: tuple[InFlight, ...]
-    waiting: int = 0
-    """Devices that have their order and went offline; nothing is expected of them."""
-
-    returned: tuple[str, ...] = ()
-    """Those of them that are online again."""
-
-    pending: int
-    """Devices that were not started."""
-
-    control: int = 0
-    """Devices of the control group that keep the old release for now; `pending` is without them."""
-
-    reachable: int | None = None
-    """Those of `pending` that may start in this stage, where stages choose devices; None for all.
-    """
-
-    may_start: int | None = None
-    """How many devices the rate of starting lets start now; None for any number."""
-
-    gates: tuple[GateView, ...] = ()
-    """Empty when the control group has got the release: nothing is left to compare with."""
-
-    gates_passed_by_hand: int = 0
-    """The last stage that the operator let end despite gates that held."""
-
-    shadow: ShadowView | None = None
-    """That for which the current stage waits; None if it needs none."""
-
-    superseded_by: str = ""
-    """The rollout that took its devices that had not started."""
-
-    awaits: str = ""
-    """An older one, whose devices this one takes in when that has ended."""
-
-    candidates: tuple[str, ...] = ()
-    """The first of those that are online, in the order in which they will start: at least as many
-    as `wanted` says."""
-
-    @property
-    def finished(self) -> int:
-        """Devices with an outcome."""
-        return self.succeeded + self.failed
-
-    @property
-    def started(self) -> int:
-        """Devices that were started, whatever has become of them."""
-        return self.finished + len(self.in_flight) + self.waiting
-
-    @property
-    def devices(self) -> int:
-        """Devices that take part, without those that were skipped."""
-        return self.started + self.pending + self.control
-
-    @property
-    def soak_s(self) -> float:
-        """How long the current stage must stay good."""
-        own = self.stages[self.stage - 1].soak_s
-        return self.limits.soak_s if own is None else own
-
-    @property
-    def approval(self) -> bool:
-        """Whether the stage after the current one waits for the operator."""
-        own = self.stages[self.stage - 1].approval
-        return self.limits.approval if own is None else own
-
-    @property
-    def asks_approval(self) -> bool:
-        """Whether any stage waits for the operator."""
-        return any(self.limits.approval if s.approval is None else s.approval for s in self.stages)
-
-    @property
-    def waits_for_shadow(self) -> bool:
-        """Whether nobody starts in the current stage before its shadow has passed."""
-        is_left = self.pending + self.control > 0
-        return is_left and self.shadow is not None and self.shadow.holds
-
-    @property
-    def asked(self) -> tuple[GateView, ...]:
-        """The gates that are asked in the current stage."""
-        return tuple(gate for gate in self.gates if gate.stage in {None, self.stage})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -400,134 +172,6 @@ def _held_back(view: RolloutView, seen: Decision, busy: int) -> str:
     return f"; others wait, because at worst more than {most:g} % of those that began would fail"
 
 
-def broken_rule(view: RolloutView, *, silent: int, lost: int = 0) -> str | None:
-    """Say which abort rule is broken.
-
-    Args:
-        view: What is known.
-        silent: Devices in flight that are past their deadline.
-        lost: Devices in flight that did not come back.
-
-    Returns:
-        The reason to halt, or None.
-    """
-    return next(_broken_rules(view, silent=silent, lost=lost), None)
-
-
-def _broken_rules(view: RolloutView, *, silent: int, lost: int) -> Iterator[str]:
-    limits, share = view.limits, share_of(view, gone=silent + lost)
-    kinds = failures(view, gone=silent + lost)
-    gone = f", {silent} of them sent no report before the deadline" if silent else ""
-    gone += f", {lost} of them went offline and did not come back" if lost else ""
-    what = gone if limits.max_timed_out is None else ""
-    if view.acknowledged:
-        what += f", not counting {view.acknowledged} that the operator acknowledged"
-    if share.failed > limits.max_failures:
-        yield f"{counted(share.failed)} failed{what}; allowed: {limits.max_failures}"
-    if limits.max_refused is not None and kinds.refused > limits.max_refused:
-        yield f"{counted(kinds.refused)} refused the release; allowed: {limits.max_refused}"
-    if limits.max_timed_out is not None and kinds.timed_out > limits.max_timed_out:
-        yield f"{counted(kinds.timed_out)} timed out{gone}; allowed: {limits.max_timed_out}"
-    for gate in view.asked:
-        if gate.state is GateState.FAIL and not gate.is_waived:
-            yield f"gate {gate.text} failed: {gate.reason}"
-    if view.shadow is not None and view.shadow.fails:
-        yield f"the shadow before stage {view.stage} failed: {view.shadow.reason}"
-    most = limits.max_failure_percent
-    if most is None or share.finished < limits.min_finished or share.certain_percent <= most:
-        return
-    worst = f"; at worst it is {share.worst_percent:.1f} %" if share.unknown else ""
-    yield (
-        f"{share.certain_percent:.1f} % of {share.finished} finished devices failed{what}, "
-        f"at most {most:g} % are allowed{worst}"
-    )
-
-
-def counted(devices: int) -> str:
-    """Return a number of devices as text: `1 device`, `2 devices`."""
-    return "1 device" if devices == 1 else f"{devices} devices"
-
-
-def target_of(view: RolloutView) -> int:
-    """Return how many devices the current stage brings to the release, without those held back."""
-    most = view.devices - view.control
-    if view.reachable is not None:
-        most = min(most, view.started + view.reachable)
-    return min(stage_targets(view)[view.stage - 1], most)
-
-
-def holding(view: RolloutView) -> tuple[GateView, ...]:
-    """Return the gates for which the current stage waits when all else is done."""
-    is_enough = view.stages[view.stage - 1].is_enough(target_of(view))
-    if view.gates_passed_by_hand >= view.stage or not is_enough:
-        return ()
-    since_s = view.stage_complete_at_s if view.stage_complete_at_s is not None else math.inf
-    return tuple(
-        gate
-        for gate in view.asked
-        if not gate.is_waived and (gate.state is not GateState.PASS or gate.looked_at_s < since_s)
-    )
-
-
-def stage_targets(view: RolloutView) -> tuple[int, ...]:
-    """Return how many devices each stage brings to the release, earlier stages included."""
-    return targets_of(view.stages, view.devices, view.initial_devices)
-
-
-def targets_of(stages: Sequence[StageSpec], devices: int, initial: int) -> tuple[int, ...]:
-    """Return how many devices each of some stages brings to the release.
-
-    Args:
-        stages: The stages.
-        devices: How many devices take part.
-        initial: How many did when the rollout was made.
-
-    Returns:
-        For each stage, earlier ones included.
-    """
-    targets: list[int] = []
-    reached = 0
-    for number, stage in enumerate(stages, start=1):
-        base = devices if number == len(stages) else initial
-        reached = min(max(reached, stage_size(stage, base)), devices)
-        targets.append(reached)
-    return tuple(targets)
-
-
-def stage_size(stage: StageSpec, devices: int) -> int:
-    """Return how many of so many devices a stage asks for."""
-    if stage.count is not None:
-        return stage.count
-    return math.ceil(devices * (stage.percent or 0.0) / 100.0 - _ROUNDING)
-
-
-def stage_states(view: RolloutView) -> tuple[StageState, ...]:
-    """Return the state of each stage, to be shown to people."""
-    is_short = view.started - view.waiting < target_of(view)
-    return tuple(
-        _stage_state(view, number, is_short=is_short) for number in range(1, len(view.stages) + 1)
-    )
-
-
-def _stage_state(view: RolloutView, number: int, *, is_short: bool) -> StageState:
-    if number != view.stage:
-        return "done" if number < view.stage else "waiting"
-    if view.state is RolloutState.SUCCEEDED:
-        return "done"
-    if view.waits_for_shadow:
-        return "waiting_for_shadow"
-    if view.stage_complete_at_s is None or (is_short and not view.finished):
-        return "running"
-    state: StageState = "waiting_for_devices" if is_short else "soaking"
-    if view.now_s - view.stage_complete_at_s < view.soak_s:
-        state = "soaking"
-    elif holding(view):
-        state = "waiting_for_gates"
-    elif number < len(view.stages) and _needs_approval(view):
-        state = "awaiting_approval"
-    return state
-
-
 def _changes(view: RolloutView) -> Decision:
     """Return what has become of the devices with an order, as a decision that does no more."""
     limits = view.limits
@@ -604,7 +248,7 @@ def _waits(view: RolloutView, short: int, passed_s: float) -> str:
     if gates := holding(view):
         what = "; ".join(f"{gate.text}: {_held_by(view, gate)}" for gate in gates)
         return f"stage {view.stage} waits for gates: {what}"
-    if not is_last and _needs_approval(view):
+    if not is_last and needs_approval(view):
         return f"stage {view.stage + 1} waits for approval"
     # Where stages need approval, the operator decides whether to go on without devices.
     by_hand = view.approval and not is_last
@@ -638,7 +282,3 @@ def _left(devices: int) -> str:
         return ""
     verbs = ("is", "gets") if devices == 1 else ("are", "get")
     return f"; {counted(devices)} {verbs[0]} offline and {verbs[1]} it on return"
-
-
-def _needs_approval(view: RolloutView) -> bool:
-    return view.approval and view.approved_stage <= view.stage

@@ -18,8 +18,8 @@ from typing import NamedTuple
 from controller.domain.gates.contrast import Observed, against_before
 from controller.domain.gates.looks import ERROR, share
 from controller.domain.gates.states import LEAST_DEVICES, GateState
-from controller.domain.rollout_policy import counted
 from controller.domain.stage_shadow import LEAST_REQUESTS, ShadowNeed
+from controller.domain.wording import counted
 from wire.durations import format_duration
 
 WHOLE_PERCENT = 100.0

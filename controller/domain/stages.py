@@ -17,7 +17,8 @@ from typing import Final
 
 from controller.domain.gates.control import LEAST_OF_ROLLOUT
 from controller.domain.gates.states import LEAST_DEVICES
-from controller.domain.rollout_policy import StageSpec, stage_size, targets_of
+from controller.domain.rollout_view import StageSpec
+from controller.domain.stage_progress import stage_size, targets_of
 from controller.domain.starting_order import PLACES
 
 WHOLE_PERCENT: Final = 100.0

@@ -25,7 +25,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from controller.domain.gates.states import GateState
-from controller.domain.rollout_policy import Limits, StageSpec
+from controller.domain.rollout_view import Limits, StageSpec
 from controller.domain.stages import selectors
 from controller.domain.start_rate import StartRate
 from controller.domain.starting_order import places

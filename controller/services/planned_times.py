@@ -12,7 +12,7 @@ from datetime import datetime, timedelta
 from functools import partial
 
 from controller.domain.rollout_plan import EarlierInstalls, Plan, stage_s
-from controller.domain.rollout_policy import StageSpec
+from controller.domain.rollout_view import StageSpec
 from controller.rollout_schemas import RolloutRequest
 from controller.services import stage_checks
 from wire import windows

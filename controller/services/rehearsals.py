@@ -23,8 +23,8 @@ from controller.domain.rehearsal.setting import Planted, RehearsedGate, Setting
 from controller.domain.rehearsal.simulation import rehearse
 from controller.domain.rehearsal.summary import summed
 from controller.domain.rollout_plan import LEAST_EARLIER
-from controller.domain.rollout_policy import counted
 from controller.domain.states import DeviceState
+from controller.domain.wording import counted
 from controller.errors import BusyError, ConflictError, InvalidRequestError
 from controller.rehearsal_schemas import Rehearsal, RehearsalRequest, RehearsedHistory
 from controller.rollout_schemas import RolloutRequest

@@ -12,7 +12,9 @@ from collections.abc import Callable, Mapping, Sequence, Sized
 from itertools import pairwise
 from typing import Final
 
-from controller.domain.rollout_policy import Limits, StageSpec, counted, stage_size
+from controller.domain.rollout_view import Limits, StageSpec
+from controller.domain.stage_progress import stage_size
+from controller.domain.wording import counted
 from controller.errors import ConflictError, InvalidRequestError, UnfitError
 from controller.rollout_schemas import RolloutRequest
 from controller.services.gates import checked_gates

@@ -24,7 +24,7 @@ from controller.domain.rollout_plan import (
     earlier_installs,
     plan,
 )
-from controller.domain.rollout_policy import StageSpec
+from controller.domain.rollout_view import StageSpec
 from controller.domain.starting_order import StartingOrder, places
 from controller.domain.states import DeviceState
 from controller.domain.supersession import Met

@@ -10,7 +10,7 @@ Rules:
 from __future__ import annotations
 
 from controller.domain.paging import PageRequest, Part, cut
-from controller.domain.rollout_policy import holding, stage_states
+from controller.domain.stage_progress import holding, stage_states
 from controller.domain.states import (
     ACTIVE_ROLLOUTS,
     DeploymentState,

@@ -12,11 +12,13 @@ from typing import Final
 
 from controller.domain.device_groups import check_steady
 from controller.domain.gates.states import LEAST_DEVICES
-from controller.domain.rollout_policy import StageSpec, counted, targets_of
+from controller.domain.rollout_view import StageSpec
 from controller.domain.selectors import parse_selector
 from controller.domain.shadow_agreement import why_not
+from controller.domain.stage_progress import targets_of
 from controller.domain.stages import selectors
 from controller.domain.starting_order import StartingOrder
+from controller.domain.wording import counted
 from controller.errors import ConflictError, InvalidRequestError
 from controller.rollout_schemas import RolloutRequest
 from controller.store import groups, releases, shadows

@@ -6,13 +6,8 @@ from collections.abc import Sequence
 from dataclasses import asdict, fields
 
 from controller.domain.failure_limits import failures, share_of
-from controller.domain.rollout_policy import (
-    RolloutView,
-    StageSpec,
-    stage_states,
-    stage_targets,
-    targets_of,
-)
+from controller.domain.rollout_view import RolloutView, StageSpec
+from controller.domain.stage_progress import stage_states, stage_targets, targets_of
 from controller.domain.stage_shadow import ShadowView
 from controller.domain.states import ACTIVE_ROLLOUTS, DeploymentState, shown_state
 from controller.domain.transfers import FETCHING, together

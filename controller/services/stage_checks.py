@@ -15,12 +15,14 @@ from dataclasses import asdict
 from controller.domain.gates.control import LEAST_OF_ROLLOUT
 from controller.domain.gates.language import MAX_GATES
 from controller.domain.gates.states import LEAST_DEVICES
-from controller.domain.rollout_policy import StageSpec, counted, targets_of
+from controller.domain.rollout_view import StageSpec
 from controller.domain.selectors import is_label_key, parse_selector
+from controller.domain.stage_progress import targets_of
 from controller.domain.stage_shadow import ShadowNeed
 from controller.domain.stages import WHOLE_PERCENT, Growth, grown, resolved, selectors
 from controller.domain.start_rate import StartRate
 from controller.domain.starting_order import StartingOrder
+from controller.domain.wording import counted
 from controller.errors import InvalidRequestError
 from controller.rollout_schemas import RolloutRequest
 from controller.services.gates import checked_gates

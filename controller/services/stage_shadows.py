@@ -21,10 +21,10 @@ from typing import NamedTuple
 
 from controller.domain.gates.looks import next_look_s
 from controller.domain.gates.states import LEAST_DEVICES, GateState
-from controller.domain.rollout_policy import counted
 from controller.domain.shadow_agreement import Agreement, Heard, judged
 from controller.domain.stage_shadow import ShadowNeed
 from controller.domain.states import RolloutState
+from controller.domain.wording import counted
 from controller.errors import ConflictError
 from controller.services.shadow_checks import skipped, told
 from controller.store import policies, releases, rollouts, shadows, stage_shadows

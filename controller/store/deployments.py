@@ -14,7 +14,7 @@ from sqlalchemy.orm import Session
 
 from controller.domain.deployment_codes import EXCLUDED
 from controller.domain.failure_limits import FailureCounts, failure_kind
-from controller.domain.rollout_policy import InFlight
+from controller.domain.rollout_view import InFlight
 from controller.domain.states import (
     UNFINISHED_DEPLOYMENTS,
     DeploymentState,

@@ -8,7 +8,8 @@ from sqlalchemy import and_, func, insert, or_, select
 from sqlalchemy.orm import Session
 
 from controller.domain.gates import turns
-from controller.domain.rollout_policy import RolloutView, target_of
+from controller.domain.rollout_view import RolloutView
+from controller.domain.stage_progress import target_of
 from controller.domain.states import DeploymentState
 from controller.store.gate_tables import GateAwayRow, GateStageRow
 from controller.store.tables import DeploymentRow, DeviceRow, RolloutRow

@@ -11,7 +11,7 @@ from sqlalchemy.orm import Session
 from controller.domain.gates.look import Member
 from controller.domain.gates.states import GateState
 from controller.domain.gates.verdicts import Verdict
-from controller.domain.rollout_policy import GateView
+from controller.domain.rollout_view import GateView
 from controller.domain.states import DeploymentState, DeviceState
 from controller.store.gate_tables import GateAwayRow, GateLookRow, GateRow
 from controller.store.tables import MAX_DETAIL_CHARS, DeploymentRow, DeviceRow, RolloutRow

@@ -12,15 +12,8 @@ from itertools import islice
 from sqlalchemy import func, or_, select, update
 from sqlalchemy.orm import Session
 
-from controller.domain.rollout_policy import (
-    GateView,
-    Limits,
-    OnHalt,
-    RolloutView,
-    StageSpec,
-    counted,
-    wanted,
-)
+from controller.domain.rollout_policy import wanted
+from controller.domain.rollout_view import GateView, Limits, OnHalt, RolloutView, StageSpec
 from controller.domain.stages import reach, resolved
 from controller.domain.start_rate import StartRate
 from controller.domain.starting_order import group_of
@@ -34,6 +27,7 @@ from controller.domain.states import (
     outcome,
     sources,
 )
+from controller.domain.wording import counted
 from controller.errors import ConflictError, IllegalTransitionError, UnknownRolloutError
 from controller.store import (
     acting,

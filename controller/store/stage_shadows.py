@@ -9,7 +9,7 @@ from sqlalchemy import ColumnElement, exists, func, select
 from sqlalchemy.orm import Session
 
 from controller.domain.gates.states import LEAST_DEVICES, GateState
-from controller.domain.rollout_policy import StageSpec
+from controller.domain.rollout_view import StageSpec
 from controller.domain.shadow_agreement import Agreement
 from controller.domain.stage_shadow import ShadowNeed, ShadowView
 from controller.domain.states import ACTIVE_ROLLOUTS, DeploymentState

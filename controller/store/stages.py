@@ -8,7 +8,7 @@ from dataclasses import asdict
 from sqlalchemy import select
 from sqlalchemy.orm import Session
 
-from controller.domain.rollout_policy import StageSpec
+from controller.domain.rollout_view import StageSpec
 from controller.domain.stage_shadow import ShadowNeed
 from controller.store.tables import RolloutStageRow
 

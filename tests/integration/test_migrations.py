@@ -9,7 +9,7 @@ from alembic.autogenerate import compare_metadata
 from alembic.migration import MigrationContext
 from alembic.script import ScriptDirectory
 
-from controller.domain.rollout_policy import InFlight
+from controller.domain.rollout_view import InFlight
 from controller.errors import DatabaseError, SettingsError
 from controller.store import (
     desired,

@@ -13,7 +13,7 @@ from sqlalchemy.orm import Session
 
 from controller.app.new_home import HomeOptions, create_home
 from controller.config import load_config
-from controller.domain.rollout_policy import Limits, StageSpec
+from controller.domain.rollout_view import Limits, StageSpec
 from controller.domain.starting_order import StartingOrder, places
 from controller.domain.states import DeviceState, ReleaseState
 from controller.services.blobs import BlobStore

@@ -39,6 +39,7 @@ import numpy as np
 import numpy.typing as npt
 
 from controller.domain.gates.states import LEAST_DEVICES, LEAST_OF_STRATUM
+from controller.domain.wording import counted
 from telemetry.server.student import student_t
 
 Floats = npt.NDArray[np.float64]
@@ -164,7 +165,7 @@ def against_before(treated: Sequence[Observed]) -> Contrast:
     """
     changes = np.array([one.value - one.before for one in treated if math.isfinite(one.before)])
     if len(changes) < LEAST_DEVICES:
-        why = f"{_devices(len(changes))} measured enough before and after; {LEAST_DEVICES} must"
+        why = f"{counted(len(changes))} measured enough before and after; {LEAST_DEVICES} must"
         return Contrast(math.nan, math.nan, math.nan, len(changes), 0, why)
     error = float(changes.std(ddof=1)) / math.sqrt(len(changes))
     return Contrast(float(changes.mean()), error, len(changes) - 1.0, len(changes), 0)
@@ -196,12 +197,8 @@ def _is_small(
 def _lacks(treated: int, control: int) -> str:
     for number, what in ((treated, "the new release"), (control, "the old one")):
         if number < LEAST_DEVICES:
-            return f"{_devices(number)} with {what} can be compared; {LEAST_DEVICES} must"
+            return f"{counted(number)} with {what} can be compared; {LEAST_DEVICES} must"
     return ""
-
-
-def _devices(number: int) -> str:
-    return "1 device" if number == 1 else f"{number} devices"
 
 
 def _without_before(

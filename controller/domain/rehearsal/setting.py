@@ -7,7 +7,7 @@ from typing import Literal
 
 from controller.domain.gates.language import Gate
 from controller.domain.rehearsal.harm import Harm
-from controller.domain.rollout_policy import Limits, StageSpec
+from controller.domain.rollout_view import Limits, StageSpec
 from controller.domain.start_rate import StartRate
 from controller.domain.starting_order import StartingOrder
 

@@ -30,14 +30,8 @@ from controller.domain.rehearsal.history import HOUR_S, History, Played
 from controller.domain.rehearsal.looks import look
 from controller.domain.rehearsal.setting import End, Outcome, Planted, Setting, Told
 from controller.domain.rehearsal.turning import Turns
-from controller.domain.rollout_policy import (
-    Decision,
-    GateView,
-    InFlight,
-    RolloutView,
-    decide,
-    wanted,
-)
+from controller.domain.rollout_policy import Decision, decide, wanted
+from controller.domain.rollout_view import GateView, InFlight, RolloutView
 from controller.domain.stages import reach, resolved
 from controller.domain.start_rate import Bucket
 from controller.domain.starting_order import group_of, places

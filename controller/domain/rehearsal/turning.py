@@ -6,7 +6,8 @@ from collections.abc import Collection, Sequence
 
 from controller.domain.gates import turns
 from controller.domain.rehearsal.history import Flags
-from controller.domain.rollout_policy import RolloutView, target_of
+from controller.domain.rollout_view import RolloutView
+from controller.domain.stage_progress import target_of
 
 
 class Turns:

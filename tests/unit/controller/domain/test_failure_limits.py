@@ -9,7 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from controller.domain.failure_limits import FailureKind, Share, failure_kind
-from controller.domain.rollout_policy import InFlight, Limits, RolloutView, StageSpec, decide
+from controller.domain.rollout_policy import decide
+from controller.domain.rollout_view import InFlight, Limits, RolloutView, StageSpec
 from controller.domain.states import RolloutState
 
 LIMITS = Limits(

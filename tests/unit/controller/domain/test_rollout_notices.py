@@ -4,7 +4,8 @@ from dataclasses import replace
 
 from controller.domain.gates.states import GateState
 from controller.domain.rollout_notices import kind_of
-from controller.domain.rollout_policy import GateView, Limits, RolloutView, StageSpec, decide
+from controller.domain.rollout_policy import decide
+from controller.domain.rollout_view import GateView, Limits, RolloutView, StageSpec
 from controller.domain.stage_shadow import ShadowView
 from controller.domain.states import RolloutState
 

@@ -12,7 +12,7 @@ from controller.domain.rollout_plan import (
     plan,
     stage_s,
 )
-from controller.domain.rollout_policy import StageSpec
+from controller.domain.rollout_view import StageSpec
 
 HALF, ALL = StageSpec(percent=50), StageSpec(percent=100)
 

@@ -11,18 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from controller.domain.gates.states import GateState
-from controller.domain.rollout_policy import (
-    GateView,
-    InFlight,
-    Limits,
-    RolloutView,
-    StageSpec,
-    decide,
-    holding,
-    stage_states,
-    stage_targets,
-    wanted,
-)
+from controller.domain.rollout_policy import decide, wanted
+from controller.domain.rollout_view import GateView, InFlight, Limits, RolloutView, StageSpec
+from controller.domain.stage_progress import holding, stage_states, stage_targets
 from controller.domain.stage_shadow import ShadowNeed, ShadowView
 from controller.domain.states import ACTIVE_ROLLOUTS, RolloutState
 

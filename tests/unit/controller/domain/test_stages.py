@@ -9,7 +9,8 @@ from hypothesis import strategies as st
 
 from controller.domain.gates.control import control_of_groups
 from controller.domain.rollout_plan import PlannedDevice, plan
-from controller.domain.rollout_policy import StageSpec, stage_size
+from controller.domain.rollout_view import StageSpec
+from controller.domain.stage_progress import stage_size
 from controller.domain.stages import Growth, grown, reach, resolved
 from controller.domain.start_rate import LULL_S, Bucket, StartRate, starting_s
 from controller.domain.starting_order import (

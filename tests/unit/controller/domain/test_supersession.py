@@ -6,7 +6,8 @@ from dataclasses import replace
 
 import pytest
 
-from controller.domain.rollout_policy import InFlight, Limits, RolloutView, StageSpec, decide
+from controller.domain.rollout_policy import decide
+from controller.domain.rollout_view import InFlight, Limits, RolloutView, StageSpec
 from controller.domain.states import DeploymentState, RolloutState
 from controller.domain.supersession import Met, may_take
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from controller.domain.rollout_policy import InFlight, Limits, RolloutView, StageSpec, decide
+from controller.domain.rollout_policy import decide
+from controller.domain.rollout_view import InFlight, Limits, RolloutView, StageSpec
 from controller.domain.states import RolloutState
 
 AWAY = InFlight(device="d0", online=False, online_s=5.0, away_s=5.0, phase="activating")

@@ -14,7 +14,8 @@ from controller.domain.rehearsal.harm import parse_harm
 from controller.domain.rehearsal.history import Figures, History, Installs
 from controller.domain.rehearsal.setting import Outcome, Planted, RehearsedGate, Setting
 from controller.domain.rehearsal.simulation import HORIZON_S, rehearse
-from controller.domain.rollout_policy import Limits, StageSpec, targets_of
+from controller.domain.rollout_view import Limits, StageSpec
+from controller.domain.stage_progress import targets_of
 from controller.domain.start_rate import StartRate
 from controller.errors import InvalidRequestError
 
