@@ -37,7 +37,7 @@ from benchmarks.harness import Row, main, not_measured
 from benchmarks.scale_rows import slope
 from controller.cli.simulation import Simulation, split
 from controller.domain.states import DeploymentState
-from controller.store.tables import DeploymentRow, DeviceRow, RolloutEventRow
+from controller.store.tables import DeploymentRow, DeviceRow, RolloutEventRow, RolloutRow
 from examples.digits.box import free_port
 from tests.simulators.packages import package, variant
 from tests.simulators.stack import Stack, fleet, simulated
@@ -115,10 +115,14 @@ class Fleet:
 
     def until_state(self, rollout: str, *states: str) -> None:
         """Wait until a rollout has one of some states."""
-        until(
-            lambda: self.stack.ok("rollout", "show", rollout, "--json").json["state"] in states,
-            f"rollout {rollout} to be {' or '.join(states)}",
-        )
+        asked = sa.select(RolloutRow.state).where(RolloutRow.id == rollout)
+
+        def is_there() -> bool:
+            self.simulation.check()
+            with self.engine.connect() as connection:
+                return connection.execute(asked).scalar_one() in states
+
+        until(is_there, f"rollout {rollout} to be {' or '.join(states)}")
 
     def count(self, *where: sa.ColumnElement[bool]) -> int:
         """Return how many deployments there are of a kind."""

@@ -43,6 +43,9 @@ class Unacknowledged:
         self._most_bytes = most_bytes
         self._lock = threading.Lock()
         self._sent: deque[_Sent] = deque()
+        self._topics: dict[int, str] = {}
+        """By the number of the packet, which is used again only after it was acknowledged."""
+
         self._bytes = 0
         self.denied: set[str] = set()
         """Topics of messages that the broker refused since it was connected."""
@@ -67,6 +70,7 @@ class Unacknowledged:
         size_bytes = len(payload) + OVERHEAD_BYTES
         with self._lock:
             self._sent.append(_Sent(topic, receipt, size_bytes))
+            self._topics[receipt.mid] = topic
             self._bytes += size_bytes
 
     def is_waiting(self, topic: str) -> bool:
@@ -84,16 +88,21 @@ class Unacknowledged:
             unheard: Whether nobody had subscribed to its topic.
         """
         with self._lock:
-            named = {sent.topic for sent in self._sent if sent.receipt.mid == mid}
+            topic = self._topics.pop(mid, None)
+            if topic is None:
+                return
             if denied:
-                self.denied |= named
+                self.denied.add(topic)
             elif unheard:
-                self.unheard |= named
+                self.unheard.add(topic)
             else:
-                self.unheard -= named
+                self.unheard.discard(topic)
 
     def begin(self) -> None:
-        """Forget what an earlier connection was told."""
+        """Forget what an earlier connection was told.
+
+        What it did not acknowledge goes out again with the same numbers.
+        """
         self.denied.clear()
         self.unheard.clear()
 
