@@ -7,18 +7,16 @@ Rules:
 
 from __future__ import annotations
 
-from sqlalchemy import case, delete, func, select
+from sqlalchemy import delete, func, select
 from sqlalchemy.orm import Session
 
 from controller.domain.capture_choice import MAX_CAPTURES
 from controller.domain.names import which_there_are
-from controller.domain.states import DeviceState
 from controller.errors import ConflictError, UnknownCaptureError
 from controller.store import policies
 from controller.store.capture_tables import CaptureRow
-from controller.store.model_tables import DesiredModelRow, DesiredStateRow
+from controller.store.model_tables import DesiredModelRow
 from controller.store.policies import Reach
-from controller.store.tables import DeviceRow
 
 
 def all_rows(session: Session) -> list[CaptureRow]:
@@ -72,16 +70,4 @@ def remove(session: Session, model: str) -> None:
 
 def reach(session: Session) -> dict[str, Reach]:
     """Return how many devices have the capture of each model, and how many have accepted it."""
-    accepted = case((DeviceRow.reported_revision >= DesiredStateRow.revision, 1), else_=0)
-    rows = session.execute(
-        select(DesiredModelRow.model, func.count(), func.sum(accepted))
-        .join(DesiredStateRow, DesiredStateRow.device == DesiredModelRow.device)
-        .join(DeviceRow, DeviceRow.id == DesiredModelRow.device)
-        .where(
-            DeviceRow.state == DeviceState.ENROLLED,
-            DesiredModelRow.capture.is_not(None),
-            DesiredModelRow.removed.is_(False),
-        )
-        .group_by(DesiredModelRow.model)
-    )
-    return {model: Reach(devices=count, accepted=int(has)) for model, count, has in rows}
+    return policies.reach_by_model(session, DesiredModelRow.capture)

@@ -8,9 +8,10 @@ Rules:
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 from sqlalchemy import case, delete, func, select
-from sqlalchemy.orm import Session
+from sqlalchemy.orm import InstrumentedAttribute, Session
 
 from controller.domain.names import which_there_are
 from controller.domain.policy_choice import MAX_POLICIES, rank
@@ -145,3 +146,25 @@ def _locked(session: Session) -> PolicySetRow:
 
 def _content(row: PolicyRow) -> tuple[object, ...]:
     return (row.selector, row.model, row.priority, row.spec)
+
+
+def reach_by_model(session: Session, chosen: InstrumentedAttribute[Any]) -> dict[str, Reach]:
+    """Return how many devices have what was chosen for each model, and how many accepted it.
+
+    Args:
+        session: The transaction.
+        chosen: The column of `DesiredModelRow` that has it; empty where there is none.
+    """
+    accepted = case((DeviceRow.reported_revision >= DesiredStateRow.revision, 1), else_=0)
+    rows = session.execute(
+        select(DesiredModelRow.model, func.count(), func.sum(accepted))
+        .join(DesiredStateRow, DesiredStateRow.device == DesiredModelRow.device)
+        .join(DeviceRow, DeviceRow.id == DesiredModelRow.device)
+        .where(
+            DeviceRow.state == DeviceState.ENROLLED,
+            chosen.is_not(None),
+            DesiredModelRow.removed.is_(False),
+        )
+        .group_by(DesiredModelRow.model)
+    )
+    return {model: Reach(devices=count, accepted=int(has)) for model, count, has in rows}

@@ -7,18 +7,17 @@ Rules:
 
 from __future__ import annotations
 
-from sqlalchemy import case, delete, func, select
+from sqlalchemy import delete, func, select
 from sqlalchemy.orm import Session
 
 from controller.domain.names import which_there_are
 from controller.domain.shadow_choice import MAX_SHADOWS
-from controller.domain.states import DeviceState
 from controller.errors import ConflictError, UnknownShadowError
 from controller.store import policies
-from controller.store.model_tables import DesiredModelRow, DesiredStateRow
+from controller.store.model_tables import DesiredModelRow
 from controller.store.policies import Reach
 from controller.store.shadow_tables import ShadowRow
-from controller.store.tables import DeviceRow, ReleaseRow
+from controller.store.tables import ReleaseRow
 from wire.codec import to_builtins
 from wire.installs import ReleaseRef
 from wire.shadow import ShadowRule
@@ -130,16 +129,4 @@ def remove_release(session: Session, model: str, digest: str) -> None:
 
 def reach(session: Session) -> dict[str, Reach]:
     """Return how many devices are to run the shadow of each model, and how many accepted it."""
-    accepted = case((DeviceRow.reported_revision >= DesiredStateRow.revision, 1), else_=0)
-    rows = session.execute(
-        select(DesiredModelRow.model, func.count(), func.sum(accepted))
-        .join(DesiredStateRow, DesiredStateRow.device == DesiredModelRow.device)
-        .join(DeviceRow, DeviceRow.id == DesiredModelRow.device)
-        .where(
-            DeviceRow.state == DeviceState.ENROLLED,
-            DesiredModelRow.shadow.is_not(None),
-            DesiredModelRow.removed.is_(False),
-        )
-        .group_by(DesiredModelRow.model)
-    )
-    return {model: Reach(devices=count, accepted=int(has)) for model, count, has in rows}
+    return policies.reach_by_model(session, DesiredModelRow.shadow)
