@@ -60,7 +60,7 @@ KNOWN_S: Final = 10.0
 """How long the controller relies on what it read of a blob and a device. Of a release that is
 revoked it sends what already waits."""
 
-MAX_KNOWN: Final = 10_000
+MAX_KNOWN: Final = 50_000
 MESSAGE_BYTES: Final = 1024
 """What an answer without data counts."""
 
