@@ -21,9 +21,9 @@ Rules:
 - A way back to what devices had waits for none that is offline, but at its very end: a stage goes
   on without it, and it has its order when it returns, whatever it was doing when it left.
 - Failures that the operator acknowledged do not count.
-- A gate that fails halts the rollout at once. A stage ends only when all gates have passed since it
-  was complete, but for one that reaches too few devices to tell; the operator may go on despite
-  gates that hold.
+- A gate that fails halts the rollout at once. A stage ends only when all gates have passed when it
+  had soaked, but for one that reaches too few devices to tell; the operator may go on despite gates
+  that hold.
 - A rollout whose devices another one took ends when none is left and none in flight, also if it is
   paused. The other does not end before that, and takes in those that finished there.
 - A stage that needs a shadow begins when that has passed, or when nobody is left to start. One
@@ -40,6 +40,7 @@ from typing import Literal
 
 from controller.domain.abort_rules import broken_rule
 from controller.domain.failure_limits import NO_BOUND, share_of
+from controller.domain.gates.states import GateState
 from controller.domain.rollout_view import GateView, RolloutView
 from controller.domain.stage_progress import holding, needs_approval, target_of
 from controller.domain.states import ACTIVE_ROLLOUTS, RolloutState
@@ -261,8 +262,11 @@ def _waits(view: RolloutView, short: int, passed_s: float) -> str:
 
 
 def _held_by(view: RolloutView, gate: GateView) -> str:
-    if gate.looked_at_s < (view.stage_complete_at_s or 0.0):
+    complete_s = view.stage_complete_at_s or 0.0
+    if gate.looked_at_s < complete_s:
         return "not looked at yet in this stage"
+    if gate.state is GateState.PASS and gate.looked_at_s < complete_s + view.soak_s:
+        return "passed while it soaked, and is looked at once more"
     return gate.reason
 
 

@@ -40,15 +40,19 @@ def target_of(view: RolloutView) -> int:
 
 
 def holding(view: RolloutView) -> tuple[GateView, ...]:
-    """Return the gates for which the current stage waits when all else is done."""
+    """Return the gates for which the current stage waits when all else is done.
+
+    One that has passed is looked at once more when the stage has soaked: harm may come late.
+    """
     is_enough = view.stages[view.stage - 1].is_enough(target_of(view))
     if view.gates_passed_by_hand >= view.stage or not is_enough:
         return ()
-    since_s = view.stage_complete_at_s if view.stage_complete_at_s is not None else math.inf
+    complete_s = view.stage_complete_at_s
+    soaked_s = math.inf if complete_s is None else complete_s + view.soak_s
     return tuple(
         gate
         for gate in view.asked
-        if not gate.is_waived and (gate.state is not GateState.PASS or gate.looked_at_s < since_s)
+        if not gate.is_waived and (gate.state is not GateState.PASS or gate.looked_at_s < soaked_s)
     )
 
 

@@ -115,7 +115,9 @@ class GateLooks:
             soak_s = row.soak_s if own is None else own
             complete_s = row.stage_complete_at_s
             last_s = gates.last_look_s(transaction, rollout)
-            since_s = complete_s if complete_s is not None else 0.0
+            since_s = complete_s
+            if since_s is None:
+                since_s = gates.last_look_s(transaction, rollout, before=row.stage) or 0.0
             if row.ran_s < next_look_s(since_s, last_s, soak_s):
                 return None
             at = window(

@@ -87,9 +87,17 @@ def last_look(session: Session, rollout: str) -> int:
     return session.scalar(statement) or 0
 
 
-def last_look_s(session: Session, rollout: str) -> float | None:
-    """Return when the gates of a rollout were last looked at, by its own clock."""
+def last_look_s(session: Session, rollout: str, *, before: int | None = None) -> float | None:
+    """Return when the gates of a rollout were last looked at, by its own clock.
+
+    Args:
+        session: The transaction.
+        rollout: The rollout.
+        before: Only in stages before this one; None for all.
+    """
     statement = select(func.max(GateLookRow.clock_s)).where(GateLookRow.rollout == rollout)
+    if before is not None:
+        statement = statement.where(GateLookRow.stage < before)
     return session.scalar(statement)
 
 

@@ -143,7 +143,7 @@ def contrast(treated: Sequence[Observed], control: Sequence[Observed]) -> Contra
     strata = _numbered([_stratum(each) for each in both], is_treated)
     kept = strata >= 0
     sides = int((kept & is_treated).sum()), int((kept & ~is_treated).sum())
-    if lacks := _lacks(*sides):
+    if lacks := _lacks(*sides, is_alone=bool(treated) and not control):
         return Contrast(math.nan, math.nan, math.nan, *sides, lacks)
     every = range(int(strata.max()) + 1)
     cells = [(strata == number) & is_treated for number in every]
@@ -194,7 +194,16 @@ def _is_small(
     return np.minimum(mine, theirs) < LEAST_OF_STRATUM
 
 
-def _lacks(treated: int, control: int) -> str:
+def _lacks(treated: int, control: int, *, is_alone: bool) -> str:
+    """Say which side has too few devices; empty if none has.
+
+    Args:
+        treated: Devices with the new release that somebody can be compared with.
+        control: The same of those with the old one.
+        is_alone: Whether there are none of those at all.
+    """
+    if is_alone:
+        return "no device with the old release is there to compare with"
     for number, what in ((treated, "the new release"), (control, "the old one")):
         if number < LEAST_DEVICES:
             return f"{counted(number)} with {what} can be compared; {LEAST_DEVICES} must"

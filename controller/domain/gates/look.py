@@ -7,8 +7,8 @@ Rules:
 - While a stage runs, those that have the release may be the ones that could begin first, such as
   those where it is night. So it is looked at when nearly all that have begun have it.
 - The control group, and the devices that have not begun, are compared with those that have the
-  release. Without either, devices are compared with themselves in the same hours of the last day
-  that ended before the rollout.
+  release. Without a control group, once all have begun, devices are compared with themselves in the
+  same hours of the last day that ended before the rollout.
 - A device tells only if it told towards the end, too: else one that the release has killed would
   tell of when it lived. Where nobody of the control group told towards the end, nobody has to.
 - Devices with the release that were away at their turn in a later stage are compared with nobody,
@@ -95,7 +95,6 @@ class Compared:
 
     treated: Sequence[Member]
     control: Sequence[Member]
-    """Nobody: devices are compared with themselves before."""
 
     away: Sequence[Member] = ()
     """Devices with the release that were away at their turn in a later stage."""
@@ -103,6 +102,9 @@ class Compared:
     span: Span
     before: Span
     """By what they are known from before."""
+
+    with_itself: bool = False
+    """Whether each device is compared with itself before."""
 
     @property
     def devices(self) -> frozenset[str]:
@@ -151,12 +153,20 @@ def compared(
     if not has_control and len(control) < LEAST_DEVICES:
         control = ()
     before = began_s - DAY_S, began_s
-    if not control:
+    # A control group of which nobody is left to compare with tells nothing: other days are no
+    # control group.
+    with_itself = not has_control and not control
+    if with_itself:
         # The same hours of an earlier day: nothing else stands for how a day goes.
         back_s = math.ceil((at.until_s - began_s) / DAY_S) * DAY_S
         before = at.since_s - back_s, at.until_s - back_s
     return Compared(
-        treated=treated, control=control, away=away, span=(at.since_s, at.until_s), before=before
+        treated=treated,
+        control=control,
+        away=away,
+        span=(at.since_s, at.until_s),
+        before=before,
+        with_itself=with_itself,
     )
 
 
@@ -192,7 +202,7 @@ def judged(
         alive = {name: value for name, value in told.items() if name in late}
         harmed = _observed(has_it, worst | alive, before)
         most = most_harm(harmed, control, level / 2.0, falls=gate.limit < 0)
-    found = contrast(treated, control) if of.control else against_before(treated)
+    found = against_before(treated) if of.with_itself else contrast(treated, control)
     tells = {name for name in after if name in late}
     coverage = Coverage(
         treated=_telling(has_it, tells, before, zero),

@@ -100,6 +100,9 @@ class _Run:
         self._released = False
         self._views = [GateView(text=one.gate.text, stage=one.stage) for one in setting.gates]
         self._looks, self._ends_left = 0, len(self._stages)
+        self._looked_before_s = 0.0
+        """When gates were last looked at in an earlier stage."""
+
         self._looked_s: float | None = None
         self._reason = ""
         self._told: list[Told | None] = [None] * len(setting.gates)
@@ -190,6 +193,7 @@ class _Run:
             self._stages_s.append(self._now_s - self._stage_began_s)
         if decision.action == "advance":
             self._stage, self._stage_began_s = self._stage + 1, self._now_s
+            self._looked_before_s = self._looked_s or 0.0
         if decision.releases_control:
             self._released = True
             self._pending, self._control = self._ordered([*self._pending, *self._control]), []
@@ -243,7 +247,7 @@ class _Run:
                 if self._complete_s + after_s > now_s:
                     yield self._complete_s + after_s
         if self._asked():
-            due_s = next_look_s(self._complete_s or 0.0, self._looked_s, soak_s)
+            due_s = next_look_s(self._looks_since_s(), self._looked_s, soak_s)
             if due_s > now_s:
                 yield due_s
             elif self._complete_s is not None or self._has_compared():
@@ -278,12 +282,16 @@ class _Run:
         gates = self._setting.gates
         return [at for at, one in enumerate(gates) if one.stage in {None, self._stage}]
 
+    def _looks_since_s(self) -> float:
+        """Return from when the distances between looks count."""
+        return self._looked_before_s if self._complete_s is None else self._complete_s
+
     def _look(self) -> None:
         """Look at the gates if it is time to, as `controller.services.gates` does."""
         asked = self._asked()
         soak_s = self._soak_s()
         now_s, complete_s = self._now_s, self._complete_s
-        if not asked or now_s < next_look_s(complete_s or 0.0, self._looked_s, soak_s):
+        if not asked or now_s < next_look_s(self._looks_since_s(), self._looked_s, soak_s):
             return
         complete_for_s = None if complete_s is None else now_s - complete_s
         at = window(now_s, complete_for_s=complete_for_s, soak_s=soak_s)

@@ -376,6 +376,16 @@ def test_the_end_of_a_stage_says_that_the_next_one_waits_for_a_shadow() -> None:
     assert decide(view).reason == ("stage 1 is complete: stage 2 begins when its shadow agrees")
 
 
+def test_a_gate_that_passed_while_a_stage_soaked_is_looked_at_once_more_at_its_end() -> None:
+    soaked = replace(GATED, limits=replace(GATED.limits, soak_s=50.0), now_s=950.0)
+    early, at_end = (
+        replace(soaked, gates=(gate(GateState.PASS, at_s=at),)) for at in (949.0, 950.0)
+    )
+    assert decide(early).action == "hold"
+    assert decide(early).reason.endswith("passed while it soaked, and is looked at once more")
+    assert decide(at_end).action == "advance"
+
+
 def test_the_operator_may_let_a_stage_end_whose_gates_hold() -> None:
     view = replace(GATED, gates=(gate(GateState.HOLD),))
     assert stage_states(view)[0] == "waiting_for_gates"

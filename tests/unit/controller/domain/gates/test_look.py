@@ -74,13 +74,26 @@ def test_without_a_control_group_the_same_hours_before_the_rollout_are_the_other
     began_s, now_s = 10 * DAY_S, 12 * DAY_S + 5 * HOUR_S
     at = window(now_s, complete_for_s=HOUR_S, soak_s=HOUR_S)
     assert at is not None
-    alone = compared(members(0, 9), [], at, began_s=began_s, under_way=0)
+    alone = compared(members(0, 9), [], at, has_control=False, began_s=began_s, under_way=0)
     beside = compared(members(0, 9), members(9, 9), at, began_s=began_s, under_way=0)
     assert alone is not None
     assert beside is not None
     assert alone.before == (at.since_s - 3 * DAY_S, at.until_s - 3 * DAY_S)
     assert alone.before[1] <= began_s
     assert beside.before == (began_s - DAY_S, began_s)
+
+
+def test_a_control_group_that_is_all_away_tells_nothing() -> None:
+    """Other days are no control group, where one was asked for."""
+    at = window(12 * DAY_S, complete_for_s=HOUR_S, soak_s=HOUR_S)
+    assert at is not None
+    of = compared(members(0, 20), [], at, began_s=10 * DAY_S, under_way=0)
+    assert of is not None
+    worse = {one.device: 2.0 + 0.001 * one.place for one in of.treated}
+    before = {one.device: 1.0 + 0.001 * one.place for one in of.treated}
+    told = judged(GATE, of, worse, before, worse, LEVEL)
+    assert told.state is GateState.HOLD
+    assert told.reason == "no device with the old release is there to compare with"
 
 
 def test_what_measures_0_is_left_out_of_parts_and_told() -> None:
