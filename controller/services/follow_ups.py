@@ -29,7 +29,13 @@ from controller.domain.rollout_view import Limits, StageSpec
 from controller.domain.stages import selectors
 from controller.domain.start_rate import StartRate
 from controller.domain.starting_order import places
-from controller.domain.states import ACTIVE_ROLLOUTS, DeploymentState, RolloutOrder, WorkKind
+from controller.domain.states import (
+    ACTIVE_ROLLOUTS,
+    DeploymentState,
+    RolloutOrder,
+    RolloutState,
+    WorkKind,
+)
 from controller.errors import ConflictError
 from controller.store import (
     deployments,
@@ -96,6 +102,11 @@ def rollback(transaction: Transaction, first: RolloutRow, release: ReleaseRow | 
             f"rollout {first.id} is of model {first.model}, and {release.name}:{release.version} "
             "is of another one",
             remedy=f"name a release of {first.model}: `fleet release list` shows them",
+        )
+    if release is not None and release.digest == first.release and first.state in ACTIVE_ROLLOUTS:
+        raise ConflictError(
+            f"{release.name}:{release.version} is what rollout {first.id} brings",
+            remedy=f"name another release, or `fleet rollout abort {first.id}` ends it",
         )
     if release is not None:
         deployed = way_back.started_devices(transaction, first.id)
@@ -213,12 +224,16 @@ def another_try(transaction: Transaction, first: RolloutRow, *, only_failed: boo
             rollout.
     """
     releases.get_published(transaction, first.release)
-    for gate in gates.views(transaction, first):
-        if gate.state is GateState.FAIL and not gate.is_waived:
-            can_go_on = rollouts.rollback_of(transaction, first.id) is None
-            resume = f", or `fleet rollout resume {first.id}` goes on despite it"
+    asked = () if first.control_released else gates.views(transaction, first)
+    for gate in asked:
+        if gate.state is not GateState.PASS and not gate.is_waived:
+            has = "failed" if gate.state is GateState.FAIL else "has not passed"
+            can_go_on = first.state == RolloutState.HALTED and not rollouts.rollback_of(
+                transaction, first.id
+            )
+            resume = f", or `fleet rollout resume {first.id}` goes on with this one"
             raise ConflictError(
-                f"gate {gate.text} of rollout {first.id} failed: a retry has no gates",
+                f"gate {gate.text} of rollout {first.id} {has}: a retry has no gates",
                 remedy=f"make a new rollout with gates{resume if can_go_on else ''}",
             )
     specs = stages.of_rollout(transaction, first.id)

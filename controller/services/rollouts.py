@@ -383,7 +383,7 @@ class Rollouts:
             # While it soaks the gates may still tell by themselves.
             is_held = now == "waiting_for_gates" and row.state in ACTIVE_ROLLOUTS
             if is_held and (held := holding(view)):
-                if view.approval:
+                if view.asks_approval:
                     _refuse_own(row, by)
                 rollouts.pass_by_hand(transaction, row, held, now_s=now_s)
                 return

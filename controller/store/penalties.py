@@ -55,6 +55,8 @@ def failing(session: Session, *, failures: int, since_s: float) -> dict[str, int
 def hold_out(session: Session, device: str, *, reason: str, now_s: float, until_s: float) -> None:
     """Hold a device out of rollouts; where it has not started yet, it is taken out.
 
+    Rollbacks and retries name their devices, and take it all the same.
+
     Args:
         session: The transaction.
         device: The device.
@@ -68,13 +70,18 @@ def hold_out(session: Session, device: str, *, reason: str, now_s: float, until_
     session.merge(row)
     verdict = Verdict(error_code="controller.held_out", detail=reason)
     for part in deployments.unfinished(session, device):
-        if part.state == DeploymentState.PENDING:
+        if part.state == DeploymentState.PENDING and not _names_its_devices(session, part.rollout):
             event = DeploymentEvent.CANCEL
             deployment_changes.move(
                 session, part.rollout, [device], event, now_s=now_s, verdict=verdict
             )
             why = f"{device}: held out, {reason}"
             log(session, part.rollout, action="skip", reason=why, now_s=now_s)
+
+
+def _names_its_devices(session: Session, rollout: str) -> bool:
+    """Tell whether a rollout is a rollback or a retry."""
+    return session.get_one(RolloutRow, rollout).origin is not None
 
 
 def count_over(session: Session, *, now_s: float) -> int:

@@ -286,6 +286,8 @@ def resume(
         row.finished_at_s = None
         row.superseded_by = row.awaited_by = None
         row.stage_complete_at_s = None
+        # What was approved then was another standing than that with which it goes on.
+        row.approved_stage = min(row.approved_stage, row.stage)
         failed = changes.acknowledge_failures(session, row.id)
         waived = gates.waive_failed(session, row.id)
         if stage_shadows.waive_failed(session, row, now_s=now_s):

@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from sqlalchemy import and_, func, or_, select
-from sqlalchemy.orm import Session
+from sqlalchemy.orm import Session, aliased
 
 from controller.domain.states import (
     ORDERED_DEPLOYMENTS,
@@ -190,7 +190,10 @@ def releases_before(
 
     It is the first of these that is not the ordered one: what the device reports, what it is to run
     now, what was recorded at an earlier order of this rollout or of the one that it tries again.
-    A device that is told to go back still reports the ordered release until it has done so.
+    A device that is told to go back still reports the ordered release until it has done so. What it
+    is to run comes first where a way back ordered it, or the end of a rollout that gave it another:
+    what it reports is what it was to be rid of. What it is to run counts nothing where it failed to
+    install it.
 
     Args:
         session: The transaction.
@@ -203,12 +206,14 @@ def releases_before(
     """
     orders = [rollout.id, rollout.origin if rollout.is_retry else None]
     earlier = and_(DeploymentRow.device == DeviceRow.id, DeploymentRow.rollout.in_(orders))
-    found: dict[str, Before] = {}
+    order, found = aliased(DeploymentRow), dict[str, Before]()
     for batch in in_batches(sorted(wanted)):
         rows = session.execute(
             select(
                 DeviceRow.id,
                 DeploymentRow.is_first,
+                order.rollout.is_(None) | RolloutRow.is_way_back,
+                order.state,
                 DeviceModelRow.release,
                 DesiredModelRow.release,
                 DeploymentRow.previous,
@@ -224,13 +229,24 @@ def releases_before(
                 and_(DeviceModelRow.device == DeviceRow.id, DeviceModelRow.model == rollout.model),
             )
             .outerjoin(DeploymentRow, earlier)
+            .outerjoin(
+                order,
+                and_(
+                    order.device == DeviceRow.id,
+                    order.rollout == DesiredModelRow.rollout,
+                    order.revision == DesiredModelRow.release_revision,
+                ),
+            )
+            .outerjoin(RolloutRow, RolloutRow.id == order.rollout)
             .where(DeviceRow.id.in_(batch))
         ).all()
-        usable = published(session, {digest for row in rows for digest in row[2:] if digest})
-        for device, was_first, *known in rows:
+        usable = published(session, {digest for row in rows for digest in row[4:] if digest})
+        for device, was_first, is_way_back, order_state, told, ordered, recorded in rows:
             digest, seen = wanted[device], found.get(device)
+            meant = None if order_state == DeploymentState.FAILED else ordered
+            known = [meant, told, recorded] if is_way_back else [told, meant, recorded]
             others = (each for each in known if each in usable and each != digest)
-            same = digest if known[1] == digest else None
+            same = digest if ordered == digest else None
             release = next(others, seen.release if seen else same)
             has_none = not any(known) or (bool(was_first) and set(known) <= {digest, None})
             found[device] = Before(

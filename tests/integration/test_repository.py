@@ -252,24 +252,26 @@ def test_a_device_that_returns_while_its_rollout_ends_gets_its_order(database: D
         assert deployments.in_state(session, "r1", DeploymentState.WAITING) == ["away"]
 
 
-def test_previous_is_what_a_device_says_that_it_runs(database: Database) -> None:
+def test_previous_is_what_a_device_was_sent_back_to_or_what_it_says_that_it_runs(
+    database: Database,
+) -> None:
     with database.transaction() as session:
         add_release(session)
         add_release(session, OTHER, "2")
-        says = add_device(session, "says")
-        add_told(session, says, OTHER)
+        back = add_device(session, "sent-back")
+        add_told(session, back, OTHER)
         add_device(session, "silent")
         strange = add_device(session, "strange")
         add_told(session, strange, "9" * 64)
         add_device(session, "new")
         add_release(session, THIRD, "3")
-        had: dict[str, str | None] = dict.fromkeys(("says", "silent", "strange"), DIGEST)
+        had: dict[str, str | None] = dict.fromkeys(("sent-back", "silent", "strange"), DIGEST)
         desired.issue(session, "digits", had, rollout=None, now_s=NOW_S)
-        row = add_rollout(session, "r1", ("says", "silent", "strange", "new"), THIRD)
-        wanted = deployments.targets(session, "r1", ["says", "silent", "strange", "new"])
+        row = add_rollout(session, "r1", ("sent-back", "silent", "strange", "new"), THIRD)
+        wanted = deployments.targets(session, "r1", ["sent-back", "silent", "strange", "new"])
         found = way_back.releases_before(session, row, wanted)
     assert {device: before.release for device, before in found.items()} == {
-        "says": OTHER,
+        "sent-back": DIGEST,
         "silent": DIGEST,
         "strange": DIGEST,
         "new": None,

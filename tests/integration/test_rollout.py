@@ -16,6 +16,7 @@ pytestmark = pytest.mark.flow
 
 ONE = two_variants("1", best="one")
 TWO = two_variants("2", best="two")
+THREE = two_variants("3", best="three")
 STAGES = [{"count": 1}, {"percent": 30}, {"percent": 100}]
 
 
@@ -377,6 +378,49 @@ def test_rollback_ends_what_still_goes_on_and_spares_what_was_not_touched(fleet:
     assert set(states(made)) == touched
     assert fleet.run(made["id"])["state"] == "succeeded", "a way back waits for no approval"
     assert len(fleet.running(ONE.digest)) == 6
+
+
+def test_a_release_that_a_device_never_ran_is_nothing_to_go_back_to(fleet: Fleet) -> None:
+    fleet.publish(THREE)
+    fleet.enrol(*names("cam", 2))
+    fleet.devices["cam-001"].outcome = "failed"
+    fleet.run(fleet.roll_out("digits:1", max_failures=1))
+    fleet.devices["cam-001"].outcome = "succeeded"
+    second = fleet.roll_out("digits:3")
+    assert fleet.run(second)["state"] == "succeeded"
+    made = fleet.api.post(f"/v1/rollouts/{second}/rollback", json={}).json()
+    assert fleet.run(made["id"])["state"] == "succeeded"
+    assert {name: device.active for name, device in fleet.devices.items()} == {
+        "cam-000": ONE.digest,
+        "cam-001": THREE.digest,
+    }
+
+
+def test_a_device_that_missed_a_way_back_gets_what_that_brings_when_the_next_release_fails(
+    fleet: Fleet,
+) -> None:
+    """It still reports the bad release, of which it was to be rid."""
+    fleet.publish(THREE)
+    brought_to(fleet, ONE, 4)
+    bad = fleet.roll_out("digits:2", offline_limit_s=60.0)
+    assert fleet.run(bad)["state"] == "succeeded"
+    away = fleet.devices["cam-000"]
+    away.leave()
+    back = fleet.api.post(f"/v1/rollouts/{bad}/rollback", json={}).json()["id"]
+    for _ in range(12):
+        fleet.step(20.0)
+    assert fleet.state(back) == "succeeded", "it ends without the one that is away"
+    away.outcome = "busy"
+    third = fleet.roll_out("digits:3", max_in_flight=4)
+    fleet.step()
+    away.connect()
+    fleet.step()
+    assert states(fleet.show(third))["cam-000"] == "assigned"
+    away.outcome = "succeeded"
+    fleet.api.post(f"/v1/rollouts/{third}/abort").raise_for_status()
+    for _ in range(3):
+        fleet.step()
+    assert fleet.running(ONE.digest) == set(names("cam", 4))
 
 
 def test_rollback_of_nothing_is_refused(fleet: Fleet) -> None:
