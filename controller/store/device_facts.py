@@ -2,27 +2,22 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
-from sqlalchemy import ColumnElement, String, cast, select
-from sqlalchemy.orm import Session
+from sqlalchemy import ColumnElement, Connection, Select, String, cast, func, select
+from sqlalchemy.orm import InstrumentedAttribute, Session
 
 from controller.domain.selectors import Selector
 from controller.store.database import in_batches
-from controller.store.devices import named_model
 from controller.store.model_tables import DesiredModelRow, DeviceModelRow
 from controller.store.selector_conditions import conditions
 from controller.store.tables import DeviceRow
 
 
-class DeviceFacts(NamedTuple):
-    """A device, as far as it decides whether it can take a release."""
+class Kind(NamedTuple):
+    """What decides whether a device can take a release: those that are alike say the same."""
 
-    id: str
-    state: str
-    online: bool
     profile: str
     """JSON. It is not read here: thousands of devices have the same."""
 
@@ -32,15 +27,25 @@ class DeviceFacts(NamedTuple):
     greeted: bool
     """Whether this is what it said itself, and not only what its enrolment says."""
 
+    desired_form: int
+    """The newest form of a desired state that it reads."""
+
     releases: frozenset[str]
     """Digests of what it runs."""
 
     models: frozenset[str]
     """The models that it runs or is to run."""
 
-    desired_form: int
-    """The newest form of a desired state that it reads."""
 
+class DeviceFacts(NamedTuple):
+    """A device, as far as people ask before a rollout or a measurement."""
+
+    id: str
+    kind: Kind
+    """Devices that are alike share one object."""
+
+    state: str
+    online: bool
     lent: bool
     """Whether the operator lends it for measurements."""
 
@@ -52,33 +57,50 @@ class DeviceFacts(NamedTuple):
     """Whether it may run a shadow, as far as it has said."""
 
 
-_FACTS = select(
-    DeviceRow.id,
-    DeviceRow.state,
-    DeviceRow.online,
-    cast(DeviceRow.profile, String).label("profile"),
-    cast(DeviceRow.runtimes, String).label("runtimes"),
+_KIND = (
+    cast(DeviceRow.profile, String),
+    cast(DeviceRow.runtimes, String),
     DeviceRow.greeted,
     DeviceRow.desired_form,
+)
+_OTHERS = (
+    DeviceRow.state,
+    DeviceRow.online,
     DeviceRow.lent,
     DeviceRow.boot_id,
     DeviceRow.profile_name,
     DeviceRow.allows_shadows,
 )
-_SAID = DeviceFacts._fields.index("releases")
-"""How many of these come before what other tables have."""
+_NAMES = " "
+"""What stands between the names of devices, which have no such character."""
 
 _TOLD = (
-    select(DeviceModelRow.device, DeviceModelRow.model, DeviceModelRow.release)
-    .join(DeviceRow, DeviceRow.id == DeviceModelRow.device)
+    select(
+        DeviceModelRow.model,
+        DeviceModelRow.release,
+        func.aggregate_strings(DeviceModelRow.device, _NAMES),
+    )
     .where(DeviceModelRow.release.is_not(None))
+    .group_by(DeviceModelRow.model, DeviceModelRow.release)
 )
-_WANTED = select(DesiredModelRow.device, DesiredModelRow.model).join(DeviceRow, named_model())
-_REMOVED = (
-    select(DesiredModelRow.device, DesiredModelRow.model)
-    .join(DeviceRow, DeviceRow.id == DesiredModelRow.device)
-    .where(DesiredModelRow.removed)
-)
+_WANTED = select(
+    DesiredModelRow.model,
+    DesiredModelRow.removed,
+    func.aggregate_strings(DesiredModelRow.device, _NAMES),
+).group_by(DesiredModelRow.model, DesiredModelRow.removed)
+
+
+def kinds_of_selector(session: Session, selector: Selector) -> dict[str, Kind]:
+    """Return the kind of each device that matches a selector, whatever its state."""
+    return _kinds(session, conditions(session, selector))
+
+
+def kinds_of_devices(session: Session, devices: Sequence[str]) -> dict[str, Kind]:
+    """Return the kind of each of some devices."""
+    found: dict[str, Kind] = {}
+    for batch in in_batches(devices):
+        found |= _kinds(session, [DeviceRow.id.in_(batch)])
+    return found
 
 
 def of_selector(session: Session, selector: Selector) -> list[DeviceFacts]:
@@ -106,20 +128,68 @@ def profile_names(session: Session, devices: Sequence[str]) -> dict[str, str]:
 
 
 def _facts(session: Session, wanted: list[ColumnElement[bool]]) -> list[DeviceFacts]:
-    releases: defaultdict[str, set[str]] = defaultdict(set)
-    models: defaultdict[str, set[str]] = defaultdict(set)
-    connection = session.connection()  # no objects are read, and a session takes twice as long
-    for device, model, release in connection.execute(_TOLD.where(*wanted)):
-        releases[device].add(release or "")
-        models[device].add(model)
-    for device, model in connection.execute(_REMOVED.where(*wanted)):
-        models[device].discard(model)
-    for device, model in connection.execute(_WANTED.where(*wanted)):
-        models[device].add(model)
-    rows = connection.execute(_FACTS.where(*wanted).order_by(DeviceRow.id))
+    kinds = _kinds(session, wanted)
+    statement = select(DeviceRow.id, *_OTHERS).where(*wanted).order_by(DeviceRow.id)
     return [
-        DeviceFacts._make(
-            (*row[:_SAID], frozenset(releases[row.id]), frozenset(models[row.id]), *row[_SAID:])
-        )
-        for row in rows
+        DeviceFacts._make((row[0], kinds[row[0]], *row[1:]))
+        for row in session.connection().execute(statement)
+        if row[0] in kinds  # else it enrolled between the two statements
     ]
+
+
+def _kinds(session: Session, wanted: list[ColumnElement[bool]]) -> dict[str, Kind]:
+    """Return the kind of each device: one object for all devices that are alike."""
+    connection = session.connection()  # no objects are read, and a session takes twice as long
+    told = _by_device(connection, _TOLD, DeviceModelRow.device, wanted)
+    named = _by_device(connection, _WANTED, DesiredModelRow.device, wanted)
+    made: dict[tuple[Any, ...], Kind] = {}
+    kinds: dict[str, Kind] = {}
+    rows = connection.execute(select(DeviceRow.id, *_KIND).where(*wanted)).all()
+    for device, profile, runtimes, greeted, form in rows:
+        alike = profile, runtimes, greeted, form, told.get(device, ()), named.get(device, ())
+        kind = made.get(alike)
+        if kind is None:
+            kind = made[alike] = _kind(*alike)
+        kinds[device] = kind
+    return kinds
+
+
+def _by_device(
+    connection: Connection,
+    statement: Select[str, Any, str],
+    column: InstrumentedAttribute[str],
+    wanted: list[ColumnElement[bool]],
+) -> dict[str, tuple[tuple[str, Any], ...]]:
+    """Return what rows that are alike say of each of their devices.
+
+    The database puts their names together, as there are few that are not alike.
+    """
+    if wanted:
+        statement = statement.where(column.in_(select(DeviceRow.id).where(*wanted)))
+    found: dict[str, tuple[tuple[str, Any], ...]] = {}
+    for model, said, devices in connection.execute(statement):
+        one = ((model, said),)
+        for device in devices.split(_NAMES):
+            found[device] = found.get(device, ()) + one
+    return found
+
+
+def _kind(
+    profile: str,
+    runtimes: str | None,
+    greeted: bool,
+    form: int,
+    told: Sequence[tuple[str, str]],
+    named: Sequence[tuple[str, bool]],
+) -> Kind:
+    models = {model for model, _ in told}
+    models.difference_update(model for model, is_removed in named if is_removed)
+    models.update(model for model, is_removed in named if not is_removed)
+    return Kind(
+        profile=profile,
+        runtimes=runtimes,
+        greeted=greeted,
+        desired_form=form,
+        releases=frozenset(release for _, release in told),
+        models=frozenset(models),
+    )
