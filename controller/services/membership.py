@@ -29,6 +29,7 @@ from controller.store import (
 )
 from controller.store.database import Database, Transaction
 from controller.store.groups import read_selector
+from controller.store.new_deployments import Intake
 from controller.store.tables import RolloutRow
 from wire.clock import Clock
 from wire.profile import NAME_PATTERN
@@ -80,23 +81,26 @@ class Membership:
         _check_named(request.devices, or_selector=request.selector)
         now_s = self._clock.now_s()
 
-        def decide(transaction: Transaction) -> tuple[list[str], dict[str, str]]:
+        def decide(transaction: Transaction) -> tuple[Intake, dict[str, str]]:
             row = rollouts.get(transaction, rollout)
             _check_open(transaction, row)
             _check_own(row)
-            return self._joining(transaction, row, request, now_s=now_s)
+            joining, unchanged = self._joining(transaction, row, request, now_s=now_s)
+            return members.at_tail(rollout, joining), unchanged
 
         def save(
-            transaction: Transaction, found: tuple[list[str], dict[str, str]]
+            transaction: Transaction, found: tuple[Intake, dict[str, str]]
         ) -> tuple[list[str], dict[str, str]]:
             joining, unchanged = found
             row = rollouts.get(transaction, rollout, lock=True)
             _check_open(transaction, row)
             _check_own(row)
             releases.get_published(transaction, row.release)
-            lost = members.join(transaction, row, joining, now_s=now_s) if joining else []
-            joined = sorted(frozenset(joining).difference(lost))
-            return joined, unchanged | dict.fromkeys(lost, _GONE)
+            if not joining.placed:
+                return [], unchanged
+            lost = dict.fromkeys(members.join(transaction, row, joining, now_s=now_s), _GONE)
+            joined = [device for device in joining.placed if device not in lost]
+            return joined, unchanged | lost
 
         with self._database.reading() as transaction:
             model = rollouts.get(transaction, rollout).model

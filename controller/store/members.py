@@ -9,12 +9,12 @@ from sqlalchemy.orm import Session
 
 from controller.domain.deployment_codes import EXCLUDED
 from controller.domain.selectors import parse_selector
-from controller.domain.starting_order import TAIL, position
+from controller.domain.starting_order import TAIL, positions
 from controller.domain.states import DeploymentState, WorkKind
 from controller.store import deployments, free_devices, rollout_work, taking_out
 from controller.store.database import BATCH, in_batches
 from controller.store.deployment_changes import Verdict
-from controller.store.new_deployments import take_in_first
+from controller.store.new_deployments import Intake, intake, take_in_first
 from controller.store.rollouts import log, named
 from controller.store.tables import DeploymentRow, RolloutRow
 
@@ -55,24 +55,26 @@ def joinable(session: Session, rollout: str, model: str, devices: Sequence[str])
     ]
 
 
-def join(session: Session, row: RolloutRow, devices: Sequence[str], *, now_s: float) -> list[str]:
+def at_tail(rollout: str, devices: Sequence[str]) -> Intake:
+    """Return what a rollout takes in of devices that join it."""
+    return intake({device: TAIL + at for device, at in positions(rollout, devices).items()})
+
+
+def join(session: Session, row: RolloutRow, found: Intake, *, now_s: float) -> list[str]:
     """Let devices join the tail of a rollout, as many as now can, and save the rest.
 
     Args:
         session: The transaction.
         row: The rollout, locked.
-        devices: Devices that may join.
+        found: Devices that may join, by `at_tail`.
         now_s: Wall time.
 
     Returns:
         Those that do not join: they are gone, or in a rollout, since it was decided.
     """
-    placed = {device: TAIL + position(row.id, device) for device in devices}
-    lost = take_in_first(
-        *(session, row.id, row.model, placed), control=(), releases={}, now_s=now_s
-    )
+    lost = take_in_first(session, row.id, row.model, found, now_s=now_s)
     row.stage_complete_at_s = None
-    reason = named(devices, "added by the operator")
+    reason = named(list(found.placed), "added by the operator")
     log(session, row.id, action="add", reason=reason, now_s=now_s)
     return lost
 
