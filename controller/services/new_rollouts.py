@@ -90,7 +90,7 @@ class Making:
         selector = read_selector(transaction, request.selector, now_s=now_s)
         release, devices, met = self._to_take_in(transaction, request, selector)
         unfit = self._preflight.unfit(
-            transaction, release, devices, selector, is_windowed=bool(request.windows)
+            transaction, release, devices, is_windowed=bool(request.windows)
         )
         unfit = {device: unfit[device] for device in devices if device in unfit}
         rollout_checks.check_unfit(request, unfit, len(devices))
@@ -151,11 +151,10 @@ class Making:
         met = supersession.still(transaction, found.met)
         new, devices, unfit = found.new, found.intake, found.unfit
         stays = frozenset(device for each in met for device in each.stays)
-        if not stays.isdisjoint(devices.placed):
+        if stays:
             placed = {name: place for name, place in devices.placed.items() if name not in stays}
             new = replace(new, control=new.control.difference(stays))
             devices = intake(placed, control=new.control)
-        if not stays.isdisjoint(unfit):
             unfit = {device: why for device, why in unfit.items() if device not in stays}
         supersession.refuse_started(met, devices.placed)
         now_s = new.created_at_s

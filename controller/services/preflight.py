@@ -23,7 +23,6 @@ from controller.domain.preflight import (
     in_windows,
     verdict,
 )
-from controller.domain.selectors import Selector
 from controller.domain.states import DeviceState
 from controller.rollout_schemas import PreflightReport, RefusingDevices
 from controller.services.blobs import BlobStore
@@ -98,7 +97,6 @@ class Preflight:
         transaction: Transaction,
         release: ReleaseRow,
         devices: Sequence[str],
-        selector: Selector | None = None,
         *,
         is_windowed: bool = False,
     ) -> dict[str, str]:
@@ -108,7 +106,6 @@ class Preflight:
             transaction: The transaction.
             release: The release.
             devices: Their identifiers.
-            selector: One that matches all of them, and few others: many are found faster by it.
             is_windowed: Whether they may activate it only at some hours.
 
         Returns:
@@ -117,10 +114,7 @@ class Preflight:
         Raises:
             FleetError: The files of the release cannot be read.
         """
-        if selector is None:
-            kinds = device_facts.kinds_of_devices(transaction, devices)
-        else:
-            kinds = device_facts.kinds_of_selector(transaction, selector)
+        kinds = device_facts.kinds_of_devices(transaction, devices)
         said = self._said(transaction, release, kinds.values(), is_windowed=is_windowed)
         unfit = {kind: each.reason for kind, each in said.items() if each.answer is Answer.REFUSES}
         if not unfit:

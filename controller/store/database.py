@@ -55,6 +55,9 @@ BUSY_TIMEOUT_MS = 60_000
 many devices run takes seconds, more on a busy machine, and a message that was taken must not fail
 for it."""
 
+MANY = 20 * BATCH
+"""Of more devices than that, one statement that reads all of them is faster than batches."""
+
 _MIGRATIONS = Path(__file__).parent / "migrations"
 _READ_ONLY = "fleet_read_only"
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-from sqlalchemy import ColumnElement, Connection, Select, String, cast, func, select
-from sqlalchemy.orm import InstrumentedAttribute, Session
+from sqlalchemy import ColumnElement, String, cast, func, select
+from sqlalchemy.orm import Session
 
 from controller.domain.selectors import Selector
-from controller.store.database import in_batches
+from controller.store.database import MANY, in_batches
 from controller.store.model_tables import DesiredModelRow, DeviceModelRow
 from controller.store.selector_conditions import conditions
 from controller.store.tables import DeviceRow
@@ -57,12 +57,6 @@ class DeviceFacts(NamedTuple):
     """Whether it may run a shadow, as far as it has said."""
 
 
-_KIND = (
-    cast(DeviceRow.profile, String),
-    cast(DeviceRow.runtimes, String),
-    DeviceRow.greeted,
-    DeviceRow.desired_form,
-)
 _OTHERS = (
     DeviceRow.state,
     DeviceRow.online,
@@ -71,32 +65,29 @@ _OTHERS = (
     DeviceRow.profile_name,
     DeviceRow.allows_shadows,
 )
-_NAMES = " "
+_BETWEEN = " "
 """What stands between the names of devices, which have no such character."""
 
-_TOLD = (
-    select(
-        DeviceModelRow.model,
-        DeviceModelRow.release,
-        func.aggregate_strings(DeviceModelRow.device, _NAMES),
-    )
+_PROFILE, _RUNTIMES = cast(DeviceRow.profile, String), cast(DeviceRow.runtimes, String)
+_ITSELF = (_PROFILE, _RUNTIMES, DeviceRow.greeted, DeviceRow.desired_form)
+_ALIKE = select(*_ITSELF, func.aggregate_strings(DeviceRow.id, _BETWEEN)).group_by(*_ITSELF)
+_RUNS = DeviceModelRow.model, DeviceModelRow.release
+_RUN_ALIKE = (
+    select(*_RUNS, func.aggregate_strings(DeviceModelRow.device, _BETWEEN))
     .where(DeviceModelRow.release.is_not(None))
-    .group_by(DeviceModelRow.model, DeviceModelRow.release)
+    .group_by(*_RUNS)
 )
-_WANTED = select(
-    DesiredModelRow.model,
-    DesiredModelRow.removed,
-    func.aggregate_strings(DesiredModelRow.device, _NAMES),
-).group_by(DesiredModelRow.model, DesiredModelRow.removed)
-
-
-def kinds_of_selector(session: Session, selector: Selector) -> dict[str, Kind]:
-    """Return the kind of each device that matches a selector, whatever its state."""
-    return _kinds(session, conditions(session, selector))
+_NAMED = DesiredModelRow.model, DesiredModelRow.removed
+_NAMED_ALIKE = select(*_NAMED, func.aggregate_strings(DesiredModelRow.device, _BETWEEN)).group_by(
+    *_NAMED
+)
 
 
 def kinds_of_devices(session: Session, devices: Sequence[str]) -> dict[str, Kind]:
     """Return the kind of each of some devices."""
+    if len(devices) > MANY:
+        wanted = frozenset(devices)
+        return {name: kind for name, kind in _kinds(session, []).items() if name in wanted}
     found: dict[str, Kind] = {}
     for batch in in_batches(devices):
         found |= _kinds(session, [DeviceRow.id.in_(batch)])
@@ -110,6 +101,9 @@ def of_selector(session: Session, selector: Selector) -> list[DeviceFacts]:
 
 def of_devices(session: Session, devices: Sequence[str]) -> list[DeviceFacts]:
     """Return some devices."""
+    if len(devices) > MANY:
+        wanted = frozenset(devices)
+        return [device for device in _facts(session, []) if device.id in wanted]
     found: list[DeviceFacts] = []
     for batch in in_batches(devices):
         found += _facts(session, [DeviceRow.id.in_(batch)])
@@ -118,12 +112,15 @@ def of_devices(session: Session, devices: Sequence[str]) -> list[DeviceFacts]:
 
 def profile_names(session: Session, devices: Sequence[str]) -> dict[str, str]:
     """Return the profiles of some devices."""
+    columns = select(DeviceRow.id, DeviceRow.profile_name)
+    connection = session.connection()
+    if len(devices) > MANY:
+        wanted = frozenset(devices)
+        rows = connection.execute(columns).all()
+        return {device: profile for device, profile in rows if device in wanted}
     found: dict[str, str] = {}
     for batch in in_batches(devices):
-        rows = session.execute(
-            select(DeviceRow.id, DeviceRow.profile_name).where(DeviceRow.id.in_(batch))
-        )
-        found |= dict(rows.all())
+        found |= dict(connection.execute(columns.where(DeviceRow.id.in_(batch))).all())
     return found
 
 
@@ -137,59 +134,62 @@ def _facts(session: Session, wanted: list[ColumnElement[bool]]) -> list[DeviceFa
     ]
 
 
+class _Seen(NamedTuple):
+    """What devices have in common in the tables that were read so far."""
+
+    itself: tuple[Any, ...]
+    """What the first columns of `Kind` are."""
+
+    runs: tuple[tuple[str, str], ...] = ()
+    """Models with the digests of what runs."""
+
+    named: tuple[tuple[str, bool], ...] = ()
+    """Models of the desired state, and whether each was removed."""
+
+
 def _kinds(session: Session, wanted: list[ColumnElement[bool]]) -> dict[str, Kind]:
-    """Return the kind of each device: one object for all devices that are alike."""
-    connection = session.connection()  # no objects are read, and a session takes twice as long
-    told = _by_device(connection, _TOLD, DeviceModelRow.device, wanted)
-    named = _by_device(connection, _WANTED, DesiredModelRow.device, wanted)
-    made: dict[tuple[Any, ...], Kind] = {}
-    kinds: dict[str, Kind] = {}
-    rows = connection.execute(select(DeviceRow.id, *_KIND).where(*wanted)).all()
-    for device, profile, runtimes, greeted, form in rows:
-        alike = profile, runtimes, greeted, form, told.get(device, ()), named.get(device, ())
-        kind = made.get(alike)
-        if kind is None:
-            kind = made[alike] = _kind(*alike)
-        kinds[device] = kind
-    return kinds
+    """Return the kind of each device: one object for all devices that are alike.
 
-
-def _by_device(
-    connection: Connection,
-    statement: Select[str, Any, str],
-    column: InstrumentedAttribute[str],
-    wanted: list[ColumnElement[bool]],
-) -> dict[str, tuple[tuple[str, Any], ...]]:
-    """Return what rows that are alike say of each of their devices.
-
-    The database puts their names together, as there are few that are not alike.
+    The database puts the names of devices together that are alike in a table, as it has few
+    different rows. What each further table says parts those that were alike in the ones before.
     """
+    alike, runs, named = _ALIKE.where(*wanted), _RUN_ALIKE, _NAMED_ALIKE
     if wanted:
-        statement = statement.where(column.in_(select(DeviceRow.id).where(*wanted)))
-    found: dict[str, tuple[tuple[str, Any], ...]] = {}
-    for model, said, devices in connection.execute(statement):
-        one = ((model, said),)
-        for device in devices.split(_NAMES):
-            found[device] = found.get(device, ()) + one
-    return found
+        chosen = select(DeviceRow.id).where(*wanted)
+        runs = runs.where(DeviceModelRow.device.in_(chosen))
+        named = named.where(DesiredModelRow.device.in_(chosen))
+    connection = session.connection()
+    seen: list[_Seen] = []
+    found: dict[str, int] = {}  # each device with its place in `seen`
+    for *itself, names in connection.execute(alike):
+        found |= dict.fromkeys(names.split(_BETWEEN), len(seen))
+        seen.append(_Seen(itself=tuple(itself)))
+    for *said, names in connection.execute(runs):
+        _part(found, seen, names, runs=tuple(said))
+    for *said, names in connection.execute(named):
+        _part(found, seen, names, named=tuple(said))
+    kinds = [_kind(each) for each in seen]
+    return {device: kinds[number] for device, number in found.items()}
 
 
-def _kind(
-    profile: str,
-    runtimes: str | None,
-    greeted: bool,
-    form: int,
-    told: Sequence[tuple[str, str]],
-    named: Sequence[tuple[str, bool]],
-) -> Kind:
-    models = {model for model, _ in told}
-    models.difference_update(model for model, is_removed in named if is_removed)
-    models.update(model for model, is_removed in named if not is_removed)
-    return Kind(
-        profile=profile,
-        runtimes=runtimes,
-        greeted=greeted,
-        desired_form=form,
-        releases=frozenset(release for _, release in told),
-        models=frozenset(models),
-    )
+def _part(found: dict[str, int], seen: list[_Seen], names: str, **said: tuple[Any, ...]) -> None:
+    """Part the devices of which a row tells from those that were like them so far."""
+    after: dict[int, int] = {}
+    for device in names.split(_BETWEEN):
+        before = found.get(device, -1)
+        if before not in after:
+            if before < 0:  # it enrolled between two statements
+                continue
+            after[before] = len(seen)
+            known = seen[before]
+            more = {field: (*getattr(known, field), one) for field, one in said.items()}
+            seen.append(known._replace(**more))
+        found[device] = after[before]
+
+
+def _kind(seen: _Seen) -> Kind:
+    models = {model for model, _ in seen.runs}
+    models.difference_update(model for model, is_removed in seen.named if is_removed)
+    models.update(model for model, is_removed in seen.named if not is_removed)
+    releases = frozenset(release for _, release in seen.runs)
+    return Kind._make((*seen.itself, releases, frozenset(models)))

@@ -3,49 +3,58 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import NamedTuple
 
-from sqlalchemy import select
+from sqlalchemy import Row, select
 from sqlalchemy.orm import Session
 
 from controller.domain.deployment_codes import EXCLUDED
 from controller.domain.selectors import parse_selector
 from controller.domain.starting_order import TAIL, positions
-from controller.domain.states import DeploymentState, WorkKind
+from controller.domain.states import WorkKind
 from controller.store import deployments, free_devices, rollout_work, taking_out
-from controller.store.database import BATCH, in_batches
+from controller.store.database import BATCH, MANY, in_batches
 from controller.store.deployment_changes import Verdict
 from controller.store.new_deployments import Intake, intake, take_in_first
 from controller.store.rollouts import log, named
 from controller.store.tables import DeploymentRow, RolloutRow
 
 
-def states(session: Session, rollout: str, devices: Sequence[str]) -> dict[str, DeploymentState]:
-    """Return the states in which some devices are in a rollout, those that are in it."""
-    found: dict[str, DeploymentState] = {}
-    for batch in in_batches(devices):
-        rows = session.execute(
-            select(DeploymentRow.device, DeploymentRow.state).where(*deployments.of(rollout, batch))
-        )
-        found |= {device: DeploymentState(state) for device, state in rows}
-    return dict(sorted(found.items()))
+class Members(NamedTuple):
+    """Those of some devices that are in a rollout."""
+
+    states: dict[str, str]
+    """Each with its state, by name."""
+
+    excluded: set[str]
+    """Those that the operator has taken out."""
 
 
-def excluded(session: Session, rollout: str, devices: Sequence[str]) -> set[str]:
-    """Return those of some devices that the operator has taken out of a rollout."""
-    return {
-        device
-        for batch in in_batches(devices)
-        for device in session.scalars(
-            select(DeploymentRow.device).where(
-                *deployments.of(rollout, batch), DeploymentRow.error_code == EXCLUDED
-            )
-        )
-    }
+def among(session: Session, rollout: str, devices: Sequence[str]) -> Members:
+    """Return those of some devices that are in a rollout."""
+    columns = select(DeploymentRow.device, DeploymentRow.state, DeploymentRow.error_code)
+    session.flush()
+    connection = session.connection()  # no objects are read, and a session takes twice as long
+    rows: list[Row[str, str, str]] = []
+    if len(devices) > MANY:
+        wanted = frozenset(devices)
+        every = connection.execute(columns.where(DeploymentRow.rollout == rollout)).all()
+        rows += [row for row in every if row[0] in wanted]
+    else:
+        for batch in in_batches(devices):
+            rows += connection.execute(columns.where(*deployments.of(rollout, batch))).all()
+    return Members(
+        states={device: state for device, state, _ in sorted(rows)},
+        excluded={device for device, _, code in rows if code == EXCLUDED},
+    )
 
 
 def joinable(session: Session, rollout: str, model: str, devices: Sequence[str]) -> list[str]:
     """Return those of some devices that are enrolled and that no rollout of a model keeps."""
     anyone = parse_selector("")
+    if len(devices) > MANY:
+        free = frozenset(free_devices.newcomers(session, rollout, model, anyone, limit=None))
+        return [device for device in devices if device in free]
     return [
         device
         for batch in in_batches(devices)
