@@ -5,8 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-from sqlalchemy import ColumnElement, String, cast, func, select
+from sqlalchemy import ColumnElement, String, func, select
+from sqlalchemy.ext.compiler import compiles
 from sqlalchemy.orm import Session
+from sqlalchemy.sql.compiler import SQLCompiler
+from sqlalchemy.sql.functions import FunctionElement
 
 from controller.domain.selectors import Selector
 from controller.store.database import MANY, in_batches
@@ -68,7 +71,25 @@ _OTHERS = (
 _BETWEEN = " "
 """What stands between the names of devices, which have no such character."""
 
-_PROFILE, _RUNTIMES = cast(DeviceRow.profile, String), cast(DeviceRow.runtimes, String)
+
+class _AsText(FunctionElement[str]):
+    """JSON as the text that it is: SQLite has it so, and a cast would copy each."""
+
+    type = String()
+    inherit_cache = True
+
+
+@compiles(_AsText)
+def _cast(element: _AsText, compiler: SQLCompiler, **options: Any) -> str:  # noqa: ANN401 - SQLAlchemy's
+    return f"CAST({compiler.process(element.clauses, **options)} AS TEXT)"
+
+
+@compiles(_AsText, "sqlite")
+def _as_it_is(element: _AsText, compiler: SQLCompiler, **options: Any) -> str:  # noqa: ANN401 - SQLAlchemy's
+    return compiler.process(element.clauses, **options)
+
+
+_PROFILE, _RUNTIMES = _AsText(DeviceRow.profile), _AsText(DeviceRow.runtimes)
 _ITSELF = (_PROFILE, _RUNTIMES, DeviceRow.greeted, DeviceRow.desired_form)
 _ALIKE = select(*_ITSELF, func.aggregate_strings(DeviceRow.id, _BETWEEN)).group_by(*_ITSELF)
 _RUNS = DeviceModelRow.model, DeviceModelRow.release
@@ -164,10 +185,10 @@ def _kinds(session: Session, wanted: list[ColumnElement[bool]]) -> dict[str, Kin
     for *itself, names in connection.execute(alike):
         found |= dict.fromkeys(names.split(_BETWEEN), len(seen))
         seen.append(_Seen(itself=tuple(itself)))
-    for *said, names in connection.execute(runs):
-        _part(found, seen, names, runs=tuple(said))
-    for *said, names in connection.execute(named):
-        _part(found, seen, names, named=tuple(said))
+    for model, release, names in connection.execute(runs):
+        _part(found, seen, names, runs=(model, release))
+    for model, is_removed, names in connection.execute(named):
+        _part(found, seen, names, named=(model, is_removed))
     kinds = [_kind(each) for each in seen]
     return {device: kinds[number] for device, number in found.items()}
 
