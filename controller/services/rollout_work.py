@@ -3,8 +3,8 @@
 Rules:
 - Which devices an order concerns is decided in a transaction that only reads, and holds up no
   writer. The short one that saves it decides anew if a rollout of the model has changed meanwhile.
-- Each part is carried out in a transaction of its own. An order that has taken a
-  short time so far goes on with its parts before it answers; the tick does the rest, also that of a
+- Each part is carried out in a transaction of its own. An order goes on with its
+  parts until it has taken a short time, and answers; the tick does the rest, also that of a
   controller that was killed.
 - A rollout whose part fails is tried again by the next tick; the others go on.
 - No two rollouts of a model take devices in at the same time.
@@ -78,7 +78,7 @@ class RolloutWork:
             return save(transaction, decided)
 
     def answer(self, model: str, *, since_s: float) -> None:
-        """Go on with what an order has left to do, until it has taken `ANSWER_S`.
+        """Go on with what an order has left to do, until it has taken `ANSWER_S`; a part at least.
 
         Args:
             model: Its model.
@@ -87,9 +87,7 @@ class RolloutWork:
         Raises:
             DatabaseError: The database does not answer.
         """
-        left_s = since_s + ANSWER_S - self._clock.monotonic_s()
-        if left_s > 0.0:
-            self.go_on(model, within_s=left_s)
+        self.go_on(model, within_s=since_s + ANSWER_S - self._clock.monotonic_s())
 
     def go_on(self, model: str | None = None, *, within_s: float) -> None:
         """Carry out what is left to do, for some time.
