@@ -106,6 +106,7 @@ ALL_WORK: Final = (
          before=(ROLLOUT.values(max_failures=0),), begin=Controller.tick),
     Work(name="create", do=Controller.create),
     Work(name="rest of create", do=Controller.carry_on, begin=Controller.create),
+    Work(name="add", do=Controller.add, begin=Controller.created_for_one_site),
     Work(name="pause", do=lambda on: on.rollouts.pause(SECOND)),
     Work(name="abort", do=lambda on: on.rollouts.abort(SECOND)),
     Work(name="rest of abort", do=Controller.carry_on,

@@ -6,14 +6,17 @@ import math
 import time
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Final
 
 from benchmarks.scale.fleet import NEW, NOW_S, SECOND, NoBroker, name
 from controller.peer_settings import PeersConfig
+from controller.rollout_control_schemas import JoinRequest
 from controller.rollout_schemas import RolloutRequest
 from controller.services.blobs import BlobStore
 from controller.services.devices import Devices
 from controller.services.director import Director
 from controller.services.gates import GateLooks
+from controller.services.membership import Membership
 from controller.services.policies import Policies
 from controller.services.preflight import Preflight
 from controller.services.reception import Reception
@@ -30,6 +33,8 @@ from tests.simulators.clock import FakeClock
 from tests.simulators.controller_fleet import MemoryAccess
 from tests.simulators.packages import DIRECTOR_KEY, TRUST
 from wire.installs import InstallReport
+
+SITE: Final = "site-1"
 
 
 class Clock(FakeClock):
@@ -76,6 +81,8 @@ class Controller:
         )
         self._work = RolloutWork(database, director, clock)
         self._sequence = 10
+        self._membership = Membership(database, director, preflight, clock)
+        self._rollout = ""
         self.devices = Devices(
             *(database, MemoryAccess(), transfers, PeersConfig(), clock), wrong_clocks=_no_clocks
         )
@@ -99,6 +106,17 @@ class Controller:
     def create(self) -> None:
         """Make a rollout of a model that no device has."""
         self.rollouts.create(RolloutRequest(release="faces:1"))
+
+    def created_for_one_site(self) -> None:
+        """Make such a rollout for the devices of one site."""
+        self._rollout = self.rollouts.create(
+            RolloutRequest(release="faces:1", selector=f"site={SITE}")
+        )
+        self.carry_on()
+
+    def add(self) -> None:
+        """Let all other devices join it."""
+        self._membership.add(self._rollout, JoinRequest(selector=f"site!={SITE}"))
 
     def halted(self) -> None:
         """Let a tick halt a rollout, and do all that follows."""

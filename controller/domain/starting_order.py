@@ -17,8 +17,8 @@ Source:
 from __future__ import annotations
 
 import hashlib
-from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections import Counter, defaultdict
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -44,10 +44,27 @@ class StartingOrder:
     """The value of the label over which devices are spread, of those that have it; None for a
     plain shuffle."""
 
+    def sizes(self, devices: Collection[str]) -> Counter[int]:
+        """Return how many of some devices are in each group."""
+        if not self.groups:
+            return Counter({self.last: len(devices)})
+        return Counter(self.groups.get(device, self.last) for device in devices)
+
 
 def position(rollout: str, device: str) -> int:
     """Return the place of a device: those with lower ones start first, then by name."""
-    return int.from_bytes(hashlib.sha256(f"{rollout}/{device}".encode()).digest()[:3])
+    return positions(rollout, (device,))[device]
+
+
+def positions(rollout: str, devices: Iterable[str]) -> dict[str, int]:
+    """Return the places of devices: those with lower ones start first, then by name."""
+    begun = hashlib.sha256(f"{rollout}/".encode())
+    found = {}
+    for device in devices:
+        hashed = begun.copy()
+        hashed.update(device.encode())
+        found[device] = int.from_bytes(hashed.digest()[:3])
+    return found
 
 
 def group_of(place: int) -> int:
@@ -63,9 +80,11 @@ def places(order: StartingOrder, rollout: str, devices: Sequence[str]) -> dict[s
         rollout: The identifier of the rollout.
         devices: Its devices.
     """
-    within = {device: position(rollout, device) for device in devices}
+    within = positions(rollout, devices)
     if order.values is not None:
         within = _spread(order, order.values, rollout, within)
+    if not order.last:
+        return within
     return {
         device: order.groups.get(device, order.last) * PLACES + place
         for device, place in within.items()

@@ -53,6 +53,7 @@ from controller.store import (
     way_back,
 )
 from controller.store.database import Transaction
+from controller.store.new_deployments import intake
 from controller.store.rollouts import NewRollout
 from controller.store.tables import ReleaseRow, RolloutRow
 
@@ -381,6 +382,7 @@ def _follow(
 ) -> None:
     counts = Counter(wanted.values())
     most = max(sorted(counts), key=lambda digest: counts[digest])
+    own = {device: digest for device, digest in wanted.items() if digest != most}
     last = len(selectors(pace.stages))
     order = starting_orders.as_before(transaction, first.id, first.spread, last)
     rollouts.begin(
@@ -401,7 +403,7 @@ def _follow(
             on_halt="revert" if is_retry and first.on_halt == "revert" else "keep",
             priority=first.priority,
             windows=tuple(first.windows or ()) if is_retry else (),
-            releases={device: digest for device, digest in wanted.items() if digest != most},
+            releases=own,
         ),
-        places(order, new, sorted(wanted)),
+        intake(places(order, new, sorted(wanted)), releases=own),
     )

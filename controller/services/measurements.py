@@ -140,7 +140,7 @@ class Measurements:
         with self._database.reading() as transaction:
             parsed = read_selector(transaction, selector, now_s=self._clock.now_s())
             facts = device_facts.of_selector(transaction, parsed)
-            verdicts = {device.id: TAKES if device.greeted else UNKNOWN for device in facts}
+            verdicts = {device.id: TAKES if device.kind.greeted else UNKNOWN for device in facts}
             chosen = _chosen(transaction, facts, verdicts, len(facts))
         return Askable(devices=list(chosen.devices), not_asked=chosen.reasons)
 

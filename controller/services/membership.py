@@ -18,7 +18,7 @@ from controller.rollout_control_schemas import MAX_NAMED, JoinRequest, LeaveRequ
 from controller.services import rollout_checks
 from controller.services.director import Director
 from controller.services.preflight import Preflight
-from controller.services.rollout_work import ANSWER_S, RolloutWork
+from controller.services.rollout_work import RolloutWork
 from controller.store import (
     deployments,
     devices,
@@ -29,11 +29,13 @@ from controller.store import (
 )
 from controller.store.database import Database, Transaction
 from controller.store.groups import read_selector
+from controller.store.new_deployments import Intake
 from controller.store.tables import RolloutRow
 from wire.clock import Clock
 from wire.profile import NAME_PATTERN
 
 _HAS_ORDER: Final = "it has its order: it finishes, and counts; an abort would send it back"
+_NOT_ENROLLED: Final = "no device of that name is enrolled"
 _ENDED: Final = "it has finished"
 _OUT: Final = "it was taken out by the operator, and does not come back; a new rollout can take it"
 _GONE: Final = "it is gone, or joined this or another rollout just now"
@@ -78,31 +80,34 @@ class Membership:
             FleetError: The files of the release cannot be read.
         """
         _check_named(request.devices, or_selector=request.selector)
-        now_s = self._clock.now_s()
+        now_s, began_s = self._clock.now_s(), self._clock.monotonic_s()
 
-        def decide(transaction: Transaction) -> tuple[list[str], dict[str, str]]:
+        def decide(transaction: Transaction) -> tuple[Intake, dict[str, str]]:
             row = rollouts.get(transaction, rollout)
             _check_open(transaction, row)
             _check_own(row)
-            return self._joining(transaction, row, request, now_s=now_s)
+            joining, unchanged = self._joining(transaction, row, request, now_s=now_s)
+            return members.at_tail(rollout, joining), unchanged
 
         def save(
-            transaction: Transaction, found: tuple[list[str], dict[str, str]]
+            transaction: Transaction, found: tuple[Intake, dict[str, str]]
         ) -> tuple[list[str], dict[str, str]]:
             joining, unchanged = found
             row = rollouts.get(transaction, rollout, lock=True)
             _check_open(transaction, row)
             _check_own(row)
             releases.get_published(transaction, row.release)
-            lost = members.join(transaction, row, joining, now_s=now_s) if joining else []
-            joined = sorted(frozenset(joining).difference(lost))
-            return joined, unchanged | dict.fromkeys(lost, _GONE)
+            if not joining.placed:
+                return [], unchanged
+            lost = dict.fromkeys(members.join(transaction, row, joining, now_s=now_s), _GONE)
+            joined = [device for device in joining.placed if device not in lost]
+            return joined, unchanged | lost
 
         with self._database.reading() as transaction:
             model = rollouts.get(transaction, rollout).model
         joined, unchanged = self._work.order(lambda _: model, decide, save)
         if joined:
-            self._work.go_on(model, within_s=ANSWER_S)
+            self._work.answer(model, since_s=began_s)
         return MembersChange(rollout=rollout, changed=joined, unchanged=unchanged)
 
     def exclude(self, rollout: str, request: LeaveRequest) -> MembersChange:
@@ -124,7 +129,7 @@ class Membership:
             SelectorError: The selector cannot be read.
         """
         _check_named(request.devices, or_selector=request.selector)
-        now_s = self._clock.now_s()
+        now_s, began_s = self._clock.now_s(), self._clock.monotonic_s()
 
         with self._database.transaction() as transaction:
             row = rollouts.get(transaction, rollout, lock=True)
@@ -138,13 +143,12 @@ class Membership:
                 _check_any(request.selector, asked)
             leaving = sorted(asked.intersection(pending))
             rest = _names(asked.difference(pending))
-            known = members.states(transaction, rollout, rest)
-            out = members.excluded(transaction, rollout, rest)
+            known, out = members.among(transaction, rollout, rest)
             others = sorted(known if request.devices == [] else asked.difference(pending))
             if leaving:
                 members.leave(transaction, row, leaving, now_s=now_s)
         if leaving:
-            self._work.go_on(model, within_s=ANSWER_S)
+            self._work.answer(model, since_s=began_s)
         return MembersChange(
             rollout=rollout,
             changed=leaving,
@@ -156,26 +160,24 @@ class Membership:
     ) -> tuple[list[str], dict[str, str]]:
         """Return which devices join a rollout, and why others do not; this only reads."""
         release = releases.get_published(transaction, row.release)
-        asked, selector = request.devices, None
         if request.selector is not None:
             selector = read_selector(transaction, request.selector, now_s=now_s)
             asked = sorted(devices.chosen(transaction, selector))
             _check_any(request.selector, asked)
-        unchanged = dict.fromkeys(asked, "no device of that name is enrolled")
-        asked = _names(asked)
-        unchanged |= dict.fromkeys(
-            members.states(transaction, row.id, asked), "it is in the rollout already"
-        )
-        unchanged |= dict.fromkeys(members.excluded(transaction, row.id, asked), _OUT)
+            unchanged = dict.fromkeys(asked, _NOT_ENROLLED)
+        else:
+            asked = _names(request.devices)
+            unchanged = dict.fromkeys(request.devices, _NOT_ENROLLED)
+        there, excluded = members.among(transaction, row.id, asked)
+        unchanged |= dict.fromkeys(there, "it is in the rollout already")
+        unchanged |= dict.fromkeys(excluded, _OUT)
         taken = free_devices.busy_among(transaction, row.model, asked, but=row.id)
         unchanged |= {
             device: f"rollout {other} has it, and has not ended or not yet let it go"
             for device, other in taken.items()
         }
         free = members.joinable(transaction, row.id, row.model, asked)
-        unfit = self._preflight.unfit(
-            transaction, release, free, selector, is_windowed=bool(row.windows)
-        )
+        unfit = self._preflight.unfit(transaction, release, free, is_windowed=bool(row.windows))
         unchanged |= {device: f"it would refuse: {why}" for device, why in unfit.items()}
         joining = [device for device in free if device not in unfit]
         for device in joining:
@@ -183,7 +185,7 @@ class Membership:
         return joining, unchanged
 
 
-def _stays(state: DeploymentState | None) -> str:
+def _stays(state: str | None) -> str:
     """Say why a device does not leave."""
     if state is None:
         return "it is not in the rollout"

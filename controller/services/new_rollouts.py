@@ -30,6 +30,7 @@ from controller.store import (
 )
 from controller.store.database import Transaction
 from controller.store.groups import read_selector
+from controller.store.new_deployments import Intake, intake
 from controller.store.rollouts import NewRollout
 from controller.store.tables import ReleaseRow
 
@@ -41,8 +42,8 @@ class Decided:
     """A new rollout, and what becomes of its devices."""
 
     new: NewRollout
-    placed: dict[str, int]
-    """Its devices with their places in the order of starting."""
+    intake: Intake
+    """Its devices."""
 
     unfit: dict[str, str]
     """Devices that cannot take its release, and why."""
@@ -89,7 +90,7 @@ class Making:
         selector = read_selector(transaction, request.selector, now_s=now_s)
         release, devices, met = self._to_take_in(transaction, request, selector)
         unfit = self._preflight.unfit(
-            transaction, release, devices, selector, is_windowed=bool(request.windows)
+            transaction, release, devices, is_windowed=bool(request.windows)
         )
         unfit = {device: unfit[device] for device in devices if device in unfit}
         rollout_checks.check_unfit(request, unfit, len(devices))
@@ -126,7 +127,8 @@ class Making:
             profiles = device_facts.profile_names(transaction, devices)
             control = control_of_groups(placed, profiles, request.control_percent)
             new = replace(new, control=control)
-        return Decided(new=new, placed=placed, unfit=unfit, met=met)
+        found = intake(placed, control=new.control)
+        return Decided(new=new, intake=found, unfit=unfit, met=met)
 
     def save(self, transaction: Transaction, request: RolloutRequest, found: Decided) -> NewRollout:
         """Save a new rollout.
@@ -147,14 +149,17 @@ class Making:
         """
         releases.get_published(transaction, request.release)
         met = supersession.still(transaction, found.met)
+        new, devices, unfit = found.new, found.intake, found.unfit
         stays = frozenset(device for each in met for device in each.stays)
-        placed = {device: place for device, place in found.placed.items() if device not in stays}
-        supersession.refuse_started(met, placed)
-        new = replace(found.new, control=found.new.control.difference(stays))
-        unfit = {device: why for device, why in found.unfit.items() if device not in stays}
+        if stays:
+            placed = {name: place for name, place in devices.placed.items() if name not in stays}
+            new = replace(new, control=new.control.difference(stays))
+            devices = intake(placed, control=new.control)
+            unfit = {device: why for device, why in unfit.items() if device not in stays}
+        supersession.refuse_started(met, devices.placed)
         now_s = new.created_at_s
-        supersession.take(transaction, new.id, met, placed, now_s=now_s)
-        rollouts.begin(transaction, new, placed)
+        supersession.take(transaction, new.id, met, devices.placed, now_s=now_s)
+        rollouts.begin(transaction, new, devices)
         supersession.tell(transaction, new.id, met, now_s=now_s)
         if request.unfit == "exclude":
             rollouts.leave_out(transaction, new.id, new.model, unfit, now_s=now_s)

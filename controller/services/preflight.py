@@ -23,13 +23,12 @@ from controller.domain.preflight import (
     in_windows,
     verdict,
 )
-from controller.domain.selectors import Selector
 from controller.domain.states import DeviceState
 from controller.rollout_schemas import PreflightReport, RefusingDevices
 from controller.services.blobs import BlobStore
 from controller.store import device_facts, releases
 from controller.store.database import Database, Transaction
-from controller.store.device_facts import DeviceFacts
+from controller.store.device_facts import DeviceFacts, Kind
 from controller.store.groups import read_selector
 from controller.store.tables import ReleaseRow
 from wire.clock import Clock
@@ -98,7 +97,6 @@ class Preflight:
         transaction: Transaction,
         release: ReleaseRow,
         devices: Sequence[str],
-        selector: Selector | None = None,
         *,
         is_windowed: bool = False,
     ) -> dict[str, str]:
@@ -108,7 +106,6 @@ class Preflight:
             transaction: The transaction.
             release: The release.
             devices: Their identifiers.
-            selector: One that matches all of them, and few others: many are found faster by it.
             is_windowed: Whether they may activate it only at some hours.
 
         Returns:
@@ -117,14 +114,16 @@ class Preflight:
         Raises:
             FleetError: The files of the release cannot be read.
         """
-        if selector is None:
-            facts = device_facts.of_devices(transaction, devices)
-        else:
-            wanted = frozenset(devices)
-            found = device_facts.of_selector(transaction, selector)
-            facts = [device for device in found if device.id in wanted]
-        answers = self.answers(transaction, release, facts, is_windowed=is_windowed)
-        return refusing(answers)
+        kinds = device_facts.kinds_of_devices(transaction, devices)
+        said = self._said(transaction, release, kinds.values(), is_windowed=is_windowed)
+        unfit = {kind: each.reason for kind, each in said.items() if each.answer is Answer.REFUSES}
+        if not unfit:
+            return {}
+        return {
+            device: unfit[kind]
+            for device in devices
+            if (kind := kinds.get(device)) is not None and kind in unfit
+        }
 
     def answers(
         self,
@@ -148,10 +147,9 @@ class Preflight:
         Raises:
             FleetError: The files of the release cannot be read.
         """
-        said = _beside_others(release, facts, self.judged(transaction, release, facts))
-        if not is_windowed:
-            return said
-        return {fact.id: in_windows(said[fact.id], fact.desired_form) for fact in facts}
+        kinds = [fact.kind for fact in facts]
+        said = self._said(transaction, release, kinds, is_windowed=is_windowed)
+        return {fact.id: said[fact.kind] for fact in facts}
 
     def judged(
         self, transaction: Transaction, release: ReleaseRow, facts: Sequence[DeviceFacts]
@@ -169,21 +167,42 @@ class Preflight:
         Raises:
             FleetError: The files of the release cannot be read.
         """
+        said = self._alone(transaction, release, (fact.kind for fact in facts))
+        return {fact.id: said[fact.kind] for fact in facts}
+
+    def _said(
+        self,
+        transaction: Transaction,
+        release: ReleaseRow,
+        kinds: Iterable[Kind],
+        *,
+        is_windowed: bool,
+    ) -> dict[Kind, Verdict]:
+        """Return what devices of some kinds would say that keep their other models."""
+        said = self._alone(transaction, release, kinds)
+        for kind, alone in said.items():
+            found = beside_others(alone, release.name, kind.models, kind.desired_form)
+            said[kind] = in_windows(found, kind.desired_form) if is_windowed else found
+        return said
+
+    def _alone(
+        self, transaction: Transaction, release: ReleaseRow, kinds: Iterable[Kind]
+    ) -> dict[Kind, Verdict]:
+        """Return what devices of some kinds would say, whatever other models they have."""
         offered = self.offered(release)
-        running = self._running(transaction, {digest for d in facts for digest in d.releases})
-        known: dict[tuple[str, str | None, frozenset[str]], Verdict] = {}
-        judged = {}
-        for device in facts:
-            kind = device.profile, device.runtimes, device.releases
-            if kind not in known:
-                profile = profile_of(device.profile, device.runtimes)
-                held = [running[digest] for digest in device.releases if digest in running]
-                known[kind] = verdict(offered, profile, held)
-            said = known[kind] if device.greeted else UNKNOWN
-            if release.digest in device.releases:
-                said = RUNS
-            judged[device.id] = said
-        return judged
+        different = set(kinds)
+        running = self._running(transaction, {each for kind in different for each in kind.releases})
+        said: dict[Kind, Verdict] = {}
+        for kind in different:
+            if release.digest in kind.releases:
+                said[kind] = RUNS
+            elif kind.greeted:
+                profile = profile_of(kind.profile, kind.runtimes)
+                held = [running[digest] for digest in kind.releases if digest in running]
+                said[kind] = verdict(offered, profile, held)
+            else:
+                said[kind] = UNKNOWN
+        return said
 
     def _running(
         self, transaction: Transaction, digests: Iterable[str]
@@ -236,18 +255,6 @@ class Preflight:
             self._kept = {}
         self._kept[row.digest] = offered
         return offered
-
-
-def _beside_others(
-    release: ReleaseRow, facts: Sequence[DeviceFacts], judged: Mapping[str, Verdict]
-) -> dict[str, Verdict]:
-    """Return what devices would say that keep their other models."""
-    return {
-        device.id: beside_others(
-            judged[device.id], release.name, device.models, device.desired_form
-        )
-        for device in facts
-    }
 
 
 def refusing(judged: Mapping[str, Verdict]) -> dict[str, str]:

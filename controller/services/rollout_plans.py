@@ -330,7 +330,7 @@ def _sizes(
     by_kind: dict[tuple[str, str | None], int | None] = {}
     sizes: dict[str, int | None] = {}
     for fact in facts:
-        kind = fact.profile, fact.runtimes
+        kind = fact.kind.profile, fact.kind.runtimes
         if kind not in by_kind:
             profile = profile_of(*kind)
             by_kind[kind] = None if profile is None else offered.size_on(profile)

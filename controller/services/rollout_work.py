@@ -3,8 +3,9 @@
 Rules:
 - Which devices an order concerns is decided in a transaction that only reads, and holds up no
   writer. The short one that saves it decides anew if a rollout of the model has changed meanwhile.
-- Each part is carried out in a transaction of its own. The order goes on with its parts for a short
-  time before it answers; the tick does the rest, also that of a controller that was killed.
+- Each part is carried out in a transaction of its own. An order goes on with its
+  parts until it has taken a short time, and answers; the tick does the rest, also that of a
+  controller that was killed.
 - A rollout whose part fails is tried again by the next tick; the others go on.
 - No two rollouts of a model take devices in at the same time.
 """
@@ -23,7 +24,7 @@ from wire.clock import Clock
 from wire.errors import FleetError
 
 ANSWER_S: Final = 0.3
-"""How long an order goes on with its parts before it answers."""
+"""How long an order takes that goes on with its parts before it answers."""
 
 TICK_S: Final = 1.0
 """How long a tick does: then it is the turn of rollouts that have begun."""
@@ -75,6 +76,18 @@ class RolloutWork:
             if rollout_work.states_of(transaction, model) != before:
                 decided = decide(transaction)
             return save(transaction, decided)
+
+    def answer(self, model: str, *, since_s: float) -> None:
+        """Go on with what an order has left to do, until it has taken `ANSWER_S`; a part at least.
+
+        Args:
+            model: Its model.
+            since_s: When it came, by the clock of durations.
+
+        Raises:
+            DatabaseError: The database does not answer.
+        """
+        self.go_on(model, within_s=since_s + ANSWER_S - self._clock.monotonic_s())
 
     def go_on(self, model: str | None = None, *, within_s: float) -> None:
         """Carry out what is left to do, for some time.

@@ -39,7 +39,7 @@ from controller.services.follow_ups import FollowUp
 from controller.services.new_rollouts import Decided, Making
 from controller.services.preflight import Preflight
 from controller.services.rollout_checks import IsListed
-from controller.services.rollout_work import ANSWER_S, RolloutWork
+from controller.services.rollout_work import RolloutWork
 from controller.services.shadow_checks import check_agreement
 from controller.services.transfers import Transfers
 from controller.store import (
@@ -113,7 +113,7 @@ class Rollouts:
         stage_gates = stage_checks.own_gates(self._telemetry, request)
         asked = rollout_checks.gate_texts(self._telemetry, request)
         check_agreement(self._database, self._telemetry, request)
-        now_s = self._clock.now_s()
+        now_s, began_s = self._clock.now_s(), self._clock.monotonic_s()
 
         def decide(transaction: Transaction) -> Decided:
             return self._making.decide(
@@ -128,7 +128,7 @@ class Rollouts:
             decide,
             save,
         )
-        self._work.go_on(new.model, within_s=ANSWER_S)
+        self._work.answer(new.model, since_s=began_s)
         return new.id
 
     def gates(self, rollout: str) -> RolloutGates:
@@ -159,7 +159,7 @@ class Rollouts:
             ConflictError: The release was revoked or is of another model, no device can be rolled
                 back, or one of them takes part in another rollout of the model.
         """
-        now_s = self._clock.now_s()
+        now_s, began_s = self._clock.now_s(), self._clock.monotonic_s()
         model = self._ended_of(rollout)
 
         def decide(transaction: Transaction) -> FollowUp:
@@ -176,7 +176,7 @@ class Rollouts:
 
         new, told = self._work.order(lambda _: model, decide, save)
         self._director.publish(told)
-        self._work.go_on(model, within_s=ANSWER_S)
+        self._work.answer(model, since_s=began_s)
         return new
 
     def _ended_of(self, rollout: str) -> str:
@@ -205,7 +205,7 @@ class Rollouts:
             ConflictError: The release was revoked, no device is left, or one of them takes part in
                 another rollout.
         """
-        now_s = self._clock.now_s()
+        now_s, began_s = self._clock.now_s(), self._clock.monotonic_s()
         model = self._ended_of(rollout)
 
         def decide(transaction: Transaction) -> FollowUp:
@@ -219,7 +219,7 @@ class Rollouts:
             return follow_ups.try_again(transaction, first, found, now_s=now_s)
 
         new = self._work.order(lambda _: model, decide, save)
-        self._work.go_on(model, within_s=ANSWER_S)
+        self._work.answer(model, since_s=began_s)
         return new
 
     def get(self, rollout: str, *, limit: int) -> Rollout:
@@ -309,7 +309,7 @@ class Rollouts:
             ConflictError: It was halted, and has been rolled back since, or a device takes part in
                 another rollout.
         """
-        now_s = self._clock.now_s()
+        now_s, began_s = self._clock.now_s(), self._clock.monotonic_s()
         model = self._ended_of(rollout)
 
         def decide(transaction: Transaction) -> tuple[list[str], list[str]]:
@@ -332,7 +332,7 @@ class Rollouts:
             rollout_steps.resume(transaction, row, reopened=reopened, revoked=revoked, now_s=now_s)
 
         self._work.order(lambda _: model, decide, save)
-        self._work.go_on(model, within_s=ANSWER_S)
+        self._work.answer(model, since_s=began_s)
 
     def abort(self, rollout: str) -> None:
         """End a rollout; devices that failed or have not finished go back.
@@ -344,7 +344,7 @@ class Rollouts:
             UnknownRolloutError: No such rollout.
             IllegalTransitionError: It has ended already.
         """
-        now_s = self._clock.now_s()
+        now_s, began_s = self._clock.now_s(), self._clock.monotonic_s()
         with self._database.transaction() as transaction:
             row = rollouts.get(transaction, rollout, lock=True)
             back = rollout_steps.end(
@@ -352,7 +352,7 @@ class Rollouts:
             )
             model = row.model
         self._director.publish(back)
-        self._work.go_on(model, within_s=ANSWER_S)
+        self._work.answer(model, since_s=began_s)
 
     def approve(self, rollout: str, by: str) -> None:
         """Let a stage begin without its shadow, or end despite gates, or let the next one begin.

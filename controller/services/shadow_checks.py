@@ -63,7 +63,7 @@ def check_devices(
     Raises:
         InvalidRequestError: Too few of them can run its shadow.
     """
-    serving = [one for one in facts if model in one.models and digest not in one.releases]
+    serving = [one for one in facts if model in one.kind.models and digest not in one.kind.releases]
     able = [one.id for one in serving if one.allows_shadows]
     reached = [0, *targets_of(stages, len(facts), len(facts))]
     for number, stage in enumerate(stages, start=1):

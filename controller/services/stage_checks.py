@@ -8,7 +8,6 @@ Rules:
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Collection, Sequence
 from dataclasses import asdict
 
@@ -165,8 +164,8 @@ def specs(
         for stage in stages
         if stage.grow is None
     ]
-    groups = [order.groups.get(device, order.last) for device in devices]
-    made = list(resolved(plain, groups))
+    sizes = order.sizes(devices)
+    made = list(resolved(plain, sizes.elements()))
     last = stages[-1]
     if last.grow is not None:
         growth = Growth(factor=last.grow, soak_s=last.soak_s, approval=last.approval)
@@ -176,7 +175,7 @@ def specs(
             f"growing {last.grow:g} times takes more than {MAX_STAGES} stages",
             remedy="give a larger factor, such as x3",
         )
-    return resolved(made, groups)
+    return resolved(made, sizes.elements())
 
 
 def check_chosen(request: RolloutRequest, order: StartingOrder, devices: Collection[str]) -> None:
@@ -185,7 +184,7 @@ def check_chosen(request: RolloutRequest, order: StartingOrder, devices: Collect
     Raises:
         InvalidRequestError: There is one.
     """
-    sizes = Counter(order.groups.get(device, order.last) for device in devices)
+    sizes = order.sizes(devices)
     for group, text in enumerate(wanted_selectors(request)):
         if not sizes[group]:
             rest = " that no stage before has" if group else ""
@@ -215,7 +214,7 @@ def check_gates(
     own = {number for number, stage in enumerate(request.stages, start=1) if stage.gates}
     if not request.gates and not own:
         return
-    sizes = Counter(order.groups.get(device, order.last) for device in devices)
+    sizes = order.sizes(devices)
     most = max(sizes.values(), default=0)
     least = LEAST_OF_ROLLOUT if request.control_percent else LEAST_DEVICES
     if most < least:

@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import json
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -54,8 +55,18 @@ BUSY_TIMEOUT_MS = 60_000
 many devices run takes seconds, more on a busy machine, and a message that was taken must not fail
 for it."""
 
+MANY = 20 * BATCH
+"""Of more devices than that, one statement that reads all of them is faster than batches."""
+
 _MIGRATIONS = Path(__file__).parent / "migrations"
 _READ_ONLY = "fleet_read_only"
+
+
+class JsonText(str):
+    """JSON that goes into a column of JSON as it is, as it was made before others had to wait."""
+
+    __slots__ = ()
+
 
 Transaction = Session
 """What a service hands to the functions of this package; only they call its methods."""
@@ -232,10 +243,11 @@ def in_batches(devices: Sequence[str]) -> Iterator[Sequence[str]]:
 
 
 def _engine(url: str) -> sqlalchemy.Engine:
+    make_engine = functools.partial(sqlalchemy.create_engine, json_serializer=_json)
     try:
         parsed = sqlalchemy.make_url(url)
         if parsed.get_backend_name() == "postgresql":
-            engine = sqlalchemy.create_engine(
+            engine = make_engine(
                 parsed.set(drivername="postgresql+psycopg"),
                 pool_size=10,
                 max_overflow=30,
@@ -246,7 +258,7 @@ def _engine(url: str) -> sqlalchemy.Engine:
                 raise SettingsError(
                     "database_url gives SQLite options", remedy="leave out what follows the ?"
                 )
-            engine = sqlalchemy.create_engine(parsed, pool_size=10, max_overflow=30)
+            engine = make_engine(parsed, pool_size=10, max_overflow=30)
             event.listen(engine, "do_connect", _make_private)
             event.listen(engine, "connect", _prepare_sqlite)
             event.listen(engine, "begin", _begin_sqlite)
@@ -261,6 +273,10 @@ def _engine(url: str) -> sqlalchemy.Engine:
             remedy="use sqlite:////path/to/control.db or postgresql://user@host/name",
         ) from exc
     return engine
+
+
+def _json(value: object) -> str:
+    return str(value) if isinstance(value, JsonText) else json.dumps(value)
 
 
 def _make_private(

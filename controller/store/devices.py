@@ -124,7 +124,9 @@ def drifted() -> ColumnElement[bool]:
 
 def chosen(session: Session, selector: Selector) -> frozenset[str]:
     """Return all devices that match a selector, whatever their state."""
-    return frozenset(session.scalars(select(DeviceRow.id).where(*conditions(session, selector))))
+    statement = select(DeviceRow.id).where(*conditions(session, selector))
+    session.flush()
+    return frozenset(session.connection().scalars(statement).all())  # no objects: half the time
 
 
 def presence(session: Session, selector: Selector) -> dict[str, bool]:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from types import MappingProxyType
 
 from sqlalchemy.orm import Session
 
@@ -11,6 +13,7 @@ from controller.domain.states import DeploymentState, WorkKind
 from controller.errors import UnfitError
 from controller.store import deployment_changes, free_devices, rollout_work
 from controller.store.deployment_changes import Verdict
+from controller.store.rollout_work import Part
 from controller.store.tables import MAX_DETAIL_CHARS, Base, DeploymentRow
 from telemetry.server.bulk import append
 
@@ -23,15 +26,37 @@ _UNBEGUN: Mapping[str, object] = {
 }
 
 
-def take_in_first(
-    session: Session,
-    rollout: str,
-    model: str,
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Intake:
+    """What a rollout takes in, made before the transaction that saves it, as others await that."""
+
+    placed: Mapping[str, int]
+    """Its devices with their places in the order of starting."""
+
+    parts: Sequence[Part]
+
+
+def intake(
     placed: Mapping[str, int],
     *,
-    control: Collection[str],
-    releases: Mapping[str, str],
-    now_s: float,
+    control: Collection[str] = (),
+    releases: Mapping[str, str] = MappingProxyType({}),
+) -> Intake:
+    """Cut what a rollout takes in into parts.
+
+    Args:
+        placed: Its devices with their places in the order of starting.
+        control: Those that keep the old release, to compare the others with.
+        releases: Device to the release that it is brought to, where that is not the rollout's.
+    """
+    said = {device: (place, releases.get(device)) for device, place in placed.items()}
+    held = {device: said.pop(device) for device in sorted(control)}
+    parts = rollout_work.cut(WorkKind.TAKE_IN, said) + rollout_work.cut(WorkKind.HOLD_OUT, held)
+    return Intake(placed=placed, parts=parts)
+
+
+def take_in_first(
+    session: Session, rollout: str, model: str, found: Intake, *, now_s: float
 ) -> list[str]:
     """Take in the first devices of a new rollout, or of an addition, and save what is left to do.
 
@@ -41,33 +66,30 @@ def take_in_first(
         session: The transaction.
         rollout: The rollout.
         model: Its model.
-        placed: All that it takes in, with their places in the order of starting.
-        control: Those that keep the old release, to compare the others with.
-        releases: Device to the release that it is brought to, where that is not the rollout's.
+        found: All that it takes in.
         now_s: Wall time.
 
     Returns:
         Those that are not taken in: they are gone, or in a rollout, since it was decided.
     """
-    others = [device for device in placed if device not in control]
+    waits = bool(rollout_work.rollouts(session, model, is_ending=True))
+    begun: set[WorkKind] = set()
+    left: list[Part] = []
     lost: list[str] = []
-    room = rollout_work.AT_ONCE
-    if rollout_work.rollouts(session, model, is_ending=True):
-        room = 0
-    for kind, some in ((WorkKind.TAKE_IN, others), (WorkKind.HOLD_OUT, sorted(control))):
-        first, rest = some[:room], some[room:]
-        free = free_devices.still_free(session, rollout, model, first, joins=True)
-        lost += [device for device in first if device not in free]
-        if free:
-            take_in(
-                *(session, rollout, model),
-                {device: placed[device] for device in first if device in free},
-                releases=releases,
-                now_s=now_s,
-                is_control=kind is WorkKind.HOLD_OUT,
-            )
-        left = {device: (placed[device], releases.get(device)) for device in rest}
-        rollout_work.save(session, rollout, kind, left)
+    for part in found.parts:
+        if waits or part.kind in begun:
+            left.append(part)
+            continue
+        begun.add(part.kind)
+        free = free_devices.still_free(session, rollout, model, list(part.devices), joins=True)
+        lost += [device for device in part.devices if device not in free]
+        take_in(
+            *(session, rollout, model),
+            {device: said for device, said in part.devices.items() if device in free},
+            now_s=now_s,
+            is_control=part.kind is WorkKind.HOLD_OUT,
+        )
+    rollout_work.save_parts(session, rollout, left)
     return lost
 
 
@@ -75,9 +97,8 @@ def take_in(
     session: Session,
     rollout: str,
     model: str,
-    placed: Mapping[str, int],
+    devices: Mapping[str, tuple[int, str | None]],
     *,
-    releases: Mapping[str, str],
     now_s: float,
     is_control: bool = False,
 ) -> None:
@@ -87,21 +108,23 @@ def take_in(
         session: The transaction.
         rollout: The rollout.
         model: Its model.
-        placed: Devices that no other unfinished rollout of the model has, with their places in the
-            order of starting.
-        releases: Device to the release that it is brought to, where that is not the rollout's.
+        devices: Devices that no other unfinished rollout of the model has, with their places in the
+            order of starting, and the release that each is brought to, if that is not the
+            rollout's.
         now_s: Wall time.
         is_control: Whether they keep the old release, to compare the others with.
     """
+    if not devices:
+        return
     verdict = Verdict(error_code=SUPERSEDED, detail=f"rollout {rollout} took the device")
-    deployment_changes.end_waiting(session, model, list(placed), verdict, now_s=now_s, but=rollout)
+    deployment_changes.end_waiting(session, model, list(devices), verdict, now_s=now_s, but=rollout)
     same = {
         "rollout": rollout,
         "model": model,
         "state": DeploymentState.PENDING,
         "is_control": is_control,
     }
-    rows = ((name, place, releases.get(name)) for name, place in placed.items())
+    rows = ((device, *said) for device, said in devices.items())
     _insert(session, same, ("device", "position", "release"), rows)
 
 

@@ -71,5 +71,6 @@ def join(
         # They come after all whom a stage chooses.
         order = StartingOrder(last=len(selectors(stages.of_rollout(session, row.id))))
         placed = places(order, row.id, found)
-        take_in(session, row.id, row.model, placed, releases={}, now_s=now_s)
+        joining = {device: (place, None) for device, place in placed.items()}
+        take_in(session, row.id, row.model, joining, now_s=now_s)
         log(session, row.id, action="join", reason=named(found, "joined late"), now_s=now_s)

@@ -11,14 +11,17 @@ them out, and `controller.services.rollout_work` goes on until none is left.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from itertools import islice
 from typing import Any, Final
 
+import msgspec
 from sqlalchemy import case, delete, exists, func, insert, select
 from sqlalchemy.orm import Session
 
 from controller.domain.states import ENDING_WORK, WorkKind
+from controller.store.database import JsonText
 from controller.store.deployment_changes import Verdict
 from controller.store.tables import RolloutRow
 from controller.store.work_tables import RolloutWorkRow
@@ -35,6 +38,33 @@ LEAVING: Final = select(RolloutWorkRow.rollout).where(_IS_ENDING)
 """The rollouts whose devices are still taken out."""
 
 _ORDER: Final = case((_IS_ENDING, 0), else_=1)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Part:
+    """What is done with some devices in one transaction."""
+
+    kind: WorkKind
+    devices: Mapping[str, Any]
+    """Each with what the table says."""
+
+    text: JsonText
+    """The same as it is saved."""
+
+
+def cut(kind: WorkKind, devices: Mapping[str, Any]) -> list[Part]:
+    """Cut what is to be done with devices into parts.
+
+    Args:
+        kind: What.
+        devices: Each with what the table says.
+    """
+    rest = iter(devices.items())
+    parts = []
+    while part := dict(islice(rest, AT_ONCE)):
+        text = JsonText(msgspec.json.encode(part), "utf-8")
+        parts.append(Part(kind=kind, devices=part, text=text))
+    return parts
 
 
 def states_of(session: Session, model: str) -> dict[str, str]:
@@ -65,18 +95,33 @@ def save(
         devices: Each with what the table says.
         verdict: Why, if they are taken out.
     """
-    rest = iter(devices.items())
-    same = {
-        "rollout": rollout,
-        "kind": kind,
-        "error_code": verdict.error_code,
-        "detail": verdict.detail,
-    }
-    parts = []
-    while part := dict(islice(rest, AT_ONCE)):
-        parts.append({**same, "count": len(part), "devices": part})
-    if parts:
-        session.execute(insert(RolloutWorkRow), parts)
+    save_parts(session, rollout, cut(kind, devices), verdict)
+
+
+def save_parts(
+    session: Session, rollout: str, parts: Sequence[Part], verdict: Verdict = NO_VERDICT
+) -> None:
+    """Save what is to be done with devices, cut into parts before.
+
+    Args:
+        session: The transaction.
+        rollout: The rollout.
+        parts: In the order in which they are carried out.
+        verdict: Why, if they are taken out.
+    """
+    rows = [
+        {
+            "rollout": rollout,
+            "kind": part.kind,
+            "count": len(part.devices),
+            "devices": part.text,
+            "error_code": verdict.error_code,
+            "detail": verdict.detail,
+        }
+        for part in parts
+    ]
+    if rows:
+        session.execute(insert(RolloutWorkRow), rows)
 
 
 def save_ending(session: Session, rollout: str, kind: WorkKind, verdict: Verdict) -> RolloutWorkRow:

@@ -42,6 +42,7 @@ from controller.store import (
     start_rates,
 )
 from controller.store.database import changed_rows
+from controller.store.new_deployments import Intake
 from controller.store.tables import (
     MAX_DETAIL_CHARS,
     DeploymentRow,
@@ -184,7 +185,7 @@ def rollback_of(session: Session, rollout: str) -> str | None:
     )
 
 
-def begin(session: Session, new: NewRollout, placed: Mapping[str, int]) -> None:
+def begin(session: Session, new: NewRollout, found: Intake) -> None:
     """Save a new rollout with its stages, and take its devices in, as many as now can be.
 
     What is left is saved, and the rollout begins when it is done.
@@ -192,12 +193,12 @@ def begin(session: Session, new: NewRollout, placed: Mapping[str, int]) -> None:
     Args:
         session: The transaction.
         new: The rollout.
-        placed: Its devices with their places in the order of starting.
+        found: Its devices.
 
     Raises:
         ConflictError: All of them are gone, or in another rollout, since it was decided.
     """
-    limits = new.limits
+    limits, placed = new.limits, found.placed
     session.add(
         RolloutRow(
             id=new.id,
@@ -237,15 +238,10 @@ def begin(session: Session, new: NewRollout, placed: Mapping[str, int]) -> None:
     session.flush()
     start_rates.add(session, new.id, new.rate)
     gates.add(session, new.id, new.gates, new.stage_gates)
-    groups = {device: group_of(place) for device, place in placed.items()}
-    held = (groups[device] for device in new.control)
-    stages.add(session, new.id, resolved(new.stages, groups.values(), held))
-    lost = new_deployments.take_in_first(
-        *(session, new.id, new.model, placed),
-        control=new.control,
-        releases=new.releases,
-        now_s=new.created_at_s,
-    )
+    every = (group_of(place) for place in placed.values())  # read where stages choose devices
+    held = (group_of(placed[device]) for device in new.control)
+    stages.add(session, new.id, resolved(new.stages, every, held))
+    lost = new_deployments.take_in_first(session, new.id, new.model, found, now_s=new.created_at_s)
     what = "made"
     if new.origin is not None:
         what = f"made to {'try again' if new.is_retry else 'roll back'} {new.origin}"

@@ -42,8 +42,7 @@ def step(session: Session, row: RolloutRow, part: RolloutWorkRow, *, now_s: floa
             free = _still(session, row, own, joins=True)
             new_deployments.take_in(
                 *(session, row.id, row.model),
-                {device: place for device, (place, _) in devices.items() if device in free},
-                releases={device: digest for device in free if (digest := own[device])},
+                {device: said for device, said in devices.items() if device in free},
                 now_s=now_s,
                 is_control=kind is WorkKind.HOLD_OUT,
             )

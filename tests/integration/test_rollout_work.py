@@ -10,7 +10,8 @@ from typing import Any
 import pytest
 import sqlalchemy as sa
 
-from controller.services import membership, rollout_engine, rollouts
+from controller.services import rollout_engine
+from controller.services import rollout_work as order_work
 from controller.store import members, rollout_work, taking_out
 from controller.store import rollouts as rollout_rows
 from controller.store.tables import DeploymentRow, RolloutRow
@@ -35,8 +36,7 @@ def fleet(database_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
     assert made.run(made.roll_out("digits:1"))["state"] == "succeeded"
     monkeypatch.setattr(rollout_work, "AT_ONCE", 2)
     monkeypatch.setattr(taking_out, "BACK_AT_ONCE", 1)
-    monkeypatch.setattr(rollouts, "ANSWER_S", -1.0)
-    monkeypatch.setattr(membership, "ANSWER_S", -1.0)
+    monkeypatch.setattr(order_work, "ANSWER_S", -1.0)
     monkeypatch.setattr(rollout_engine, "TICK_S", -1.0)
     yield made
     made.close()
@@ -280,11 +280,12 @@ def test_a_device_that_joined_meanwhile_holds_up_no_part_of_an_addition(fleet: F
     rollout = fleet.roll_out("digits:2", selector="id=cam-000", max_in_flight=1)
     settle(fleet)
     late = [*DEVICES[1:]]
+    joining = members.at_tail(rollout, late)
     with fleet.controller._database.transaction() as transaction:
         row = rollout_rows.get(transaction, rollout, lock=True)
-        members.join(transaction, row, late, now_s=1.0)
+        members.join(transaction, row, joining, now_s=1.0)
         # As one that was decided before the first was saved.
-        assert members.join(transaction, row, late, now_s=2.0) == late[:2]
+        assert members.join(transaction, row, joining, now_s=2.0) == late[:2]
     settle(fleet)
     assert fleet.show(rollout)["preparing"] == 0
     skipped = [each["reason"] for each in fleet.show(rollout)["events"] if each["action"] == "skip"]

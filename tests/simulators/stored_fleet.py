@@ -21,6 +21,7 @@ from controller.store import devices, releases, rollouts
 from controller.store.all_tables import CONTROL_METADATA
 from controller.store.database import Database, migrate
 from controller.store.model_tables import DeviceModelRow
+from controller.store.new_deployments import intake
 from controller.store.rollouts import NewRollout
 from controller.store.tables import DeviceRow, ReleaseRow, RolloutRow
 from telemetry.server import tables
@@ -143,7 +144,7 @@ def add_rollout(
         stages=(StageSpec(percent=100.0),),
         created_at_s=NOW_S,
     )
-    rollouts.begin(session, new, places(StartingOrder(), name, members))
+    rollouts.begin(session, new, intake(places(StartingOrder(), name, members)))
     return rollouts.get(session, name)
 
 
