@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 # All but packager-torch: which build of PyTorch is right depends on the machine.
-EXTRAS := controller grpc hsm numba oci otlp packager parquet plots packager-litert packager-tvm packager-iree packager-sklearn packager-dask packager-search
+EXTRAS := controller grpc hsm nats numba oci otlp packager parquet plots packager-litert packager-tvm packager-iree packager-sklearn packager-dask packager-search
 # -P: the folder that pytest is started in must not hide a package of the same name.
 PYTEST := $(BIN)/python -P -m pytest -q -rs -n 3 --dist loadfile --no-loadscope-reorder
 # Tests start thousands of processes: none compiles our modules anew, whatever the surroundings say.

@@ -329,6 +329,8 @@ def _with_nul(config: ControllerConfig) -> Iterator[str]:
     tables |= {"downloads.": config.downloads, "peers.": config.peers}
     tables |= {f"alerts.webhooks {each.name!r} ": each for each in config.alerts.webhooks}
     tables |= {"prometheus.": config.prometheus}
+    if config.telemetry.log is not None:
+        tables |= {"telemetry.log.": config.telemetry.log}
     if config.otlp is not None:
         tables |= {"otlp.": config.otlp}
     for prefix, table in tables.items():
@@ -371,6 +373,10 @@ def _absolute(config: ControllerConfig, base: Path) -> ControllerConfig:
     downloads, certificates, otlp = config.downloads, config.device_certificates, config.otlp
     if otlp is not None:
         otlp = replace(otlp, **changed(otlp, "headers_file", "ca_file"))
+    telemetry = config.telemetry
+    if telemetry.log is not None:
+        log_paths = changed(telemetry.log, "password_file", "ca_file")
+        telemetry = replace(telemetry, log=replace(telemetry.log, **log_paths))
     if certificates is not None:
         certificates = replace(certificates, **changed(certificates, "ca_file", "key_file"))
     places = tuple(
@@ -394,5 +400,6 @@ def _absolute(config: ControllerConfig, base: Path) -> ControllerConfig:
         device_certificates=certificates,
         prometheus=replace(config.prometheus, **prometheus_paths),
         otlp=otlp,
+        telemetry=telemetry,
         downloads=replace(downloads, places=places, **changed(downloads, "cert_file", "key_file")),
     )

@@ -75,6 +75,13 @@ class CollectorError(ControllerError):
         self.is_too_long = is_too_long
 
 
+class TelemetryLogError(ControllerError):
+    """The log of telemetry cannot be used now."""
+
+    code = "controller.telemetry_log"
+    retryable = True
+
+
 class UnauthorizedError(ControllerError):
     """The caller did not show the API token."""
 

@@ -28,6 +28,7 @@ NAMED_BY = {
     "the key of the devices' authority": "device_certificates.key_file",
     "the token for metrics": "prometheus.token_file",
     "the headers for the collector": "otlp.headers_file",
+    "the password of the telemetry log": "telemetry.log.password_file",
 }
 """Which setting names a file, for errors."""
 

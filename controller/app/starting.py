@@ -8,6 +8,7 @@ from pathlib import Path
 from controller.broker.device_authority import DeviceAuthority
 from controller.config import ControllerConfig
 from controller.errors import StorageError
+from controller.jetstream import TelemetryLog
 from controller.services.blobs import BlobStore
 from controller.services.device_certificates import DeviceCertificates
 from controller.services.director import Publisher
@@ -77,6 +78,19 @@ def telemetry_store(config: ControllerConfig, database: Database, clock: Clock) 
         reading_engine=database.reading_engine,
         published=releases.label_values,
     )
+
+
+def telemetry_log(config: ControllerConfig) -> TelemetryLog | None:
+    """Return where telemetry waits until it is stored; None if it is stored at once.
+
+    Args:
+        config: The settings.
+
+    Raises:
+        SettingsError: A file of the settings is unusable, or a library is not installed.
+    """
+    log = config.telemetry.log
+    return None if log is None else TelemetryLog(log)
 
 
 def warn_about_release_key(path: Path) -> None:

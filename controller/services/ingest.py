@@ -17,6 +17,7 @@ from collections.abc import Callable, Sequence
 from typing import TypeVar
 
 from controller.domain.peer_urls import Network
+from controller.jetstream import Store, TelemetryLog
 from controller.services.captures import Captures
 from controller.services.device_certificates import DeviceCertificates
 from controller.services.device_messages import DeviceMessages, Said
@@ -77,6 +78,7 @@ class Ingest:
         peer_networks: Where devices may serve others.
         clock: Wall time.
         metadata: Answers a hello before the director does; None for a fleet without it.
+        log: Where telemetry waits until it is stored; None: it is stored at once.
     """
 
     def __init__(  # noqa: PLR0913 - one parameter for each part that takes messages
@@ -94,6 +96,7 @@ class Ingest:
         peer_networks: Sequence[Network],
         clock: Clock,
         metadata: FleetMetadata | None = None,
+        log: TelemetryLog | None = None,
     ) -> None:
         self._measurements = measurements
         self._enrolment = enrolment
@@ -103,7 +106,7 @@ class Ingest:
         """How many messages came, by kind, and how many were refused, by code."""
 
         self._batches = TelemetryBatches(
-            database, telemetry, publisher, clock, self.counts, self._refuse
+            database, telemetry, publisher, clock, self.counts, self._refuse, log
         )
         self._messages = DeviceMessages(
             *(database, director, transfers, peer_networks, clock, self.counts, self._refuse),
@@ -114,6 +117,11 @@ class Ingest:
             "certificate_request": certificates.renew,
             "sample": captures.take,
         }
+
+    @property
+    def store_logged(self) -> Store:
+        """What stores batches from the log."""
+        return self._batches.store_logged
 
     def handle_all(self, received: Sequence[Received]) -> None:
         """Handle messages in their order; a fault in one of them is counted and logged."""

@@ -3,8 +3,8 @@
 Rules:
 - What cannot be read or stored is kept as a dead letter and does not keep the others back.
 - The more devices there are, the more seldom they are asked to report.
-- A batch is acknowledged when it is stored. If the database fails none is, and the devices send
-  them again.
+- A batch is acknowledged when it is stored, or when the log has it, where there is one
+  (`controller.jetstream`). If that fails none is, and the devices send them again.
 - An acknowledgement says what time it is here, so that devices know how wrong their clocks are. A
   batch whose device should know it first is asked for again.
 """
@@ -13,16 +13,18 @@ from __future__ import annotations
 
 import logging
 from collections import Counter, defaultdict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
 import msgspec
 
+from controller.jetstream import Entry, Logged, TelemetryLog
 from controller.services.director import Publisher
 from controller.services.own_messages import own_message
 from controller.store import device_status
 from controller.store.database import Database
+from telemetry.server.intake import COUNTABLE, Outcome
 from telemetry.server.store import TelemetryStore
 from wire import topics
 from wire.clock import Clock
@@ -55,6 +57,9 @@ _log = logging.getLogger(__name__)
 class _Waiting(NamedTuple):
     batch: TelemetryBatch
     payload: bytes
+    came_s: float
+    at: int
+    """Which of those that were handed over together."""
 
 
 @dataclass(slots=True)
@@ -86,6 +91,7 @@ class TelemetryBatches:
         clock: Wall time.
         counts: How many messages were refused or came again, by code.
         refuse: Counts and logs a fault: its code, where it is, and what it is.
+        log: Where batches wait until they are stored; None: they are stored at once.
     """
 
     def __init__(
@@ -96,7 +102,9 @@ class TelemetryBatches:
         clock: Clock,
         counts: Counter[str],
         refuse: Callable[[str, str, str], None],
+        log: TelemetryLog | None = None,
     ) -> None:
+        self._log = log
         self._database = database
         self._telemetry = telemetry
         self._publisher = publisher
@@ -108,7 +116,7 @@ class TelemetryBatches:
         self._turns = TokenBucket(BURIED_PER_S, BURIED_AT_ONCE, clock.monotonic_s())
 
     def take(self, received: Sequence[tuple[str, bytes]]) -> None:
-        """Store batches and acknowledge them.
+        """Store batches, or put them into the log, and acknowledge them.
 
         Args:
             received: Devices, and what they sent, in its order.
@@ -118,43 +126,120 @@ class TelemetryBatches:
             TelemetryStoreError: The same.
         """
         known = self._note_seen({device for device, _ in received})
-        waiting: list[_Waiting] = []
-        items = 0
-        for device, payload in received:
+        for device, _ in received:
             if device not in known:
                 self._refuse("ingest.stranger", device, "not enrolled")
-                continue
+        now_s, unreadable = self._clock.now_s(), set[int]()
+        ours = [Logged(device, payload, now_s) for device, payload in received if device in known]
+        for waiting in self._readable(ours, unreadable):
+            if self._log is None:
+                self._acknowledge(self._stored(waiting, unreadable), self._report_every_s())
+            else:
+                self._put(self._log, waiting)
+
+    def store_logged(self, logged: Sequence[Logged]) -> set[int]:
+        """Store batches from the log; they are acknowledged long since.
+
+        Args:
+            logged: As they were put there, in its order.
+
+        Returns:
+            Which of them can never be stored; those that may be read are dead letters.
+
+        Raises:
+            FleetError: The database failed; all are to be handed over again.
+        """
+        unreadable: set[int] = set()
+        try:
+            for waiting in self._readable(logged, unreadable):
+                for _, outcome in self._stored(waiting, unreadable):
+                    # Its device has forgotten it, so it cannot be asked; never with one tolerance.
+                    if outcome.is_asked_again:
+                        self._counts["ingest.asked_too_late"] += 1
+        except Exception as exc:
+            if isinstance(exc, FleetError) and exc.retryable:
+                raise
+            # One of them must not hold up the others for ever: which?
+            if len(logged) == 1:
+                _log.exception("the controller failed to handle telemetry from the log")
+                fault = WireFormatError("the controller failed to handle it")
+                self._bury(logged[0].device, fault, logged[0].payload)
+                return {0}
+            return {at for at, each in enumerate(logged) if self.store_logged([each])}
+        return unreadable
+
+    def _readable(
+        self, logged: Sequence[Logged], unreadable: set[int]
+    ) -> Iterator[Sequence[_Waiting]]:
+        """Yield what can be read, as much as is handled together; the rest is kept for people."""
+        waiting: list[_Waiting] = []
+        items = 0
+        for at, (device, payload, came_s) in enumerate(logged):
             try:
                 batch = own_message(payload, TelemetryBatch, device, packed=True)
             except WireFormatError as exc:
                 self._bury(device, exc, payload)
+                unreadable.add(at)
                 continue
-            waiting.append(_Waiting(batch, payload))
+            waiting.append(_Waiting(batch, payload, came_s, at))
             items += len(batch.points) + len(batch.events)
             if items >= ITEMS_AT_ONCE:
-                self._store(waiting)
+                yield waiting
                 waiting, items = [], 0
         if waiting:
-            self._store(waiting)
+            yield waiting
 
-    def _store(self, waiting: Sequence[_Waiting]) -> None:
-        """Store batches together and acknowledge them."""
-        answers: defaultdict[tuple[str, str], _Answer] = defaultdict(_Answer)
-        outcomes = self._telemetry.ingest_all([each.batch for each in waiting])
-        for (batch, payload), outcome in zip(waiting, outcomes, strict=True):
+    def _stored(
+        self, waiting: Sequence[_Waiting], unreadable: set[int]
+    ) -> list[tuple[TelemetryBatch, Outcome]]:
+        """Store batches together; return what became of those that can be stored."""
+        found: list[tuple[TelemetryBatch, Outcome]] = []
+        batches = [each.batch for each in waiting]
+        outcomes = self._telemetry.ingest_all(batches, [each.came_s for each in waiting])
+        for (batch, payload, _, at), outcome in zip(waiting, outcomes, strict=True):
             if outcome.fault is not None:
                 self._bury(batch.device, outcome.fault, payload)
+                unreadable.add(at)
                 continue
+            if not outcome.is_asked_again:
+                self._counts["ingest.duplicate"] += not outcome.is_new
+            found.append((batch, outcome))
+        return found
+
+    def _put(self, log: TelemetryLog, waiting: Sequence[_Waiting]) -> None:
+        """Put batches into the log; they are acknowledged when it has them."""
+        again: list[tuple[TelemetryBatch, Outcome]] = []
+        entries: list[Entry] = []
+        for batch, payload, came_s, _ in waiting:
+            outcome = self._telemetry.first_look(batch, came_s)
+            if outcome.fault is not None:
+                self._bury(batch.device, outcome.fault, payload)
+            elif outcome.is_asked_again:
+                again.append((batch, outcome))
+            else:
+                entries.append(Entry(batch, payload, came_s))
+        every_s = self._report_every_s()
+        self._acknowledge(again, every_s)
+        log.put(
+            entries,
+            lambda taken: self._acknowledge([(each.batch, COUNTABLE) for each in taken], every_s),
+        )
+
+    def _acknowledge(
+        self, found: Iterable[tuple[TelemetryBatch, Outcome]], every_s: float | msgspec.UnsetType
+    ) -> None:
+        """Tell devices which batches they may forget, and which to send again."""
+        answers: defaultdict[tuple[str, str], _Answer] = defaultdict(_Answer)
+        for batch, outcome in found:
             answer = answers[batch.device, batch.boot_id]
             if outcome.is_asked_again:
                 self._counts["ingest.asked_again"] += 1
                 answer.again.append(batch.sequence)
             else:
-                self._counts["ingest.duplicate"] += not outcome.is_new
                 answer.stored.append(batch.sequence)
             if not isinstance(batch.clock, msgspec.UnsetType):
                 answer.sent_steady_s = batch.clock.sent_steady_s
-        every_s, now_s = self._report_every_s(), self._clock.now_s()
+        now_s = self._clock.now_s()
         for (device, boot_id), answer in answers.items():
             ack = TelemetryAck(
                 boot_id=boot_id,

@@ -91,11 +91,23 @@ class Intake:
         self._counting = Counting(engine, statements, series, bounds, clock)
         self._budgets = Budgets(clock)
 
-    def take(self, batches: Sequence[TelemetryBatch]) -> list[Outcome]:
+    def first_look(self, batch: TelemetryBatch, came_s: float) -> Outcome:
+        """Tell whether a batch can be counted, without the database.
+
+        Args:
+            batch: From the device that it names.
+            came_s: Wall time when it came.
+        """
+        return _first_look(batch, judged(batch.clock, came_s, self._bounds.clock_tolerance_s))
+
+    def take(
+        self, batches: Sequence[TelemetryBatch], came_s: Sequence[float] | None = None
+    ) -> list[Outcome]:
         """Count batches.
 
         Args:
             batches: In the order in which they came; their devices are known to the caller.
+            came_s: Wall time when each came; None for now.
 
         Returns:
             What became of each.
@@ -111,7 +123,8 @@ class Intake:
         sound: list[int] = []
         arrived: list[Arrived] = []
         for at, batch in enumerate(batches):
-            by_clock = judged(batch.clock, now_s, self._bounds.clock_tolerance_s)
+            at_s = now_s if came_s is None else came_s[at]
+            by_clock = judged(batch.clock, at_s, self._bounds.clock_tolerance_s)
             outcomes.append(_first_look(batch, by_clock))
             if outcomes[at] is COUNTABLE:
                 sound.append(at)

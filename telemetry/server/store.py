@@ -123,7 +123,18 @@ class TelemetryStore:
             raise outcome.fault
         return outcome.is_new
 
-    def ingest_all(self, batches: Sequence[TelemetryBatch]) -> list[Outcome]:
+    def first_look(self, batch: TelemetryBatch, came_s: float) -> Outcome:
+        """Tell whether a batch may be counted later, or what speaks against it now.
+
+        Args:
+            batch: From the device that it names.
+            came_s: Wall time when it came.
+        """
+        return self._intake.first_look(batch, came_s)
+
+    def ingest_all(
+        self, batches: Sequence[TelemetryBatch], came_s: Sequence[float] | None = None
+    ) -> list[Outcome]:
         """Count batches, each once.
 
         What cannot be stored is counted as refused: the device need not send it again. The caller
@@ -131,6 +142,7 @@ class TelemetryStore:
 
         Args:
             batches: In the order in which they came; their devices are known to the caller.
+            came_s: Wall time when each came, where they waited since; None for now.
 
         Returns:
             What became of each.
@@ -138,7 +150,7 @@ class TelemetryStore:
         Raises:
             TelemetryStoreError: The database failed; nothing was counted.
         """
-        return self._intake.take(batches)
+        return self._intake.take(batches, came_s)
 
     def bury(self, device: str, reason: str, payload: bytes) -> None:
         """Keep a batch that cannot be stored, for people to look at; only so many are kept.

@@ -252,6 +252,20 @@ def test_otlp_sends_and_is_asked_for_where_it_is_wanted(
     assert "pip install 'edgefleet[otlp]'" in lacking.stderr
 
 
+def test_a_log_in_nats_works_and_is_asked_for_where_it_is_wanted(
+    environment: Environment, work: Path
+) -> None:
+    code = (
+        "from controller.telemetry_settings import LogConfig as C; "
+        "from controller.jetstream import TelemetryLog as L; "
+        "log = L(C(servers=('nats://127.0.0.1:1',))); log.start(len); log.stop(9)"
+    )
+    done = run(work, environment("controller", "nats") / "python", "-c", code)
+    assert (done.returncode, "Traceback" in done.stderr) == (0, False)
+    lacking = run(work, environment("controller") / "python", "-c", code)
+    assert "pip install 'edgefleet[nats]'" in lacking.stderr
+
+
 def test_parquet_is_asked_for_where_it_is_wanted(environment: Environment, work: Path) -> None:
     export = ("telemetry", "export", "lake", "--url", "http://127.0.0.1:1")
     token = ("--token-file", "box.toml")

@@ -1,0 +1,412 @@
+"""The log in which telemetry waits to be stored, in NATS JetStream: the one door to its client.
+
+Rules:
+- The library is imported when a log is used: it is an extra.
+- What the log has acknowledged is stored some time. It leaves the log when the database has it, and
+  a full log takes nothing more: a stream that may drop something is refused.
+- A batch may be handed over twice, as after a kill. The log drops one that comes again within two
+  minutes, by (device, boot, sequence), and the store counts each once.
+- There is one connection. Whatever fails ends it, is told once, and a new one is tried; meanwhile
+  nothing is taken, and nobody waits for that.
+- With `tls://` nothing goes out before the connection is encrypted: the client alone would believe
+  a server that says it has no TLS.
+
+Source:
+    NATS documentation, "JetStream": streams, consumers, message deduplication.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import importlib.util
+import logging
+import math
+import ssl
+import threading
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from typing import TYPE_CHECKING, Final, NamedTuple
+from urllib.parse import quote
+
+from controller.errors import SettingsError, TelemetryLogError
+from controller.named_files import read_secret
+from controller.telemetry_settings import LogConfig
+from wire import topics
+from wire.errors import FleetError, TopicError
+from wire.messages import MAX_MESSAGE_BYTES
+from wire.telemetry import TelemetryBatch
+
+if TYPE_CHECKING:
+    from nats.aio.client import Client
+    from nats.aio.msg import Msg
+    from nats.js import JetStreamContext
+
+CONSUMER: Final = "store"
+AT_ONCE: Final = 100
+"""Batches that are handed over together."""
+
+MAX_ON_THE_WAY_BYTES: Final = 16 * 1024 * 1024
+"""What the log has not acknowledged yet; what comes beyond is not taken."""
+
+ANSWER_S: Final = 5.0
+FETCH_S: Final = 5.0
+RETRY_S: Final = 1.0
+CANCEL_S: Final = 0.5
+STORE_S: Final = 60.0
+SAME_S: Final = 120.0
+HEADER_BYTES: Final = 4096
+PING_S: Final = 10
+MAX_FAULT_CHARS: Final = 200
+DEVICE_HEADER: Final = "Edgefleet-Device"
+CAME_HEADER: Final = "Edgefleet-Came"
+
+_log = logging.getLogger(__name__)
+
+
+class Entry(NamedTuple):
+    """A batch for the log."""
+
+    batch: TelemetryBatch
+    payload: bytes
+    """The batch, as it came."""
+
+    came_s: float
+    """Wall time at the controller that took it."""
+
+
+class Logged(NamedTuple):
+    """A batch from the log."""
+
+    device: str
+    payload: bytes
+    came_s: float
+
+
+Store = Callable[[Sequence[Logged]], set[int]]
+"""Stores batches; returns which of them nobody can read. A `FleetError` says that none need be
+stored yet."""
+
+
+class TelemetryLog:
+    """Takes batches in, and hands them over to be stored.
+
+    Args:
+        config: Where it is.
+        store_s: After so long without a word, the log hands a batch over again.
+
+    Raises:
+        SettingsError: A file of the settings is unusable, or the library is not installed.
+    """
+
+    def __init__(self, config: LogConfig, store_s: float = STORE_S) -> None:
+        if importlib.util.find_spec("nats") is None:
+            raise SettingsError(
+                "the client of NATS is not installed, and [telemetry.log] needs it",
+                remedy="pip install 'edgefleet[nats]'",
+            )
+        self._config, self._store_s = config, store_s
+        self._is_encrypted = any(server.startswith("tls:") for server in config.servers)
+        self._tls, self._password = _context(config), ""
+        if config.password_file is not None:
+            self._password = read_secret(config.password_file, "the password of the telemetry log")
+        self._faults: dict[str, str] = {"connection": "not connected yet"}
+        self._lock = threading.Lock()
+        self._on_the_way_bytes = 0
+        self._jetstream: JetStreamContext | None = None
+        self._loop = asyncio.new_event_loop()
+        self._main: asyncio.Task[None] | None = None
+        self._thread: threading.Thread | None = None
+
+    def start(self, store: Store) -> None:
+        """Begin; returns at once, also when the log is away.
+
+        Args:
+            store: Called in a thread of its own, for one group of batches after another.
+        """
+        self._main = main = self._loop.create_task(self._keep_on(store))
+        self._thread = threading.Thread(
+            target=self._run, args=(main,), name="telemetry-log", daemon=True
+        )
+        self._thread.start()
+
+    def stop(self, timeout_s: float) -> None:
+        """End; what is not stored stays in the log. Also when it was never started."""
+        if self._thread is None or self._main is None:
+            self._loop.close()
+            return
+        # Before Python 3.12 a wait that ends at that moment forgets that it was cancelled.
+        for _ in range(math.ceil(timeout_s / CANCEL_S)):
+            with suppress(RuntimeError):  # it has ended by itself
+                self._loop.call_soon_threadsafe(self._main.cancel)
+            self._thread.join(CANCEL_S)
+            if not self._thread.is_alive():
+                return
+
+    def needs(self) -> list[str]:
+        """Return what the log needs from people, one line; it names no address."""
+        if not any(self._faults.values()):
+            return []
+        return [
+            (
+                "the log of telemetry, NATS JetStream, does not work: start it, or correct"
+                " [telemetry.log] in controller.toml; the log of the controller says more"
+            )
+        ]
+
+    def put(self, entries: Sequence[Entry], taken: Callable[[Sequence[Entry]], None]) -> None:
+        """Put batches into the log; returns at once.
+
+        Args:
+            entries: The batches.
+            taken: Is told those that the log has, in the thread of the connection.
+        """
+        size_bytes = sum(len(entry.payload) for entry in entries)
+        with self._lock:
+            has_room = self._on_the_way_bytes + size_bytes <= MAX_ON_THE_WAY_BYTES
+            if self._jetstream is None or not has_room:
+                return  # it is not acknowledged, and its device sends it again
+            self._on_the_way_bytes += size_bytes
+        asyncio.run_coroutine_threadsafe(self._put(entries, taken, size_bytes), self._loop)
+
+    def _run(self, main: asyncio.Task[None]) -> None:
+        with suppress(asyncio.CancelledError):
+            self._loop.run_until_complete(main)
+        self._loop.run_until_complete(self._finish())
+        self._loop.close()
+
+    async def _finish(self) -> None:
+        """End what is under way, such as tasks of the client."""
+        under_way = asyncio.all_tasks() - {asyncio.current_task()}
+        for task in under_way:
+            task.cancel()
+        await asyncio.gather(*under_way, return_exceptions=True)
+        await self._loop.shutdown_default_executor()
+
+    async def _keep_on(self, store: Store) -> None:
+        from nats.errors import Error
+
+        while True:
+            try:
+                await self._use(store)
+            except (OSError, Error, TelemetryLogError) as exc:
+                self._note("connection", _text(exc))
+            except Exception:  # noqa: BLE001 - the next time may succeed; a dead thread cannot
+                _log.exception("the log of telemetry failed; it is tried again")
+                self._note("connection", "the controller failed to use it")
+            await asyncio.sleep(RETRY_S)
+
+    async def _use(self, store: Store) -> None:
+        """Connect, and hand over what comes, until something fails.
+
+        Raises:
+            TelemetryLogError: It cannot be used as it is.
+        """
+        from nats.aio.client import Client
+        from nats.errors import TimeoutError as NothingError
+
+        client = Client()
+        try:
+            await self._connect(client)
+            jetstream = client.jetstream(timeout=ANSWER_S)
+            await self._prepare(jetstream)
+            waiting = await jetstream.pull_subscribe_bind(CONSUMER, self._config.stream)
+            self._jetstream = jetstream
+            self._faults = {"connection": self._faults["connection"]}  # what failed with the last
+            self._note("connection", "")
+            while client.is_connected:
+                with suppress(NothingError):
+                    await self._hand_over(await waiting.fetch(AT_ONCE, FETCH_S), store)
+            raise TelemetryLogError("the connection ended")
+        finally:
+            self._jetstream = None
+            with suppress(OSError, TimeoutError):
+                async with asyncio.timeout(ANSWER_S):  # a TLS connection may never end by itself
+                    await client.close()
+
+    async def _connect(self, client: Client) -> None:
+        """Connect.
+
+        Raises:
+            TelemetryLogError: It cannot be reached, or must not be used.
+        """
+        faults = ["it does not answer"]
+
+        async def note(exc: Exception) -> None:
+            faults.append(_text(exc))
+
+        def password() -> str:
+            self._check_encrypted(client)
+            return self._password
+
+        try:
+            async with asyncio.timeout(ANSWER_S):
+                await client.connect(
+                    list(self._config.servers),
+                    name="edgefleet-controller",
+                    allow_reconnect=False,
+                    reconnect_time_wait=1,
+                    error_cb=note,
+                    ping_interval=PING_S,
+                    tls=self._tls,
+                    user=self._config.user,
+                    password=password,
+                )
+        except TimeoutError as exc:
+            raise TelemetryLogError(faults[-1]) from exc
+        self._check_encrypted(client)
+        if client.max_payload < MAX_MESSAGE_BYTES + HEADER_BYTES:
+            raise TelemetryLogError(
+                f"its max_payload is below {MAX_MESSAGE_BYTES + HEADER_BYTES} bytes"
+            )
+
+    def _check_encrypted(self, client: Client) -> None:
+        """Prove that the connection is encrypted where it should be.
+
+        Raises:
+            TelemetryLogError: It is not.
+        """
+        # The client has no other way to ask; without this attribute there is no connection.
+        if self._is_encrypted and client._server_info.get("tls_required") is not True:  # noqa: SLF001
+            raise TelemetryLogError("it has no TLS, and the settings ask for it")
+
+    async def _prepare(self, jetstream: JetStreamContext) -> None:
+        """Make the stream and its consumer, or look at what is there.
+
+        Raises:
+            TelemetryLogError: The stream may drop what is not stored.
+        """
+        from nats.js import api
+        from nats.js.errors import NotFoundError
+
+        name = self._config.stream
+        try:
+            found = await jetstream.stream_info(name)
+        except NotFoundError:
+            wanted = api.StreamConfig(
+                name=name,
+                subjects=[f"{name}.>"],
+                retention=api.RetentionPolicy.WORK_QUEUE,
+                discard=api.DiscardPolicy.NEW,
+                max_bytes=self._config.keep_bytes,
+                num_replicas=self._config.replicas,
+                storage=api.StorageType.FILE,
+                duplicate_window=SAME_S,
+            )
+            found = await jetstream.add_stream(wanted)
+        has = found.config
+        keeps = has.discard == api.DiscardPolicy.NEW and not has.max_age
+        if has.retention != api.RetentionPolicy.WORK_QUEUE or not keeps:
+            raise TelemetryLogError(
+                f"its stream {name} may drop what is not stored",
+                remedy="give it retention workqueue, discard new and no greatest age, or another"
+                " name in telemetry.log.stream",
+            )
+        consumer = api.ConsumerConfig(
+            durable_name=CONSUMER, ack_policy=api.AckPolicy.EXPLICIT, ack_wait=self._store_s
+        )
+        floor = (await jetstream.add_consumer(name, consumer)).ack_floor
+        done, state = floor.stream_seq if floor else 0, (await jetstream.stream_info(name)).state
+        if state.last_seq < done or (state.messages and state.first_seq <= done):
+            # A server that was killed has what had left the log, or lost what was at its end:
+            # nobody would ever get it. All of it is handed over again.
+            await jetstream.delete_consumer(name, CONSUMER)
+            await jetstream.add_consumer(name, consumer)
+
+    async def _put(
+        self, entries: Sequence[Entry], taken: Callable[[Sequence[Entry]], None], size_bytes: int
+    ) -> None:
+        jetstream = self._jetstream
+        try:
+            answers = await asyncio.gather(
+                *(self._put_one(jetstream, entry) for entry in entries), return_exceptions=True
+            )
+            faults = [_text(answer) for answer in answers if isinstance(answer, Exception)]
+            if jetstream is self._jetstream is not None:
+                self._note("taking", faults[0] if faults else "")
+            pairs = zip(entries, answers, strict=True)
+            taken([entry for entry, answer in pairs if answer is None])
+        except Exception:  # noqa: BLE001 - the devices send them again
+            _log.exception("the controller failed to acknowledge telemetry")
+        finally:
+            with self._lock:
+                self._on_the_way_bytes -= size_bytes
+
+    async def _put_one(self, jetstream: JetStreamContext | None, entry: Entry) -> None:
+        """Put a batch into the log.
+
+        Raises:
+            TelemetryLogError: There is no connection.
+        """
+        if jetstream is None:
+            raise TelemetryLogError("there is no connection")
+        device, boot, sequence = entry.batch.device, entry.batch.boot_id, entry.batch.sequence
+        # A name may have points, which part a subject; the header has it as it is.
+        await jetstream.publish(
+            f"{self._config.stream}.{device.replace('.', '_')}",
+            entry.payload,
+            timeout=ANSWER_S,
+            headers={
+                "Nats-Msg-Id": f"{device}/{quote(boot, '')}/{sequence}",
+                DEVICE_HEADER: device,
+                CAME_HEADER: repr(entry.came_s),
+            },
+        )
+
+    async def _hand_over(self, messages: Sequence[Msg], store: Store) -> None:
+        """Let batches be stored, and take them out of the log."""
+        ours: list[tuple[Msg, Logged]] = []
+        for message in messages:
+            found = _logged(message)
+            if found is None:
+                _log.warning("a message in the log of telemetry is not of a controller: dropped")
+                await message.term()
+            else:
+                ours.append((message, found))
+        try:
+            unreadable = await asyncio.to_thread(store, [found for _, found in ours])
+        except FleetError as exc:
+            self._note("storing", exc.message)
+            for message, _ in ours:
+                await message.nak(RETRY_S)
+            await asyncio.sleep(RETRY_S)
+            return
+        self._note("storing", "")
+        for at, (message, _) in enumerate(ours):
+            await (message.term() if at in unreadable else message.ack())
+
+    def _note(self, part: str, fault: str) -> None:
+        """Note what is wrong with a part of it, and tell that once."""
+        before, self._faults[part] = self._faults.get(part, ""), fault
+        if fault and fault != before:
+            _log.warning("the log of telemetry (%s) is tried again: %s", part, fault)
+        elif before and not fault:
+            _log.info("the log of telemetry (%s) works", part)
+
+
+def _context(config: LogConfig) -> ssl.SSLContext:
+    """Return how certificates of servers are checked.
+
+    Raises:
+        SettingsError: The file of the authority is unusable.
+    """
+    try:
+        return ssl.create_default_context(cafile=config.ca_file)
+    except OSError as exc:
+        raise SettingsError(
+            f"cannot use the authority of the telemetry log in {config.ca_file}:"
+            f" {(exc.strerror or str(exc)).lower()}",
+            remedy="correct telemetry.log.ca_file in controller.toml",
+        ) from exc
+
+
+def _logged(message: Msg) -> Logged | None:
+    """Return a batch from the log; None if no controller put it there."""
+    headers = message.headers or {}
+    with suppress(ValueError, TopicError):
+        device = topics.checked_device(headers.get(DEVICE_HEADER, ""))
+        return Logged(device, message.data, float(headers.get(CAME_HEADER, "")))
+    return None
+
+
+def _text(exc: Exception) -> str:
+    return ((exc.strerror if isinstance(exc, OSError) else "") or str(exc))[:MAX_FAULT_CHARS]
