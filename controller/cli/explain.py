@@ -175,15 +175,8 @@ def next_step(rollout: Rollout, rollback: Rollout | None = None) -> str:
                     f" {counted(left)} of it did not go back: `fleet rollout rollback {its}` takes "
                     "those that still have the release."
                 )
-        case RolloutState.RUNNING if any(s.state == "awaiting_approval" for s in rollout.stages):
-            text = f"`fleet rollout approve {its}` lets the next stage begin."
-        case RolloutState.RUNNING if any(s.state == "waiting_for_shadow" for s in rollout.stages):
-            text = (
-                "The stage begins by itself when its shadow agrees: `fleet shadow show "
-                f"{rollout.model}` shows it. `fleet rollout approve {its}` begins it without."
-            )
         case RolloutState.RUNNING:
-            text = f"It goes on by itself; `fleet rollout watch {its}` follows it."
+            text = _while_it_runs(rollout)
         case RolloutState.PAUSED:
             text = (
                 f"`fleet rollout resume {its}` lets it go on, `fleet rollout abort {its}` ends it."
@@ -195,7 +188,25 @@ def next_step(rollout: Rollout, rollback: Rollout | None = None) -> str:
             text = f"`fleet rollout retry {its}` tries it with the devices without the release."
         case _:
             text = f"{back}, if need be." if has_it else "Nothing: no device has its release."
+            if rollout.counts.get(DeploymentState.FAILED, 0):
+                again = f"`fleet rollout retry {its} --failed` tries those that failed once more."
+                text = f"{again} {text}"
     return text
+
+
+def _while_it_runs(rollout: Rollout) -> str:
+    """Say what a rollout that runs waits for, and what lets it go on without."""
+    its = rollout.id
+    waits = {
+        "awaiting_approval": f"`fleet rollout approve {its}` lets the next stage begin.",
+        "waiting_for_shadow": "The stage begins by itself when its shadow agrees: `fleet shadow "
+        f"show {rollout.model}` shows it. `fleet rollout approve {its}` begins it without.",
+        "waiting_for_gates": f"The stage ends by itself when its gates pass: `fleet rollout gates "
+        f"{its}` shows what they say, and whether the rollout has enough devices to tell. `fleet "
+        f"rollout approve {its}` lets it end all the same.",
+    }
+    usual = f"It goes on by itself; `fleet rollout watch {its}` follows it."
+    return next((waits[s.state] for s in rollout.stages if s.state in waits), usual)
 
 
 def _unreached(rollout: Rollout | None) -> int:
@@ -205,8 +216,8 @@ def _unreached(rollout: Rollout | None) -> int:
 
 def _is_left(rollout: Rollout) -> bool:
     """Tell whether devices could be tried again; what a gate or a shadow has stopped is not."""
-    stopped = [g for g in rollout.gates if g.looks and g.looks[-1].state is GateState.FAIL]
+    passed = [g for g in rollout.gates if g.looks and g.looks[-1].state is GateState.PASS]
     left = _unreached(rollout) - rollout.left_out
     shadows = [stage.shadow for stage in rollout.stages if stage.shadow is not None]
     held = [each for each in shadows if each.state is not GateState.PASS and not each.waived]
-    return left > 0 and not held and all(gate.waived for gate in stopped)
+    return left > 0 and not held and all(g.waived or g in passed for g in rollout.gates)

@@ -92,6 +92,12 @@ def test_only_orders_that_would_be_taken_are_offered(
     assert re.findall(r"`fleet rollout (\w+)", told) == orders
 
 
+def test_after_failures_a_retry_is_offered() -> None:
+    counts = {DeploymentState.SUCCEEDED: 4, DeploymentState.FAILED: 2}
+    told = next_step(rollout("r1", RolloutState.SUCCEEDED, counts))
+    assert told.startswith("`fleet rollout retry r1 --failed` tries those that failed once more.")
+
+
 def test_a_rollback_that_did_not_reach_all_is_offered_again() -> None:
     counts = {DeploymentState.SUCCEEDED: 2}
     bad = rollout("r1", RolloutState.SUCCEEDED, counts, rolled_back_by="r2")
