@@ -98,9 +98,10 @@ GATHER_S = 0.02
 """For how long messages may gather: 1,000 a second then come by 20, and each costs the processor a
 fraction of what one alone does (docs/scale.md)."""
 
-GATHER_TELEMETRY_S = 0.5
+GATHER_TELEMETRY_S = 0.1
 """The same of telemetry, which a device keeps until it is stored: a batch alone costs some 10 ms,
-and one of forty 0.5."""
+and one of many a fraction of that. A device sends captured samples when no telemetry waits, so
+this must be short beside the time between its batches."""
 
 TELEMETRY_EVERY_S = 30.0
 
