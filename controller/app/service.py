@@ -149,10 +149,7 @@ class Controller:
         self._database = database = Database(config.database_url)
         self.deltas = Deltas(database, blobs, Path(config.blobs_dir), config.deltas, clock)
         self.downloads = DownloadListener(config, self.deltas.readable.open, clock)
-        telemetry, log = self._telemetry, self._telemetry_log = (
-            telemetry_store(config, database, clock),
-            telemetry_log(config),
-        )
+        self._telemetry = telemetry = telemetry_store(config, database, clock)
         self._reception = reception = Reception(clock)
         self._upkeep = Upkeep(database, telemetry, reception, clock)
         transfers = Transfers(clock)
@@ -192,7 +189,7 @@ class Controller:
             peer_networks=config.peers.allowed(),
             clock=clock,
             metadata=self._metadata,
-            log=log,
+            log=telemetry_log(config),
         )
         self.delivery = self._delivery(connect(), key, clock)
         self._inbox = Inbox(
@@ -319,8 +316,8 @@ class Controller:
         self._transport.subscribe(topics.CONTROLLER_STARTS)
         _attempt(self._lead.look)
         self._inbox.start()
-        if self._telemetry_log is not None:
-            self._telemetry_log.start(self._ingest.store_logged)
+        if self._ingest.log is not None:
+            self._ingest.log.start(self._ingest.store_logged)
         self._transport.start(self.queue, self.on_connection)
         self.deltas.start()
         self.delivery.start()
@@ -341,8 +338,8 @@ class Controller:
         self.delivery.stop(JOIN_S)
         self.deltas.stop(JOIN_S)
         self._inbox.stop(JOIN_S)
-        if self._telemetry_log is not None:
-            self._telemetry_log.stop(JOIN_S)
+        if self._ingest.log is not None:
+            self._ingest.log.stop(JOIN_S)
         self.alerting.stop(JOIN_S)
         for ticker in self._tickers:
             if ticker.is_alive():
@@ -362,7 +359,7 @@ class Controller:
             needs=[
                 *([] if self._connected else [self._lacks]),
                 *self._telemetry.needs(),
-                *([] if self._telemetry_log is None else self._telemetry_log.needs()),
+                *([] if self._ingest.log is None else self._ingest.log.needs()),
                 *self.alerting.needs(),
             ],
         )

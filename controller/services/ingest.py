@@ -17,7 +17,7 @@ from collections.abc import Callable, Sequence
 from typing import TypeVar
 
 from controller.domain.peer_urls import Network
-from controller.jetstream import Store, TelemetryLog
+from controller.jetstream import Logged, TelemetryLog
 from controller.services.captures import Captures
 from controller.services.device_certificates import DeviceCertificates
 from controller.services.device_messages import DeviceMessages, Said
@@ -105,6 +105,7 @@ class Ingest:
         self.counts: Counter[str] = Counter()
         """How many messages came, by kind, and how many were refused, by code."""
 
+        self.log = log
         self._batches = TelemetryBatches(
             database, telemetry, publisher, clock, self.counts, self._refuse, log
         )
@@ -118,10 +119,9 @@ class Ingest:
             "sample": captures.take,
         }
 
-    @property
-    def store_logged(self) -> Store:
-        """What stores batches from the log."""
-        return self._batches.store_logged
+    def store_logged(self, logged: Sequence[Logged]) -> set[int]:
+        """Store batches from the log; see `TelemetryBatches.store_logged`."""
+        return self._batches.store_logged(logged)
 
     def handle_all(self, received: Sequence[Received]) -> None:
         """Handle messages in their order; a fault in one of them is counted and logged."""
