@@ -22,6 +22,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Sequence
+from dataclasses import replace
 from functools import partial
 
 from controller.domain.rollout_policy import decide
@@ -146,7 +147,8 @@ class RolloutEngine:
                 self._join(transaction, row, self._found(transaction, row), now_s=now_s)
                 view = rollouts.view(transaction, row)
                 decision = decide(view)
-            gate_turns.note(transaction, row, view, decision.start, now_s=now_s)
+            start = gate_turns.note(transaction, row, view, decision.start, now_s=now_s)
+            decision = replace(decision, start=tuple(start))
             told = rollout_steps.save_decision(transaction, row, decision, now_s=now_s)
             if decision.action == "halt" and row.on_halt == "revert":
                 told += follow_ups.revert_halted(transaction, row, now_s=now_s)

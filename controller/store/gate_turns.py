@@ -11,24 +11,30 @@ from controller.domain.gates import turns
 from controller.domain.rollout_view import RolloutView
 from controller.domain.stage_progress import target_of
 from controller.domain.states import DeploymentState
+from controller.store import control_group
 from controller.store.gate_tables import GateAwayRow, GateStageRow
 from controller.store.tables import DeploymentRow, DeviceRow, RolloutRow
 
 
 def note(
     session: Session, row: RolloutRow, view: RolloutView, starting: Sequence[str], *, now_s: float
-) -> None:
+) -> list[str]:
     """Note who is away, of those whose turn it is while some devices start.
+
+    Now and then others take the places of those of the control group that were away.
 
     Args:
         session: The transaction; it holds the lock of the rollout.
         row: The rollout.
         view: How it was when it was decided who starts.
-        starting: Who starts.
+        starting: Who is to start.
         now_s: Wall time.
+
+    Returns:
+        Those of them that start, without those that are held out from now on.
     """
     if not view.gates:
-        return
+        return list(starting)
     stage = session.get(GateStageRow, (row.id, view.stage))
     if stage is None:
         stage = GateStageRow(
@@ -38,7 +44,7 @@ def note(
     begun = view.started + len(starting) - stage.before
     passed = turns.passed(begun, target_of(view) - stage.before)
     if passed <= stage.passed:
-        return
+        return list(starting)
     part = DeploymentRow.position % turns.MOMENTS
     is_drawn = and_(part >= stage.passed, part < passed)
     is_skipped = and_(
@@ -62,7 +68,10 @@ def note(
         )
     )
     session.execute(insert(GateAwayRow).from_select(["rollout", "device", "has_release"], away))
-    stage.passed = passed
+    before, stage.passed = stage.passed, passed
+    if turns.is_refilled(before, passed):
+        return control_group.refill(session, row, starting, passed=passed, now_s=now_s)
+    return list(starting)
 
 
 def _furthest(session: Session, rollout: str, starting: Sequence[str]) -> int:

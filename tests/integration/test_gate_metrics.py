@@ -222,6 +222,50 @@ def test_devices_that_drop_off_while_a_stage_fills_are_on_neither_side(
     assert look["treated"] + look["control"] == DEVICES - len(noted)
 
 
+def held_out(fleet: Telling, rollout: str) -> set[str]:
+    parts = {
+        name: fleet.api.get(f"/v1/rollouts/{rollout}/devices/{name}").raise_for_status().json()
+        for name in fleet.devices
+    }
+    return {name for name, part in parts.items() if part["is_control"]}
+
+
+def step_until(fleet: Telling, rollout: str, stage: int, *states: str) -> None:
+    for _ in range(40):
+        if fleet.show(rollout)["stages"][stage - 1]["state"] in states:
+            return
+        fleet.step()
+    pytest.fail(f"stage {stage} is never {states}")
+
+
+def test_devices_of_the_control_group_that_were_away_are_replaced(fleet: Telling) -> None:
+    """Else each stage would make it smaller, until nobody is left to compare with."""
+    stages = [{"count": 5}, {"count": 10}, {"percent": 100}]
+    rollout = fleet.roll_out(
+        "digits:2", stages=stages, soak_s=300.0, control_percent=25, gates=[GATES["energy"]]
+    )
+    seen = held_out(fleet, rollout)
+    for stage, count in ((1, 2), (2, 1), (3, 2)):
+        gone = sorted(held_out(fleet, rollout))[:count]
+        for name in gone:
+            fleet.devices[name].leave()
+        step_until(fleet, rollout, stage, "soaking", "waiting_for_devices")
+        assert len(held_out(fleet, rollout)) == 5
+        assert not held_out(fleet, rollout) & set(gone)
+        seen |= held_out(fleet, rollout)
+        for name in gone:
+            fleet.devices[name].connect()
+        if stage < 3:
+            step_until(fleet, rollout, stage, "done")
+    assert len(seen) == 10
+    step_until(fleet, rollout, 3, "done")
+    [gate] = fleet.api.get(f"/v1/rollouts/{rollout}/gates").raise_for_status().json()["gates"]
+    assert [look["control"] for look in gate["looks"] if look["stage"] == 3][-1] == 5
+    told = [event["reason"] for event in fleet.show(rollout)["events"]]
+    assert sum("now in the control group, in place of those" in reason for reason in told) == 3
+    assert len(fleet.running(TWO.digest)) == DEVICES
+
+
 def test_a_release_that_kills_its_devices_does_not_pass(fleet: Telling) -> None:
     stages = [{"count": 6}, {"percent": 100}]
     rollout = roll_out(fleet, 3, stages=stages, soak_s=900.0, control_percent=20)

@@ -9,15 +9,27 @@ Rules:
   theirs when one with a higher place begins.
 - That of any other device is drawn by its place, evenly over the devices that begin in the stage:
   after the first tenth of them for one device of ten, and so on.
+- Who was away at its turn counts in no later stage either. So a device of the control group that
+  was away gives its place to one that was there at its own turn and has not begun: the last of its
+  stratum in the order of starting, which is a shuffle. Else each stage would make the control group
+  smaller.
 """
 
 from __future__ import annotations
 
 import math
-from typing import Final
+from collections import defaultdict
+from collections.abc import Hashable, Mapping
+from typing import Final, TypeVar
+
+Device = TypeVar("Device", bound=Hashable)
 
 MOMENTS: Final = 1000
 """Into how many parts a stage is cut."""
+
+REFILLS: Final = 20
+"""How often in a stage others take the places of those of the control group that were away: in a
+large one each time costs as much as a look."""
 
 
 def moment(place: int) -> int:
@@ -40,3 +52,30 @@ def passed(begun: int, size: int) -> int:
         size: How many it lets begin.
     """
     return MOMENTS if begun >= size else math.floor(MOMENTS * begun / size)
+
+
+def is_refilled(before: int, now: int) -> bool:
+    """Tell whether others take places in the control group, when so many parts of a stage are over.
+
+    Args:
+        before: How many were over the last time.
+        now: How many are.
+    """
+    return before * REFILLS // MOMENTS < now * REFILLS // MOMENTS
+
+
+def substitutes(lost: Mapping[Device, str], free: Mapping[Device, str]) -> dict[Device, Device]:
+    """Return which devices take places in the control group.
+
+    Args:
+        lost: The devices of it that were away at their turn, with the stratum of each.
+        free: Those that were there at theirs and have not begun, likewise; last in the order of
+            starting first.
+
+    Returns:
+        Lost device to the one that takes its place; one for which none is left is not in it.
+    """
+    left: defaultdict[str, list[Device]] = defaultdict(list)
+    for device, stratum in reversed(free.items()):
+        left[stratum].append(device)
+    return {device: left[of].pop() for device, of in lost.items() if left[of]}

@@ -15,7 +15,7 @@ Rules:
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from typing import Final
 
@@ -95,7 +95,7 @@ class _Run:
         self._failed: list[FailureKind] = []
         self._now_s, self._online = 0.0, self._played.online(0)
         self._stage, self._stage_began_s = 1, 0.0
-        self._turns = Turns(self._places)
+        self._turns = Turns(self._places, setting.profiles)
         self._complete_s: float | None = None
         self._released = False
         self._views = [GateView(text=one.gate.text, stage=one.stage) for one in setting.gates]
@@ -115,12 +115,12 @@ class _Run:
             self._look()
             view = self._view()
             decision = decide(view)
-            self._turns.note(
+            held = self._turns.note(
                 view, [self._number[name] for name in decision.start],
                 pending=self._pending, control=self._control,
                 succeeded=self._succeeded, online=self._online,
             )  # fmt: skip
-            self._carry_out(decision)
+            self._carry_out(self._held_out(decision, held))
             if decision.action in {"halt", "finish"}:
                 rule = _rule(view, decision) if decision.action == "halt" else ""
                 return self._ended("halted" if rule else "succeeded", rule=rule)
@@ -175,6 +175,16 @@ class _Run:
                 if len(candidates) >= room:
                     break
         return replace(known, candidates=tuple(candidates))
+
+    def _held_out(self, decision: Decision, instead: Mapping[int, int]) -> Decision:
+        """Hold devices out in place of those that were away, and return what is left to do."""
+        if not instead:
+            return decision
+        held = frozenset(instead.values())
+        self._control = self._ordered([*(set(self._control) - instead.keys()), *held])
+        self._pending = self._ordered([*(set(self._pending) - held), *instead])
+        start = (name for name in decision.start if self._number[name] not in held)
+        return replace(decision, start=tuple(start))
 
     def _carry_out(self, decision: Decision) -> None:
         """Do what was decided, as `controller.store.rollout_steps.save_decision` does."""

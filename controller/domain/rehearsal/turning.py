@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 
 from controller.domain.gates import turns
+from controller.domain.gates.look import Member
 from controller.domain.rehearsal.history import Flags
 from controller.domain.rollout_view import RolloutView
 from controller.domain.stage_progress import target_of
@@ -15,10 +16,15 @@ class Turns:
 
     Args:
         places: The place of each device in the order of starting.
+        profiles: The profile of each.
     """
 
-    def __init__(self, places: Sequence[int]) -> None:
+    def __init__(self, places: Sequence[int], profiles: Sequence[str]) -> None:
         self._places = places
+        self._strata = [
+            Member("", profile, place).stratum
+            for profile, place in zip(profiles, places, strict=True)
+        ]
         self._stage = self._before = self._passed = 0
         self._earlier: frozenset[int] = frozenset()
         self.away: set[int] = set()
@@ -36,26 +42,29 @@ class Turns:
         control: Sequence[int],
         succeeded: Collection[int],
         online: Flags,
-    ) -> None:
+    ) -> dict[int, int]:
         """Note who is away, of those whose turn it is while some devices start.
 
         Args:
             view: How the rollout was when it was decided who starts.
             starting: Who starts.
-            pending: Who starts next.
+            pending: Who starts next, in order.
             control: Who is held out.
             succeeded: Who has the release.
             online: Who is online.
+
+        Returns:
+            Devices of the control group that were away, with those that take their places.
         """
         if not view.gates:
-            return
+            return {}
         if view.stage != self._stage:
             self._stage, self._before, self._passed = view.stage, view.started, 0
             self._earlier = frozenset(succeeded)
         begun = view.started + len(starting) - self._before
         passed = turns.passed(begun, target_of(view) - self._before)
         if passed <= self._passed:
-            return
+            return {}
         drawn = {
             at
             for at, place in enumerate(self._places)
@@ -67,4 +76,13 @@ class Turns:
         gone = {at for at in drawn & self._earlier if not online[at]} - self.away
         self.with_release |= gone
         self.away |= gone | {at for at in waiting if not online[at]}
-        self._passed = passed
+        before, self._passed = self._passed, passed
+        if not turns.is_refilled(before, passed):
+            return {}
+        now = frozenset(starting)
+        free = {
+            at: self._strata[at]
+            for at in reversed(pending)
+            if at not in self.away and (at in now or turns.moment(self._places[at]) < passed)
+        }
+        return turns.substitutes({at: self._strata[at] for at in control if at in self.away}, free)

@@ -2,10 +2,19 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 from hypothesis import given
 from hypothesis import strategies as st
 
-from controller.domain.gates.turns import MOMENTS, moment, passed
+from controller.domain.gates.turns import (
+    MOMENTS,
+    REFILLS,
+    is_refilled,
+    moment,
+    passed,
+    substitutes,
+)
 from controller.domain.starting_order import PLACES
 
 
@@ -20,3 +29,28 @@ def test_turns_come_with_the_devices_that_begin(begun: int, size: int) -> None:
     assert 0 <= over <= MOMENTS == passed(size, size)
     if begun < size:
         assert over / MOMENTS <= begun / size < (over + 1) / MOMENTS
+
+
+@given(st.integers(1, 3000))
+def test_the_control_group_is_filled_up_at_the_end_of_a_stage_and_seldom_before(size: int) -> None:
+    over = [passed(begun, size) for begun in range(size + 1)]
+    times = [is_refilled(*each) for each in pairwise(over)]
+    assert times[-1]
+    assert sum(times) == min(REFILLS, size)
+
+
+STRATA = st.sampled_from("abc")
+
+
+@given(st.dictionaries(st.integers(0, 20), STRATA), st.dictionaries(st.integers(30, 50), STRATA))
+def test_places_in_the_control_group_go_to_the_first_free_of_the_stratum(
+    lost: dict[int, str], free: dict[int, str]
+) -> None:
+    found = substitutes(lost, free)
+    for of in "abc":
+        wanted = [device for device, stratum in lost.items() if stratum == of]
+        there = [device for device, stratum in free.items() if stratum == of]
+        assert [found.get(device) for device in wanted] == [
+            *there[: len(wanted)], *[None] * (len(wanted) - len(there))
+        ]  # fmt: skip
+    assert found.keys() <= lost.keys()
