@@ -53,6 +53,8 @@ class _Due(NamedTuple):
     """At the end of a soak how many such looks share what is for them; 0 for any other look."""
 
     of: Compared
+    silences: dict[int, list[float]]
+    """Of earlier looks since the stage was complete, by the number of the gate."""
 
 
 class GateLooks:
@@ -89,7 +91,7 @@ class GateLooks:
         due = self._due(rollout)
         if due is None:
             return
-        verdicts = {number: self._verdict(gate, due) for number, gate in due.gates.items()}
+        verdicts = {number: self._verdict(number, due) for number in due.gates}
         now_s = self._clock.now_s()
         with self._database.transaction() as transaction:
             row = rollouts.get(transaction, rollout, lock=True)
@@ -147,27 +149,30 @@ class GateLooks:
                 family=len(family),
                 ends=len(every) if at_end else 0,
                 of=of,
+                silences=gates.silences(transaction, row),
             )
 
-    def _verdict(self, gate: Gate, due: _Due) -> Verdict:
+    def _verdict(self, number: int, due: _Due) -> Verdict:
+        gate, earlier = due.gates[number], due.silences.get(number, ())
         at_level = level(due.number, due.family, ends=due.ends)
         try:
-            told = self._of_classes(gate, due, at_level) if gate.is_shift else None
-            if told is None:
-                told = self._of_figure(gate, due, at_level)
+            ask = self._of_classes if gate.is_shift else self._of_figure
+            told = ask(gate, due, at_level, earlier)
             if told.state is GateState.HOLD:
                 told = replace(told, reason=told.reason + self._wait(gate, due))
         except (FleetError, ArithmeticError) as exc:
             return Verdict(state=GateState.HOLD, reason=f"cannot be asked: {exc}")
         return told
 
-    def _of_figure(self, gate: Gate, due: _Due, at_level: float) -> Verdict:
+    def _of_figure(
+        self, gate: Gate, due: _Due, at_level: float, earlier: Sequence[float]
+    ) -> Verdict:
         of = due.of
         after, before = (
             figures(self._telemetry, gate, due.row.model, of.devices, *span)
             for span in (of.span, of.before)
         )
-        return judged(gate, of, after, before, self._late(gate, due), at_level)
+        return judged(gate, of, after, before, self._late(gate, due), at_level, earlier)
 
     def _late(self, gate: Gate, due: _Due) -> frozenset[str]:
         """Return the devices that measured something towards the end, too."""
@@ -175,7 +180,9 @@ class GateLooks:
         counts = measured(self._telemetry, gate, due.row.model, of.devices, *of.late)
         return frozenset(device for device, count in counts.items() if count > 0)
 
-    def _of_classes(self, gate: Gate, due: _Due, at_level: float) -> Verdict:
+    def _of_classes(
+        self, gate: Gate, due: _Due, at_level: float, earlier: Sequence[float]
+    ) -> Verdict:
         of, spans = due.of, (due.of.span, due.of.before)
         after, before = class_shares(
             self._telemetry, self._references, gate, due.row.model, of.devices, spans
@@ -186,7 +193,7 @@ class GateLooks:
             {
                 each: judged(
                     gate, of, _of_class(after, each), _of_class(before, each),
-                    late, at_level / len(classes),
+                    late, at_level / len(classes), earlier,
                 )
                 for each in classes
             }

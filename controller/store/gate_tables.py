@@ -94,3 +94,5 @@ class GateLookRow(Base):
     high: Mapped[float | None]
     treated: Mapped[int] = mapped_column(Integer)
     control: Mapped[int] = mapped_column(Integer)
+    silence: Mapped[float] = mapped_column(server_default="0")
+    """By what part fewer devices with the release told enough than others."""

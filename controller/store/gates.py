@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
@@ -136,9 +137,26 @@ def save_look(
             high=told.high,
             treated=told.treated,
             control=told.control,
+            silence=told.silence,
         )
         for number, told in verdicts.items()
     )
+
+
+def silences(session: Session, row: RolloutRow) -> dict[int, list[float]]:
+    """Return the silence at the looks since the stage of a rollout was complete, by gate."""
+    found: dict[int, list[float]] = defaultdict(list)
+    if row.stage_complete_at_s is not None:
+        rows = session.execute(
+            select(GateLookRow.number, GateLookRow.silence).where(
+                GateLookRow.rollout == row.id,
+                GateLookRow.stage == row.stage,
+                GateLookRow.clock_s >= row.stage_complete_at_s,
+            )
+        )
+        for number, silence in rows:
+            found[number].append(silence)
+    return found
 
 
 def looks(session: Session, rollout: str, *, limit: int) -> list[GateLookRow]:

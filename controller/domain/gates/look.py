@@ -177,6 +177,7 @@ def judged(
     before: Mapping[str, float],
     late: Collection[str],
     level: float,
+    earlier: Sequence[float] = (),
 ) -> Verdict:
     """Return what a gate says.
 
@@ -188,6 +189,7 @@ def judged(
         before: The same of the time before.
         late: The devices that measured something towards the end, too.
         level: The chance that the interval may err.
+        earlier: The silence that earlier looks since the stage was complete have shown.
     """
     # What measured 0 has no part to grow by. It is left out, and the gate told of it.
     zero = {name for each in (after, before) for name, value in each.items() if value == -math.inf}
@@ -208,7 +210,7 @@ def judged(
         treated=_telling(has_it, tells, before, zero),
         control=_telling(of.control, tells, before, zero),
     )
-    return verdict(gate, found, level, coverage, most=most)
+    return verdict(gate, found, level, coverage, most=most, earlier=earlier)
 
 
 def _observed(

@@ -12,13 +12,16 @@ Rules:
 - A part of the old value is no limit where more than a tenth of those that tell measure 0.
 - If devices with the new release tell less often of themselves than the control group does, the
   gate holds: those that are silent may be the ones that it harmed. What counts is how many of those
-  that told enough before still do, so a figure that few devices report is no easier to silence.
+  that told enough before still do, so a figure that few devices report is no easier to silence. It
+  counts now and at the mean over the looks since the stage was complete: at one of many looks
+  chance makes those with the old release as silent.
 """
 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from typing import Final
 
 from controller.domain.gates.contrast import Contrast
@@ -56,6 +59,10 @@ class Verdict:
 
     control: int = 0
 
+    silence: float = 0.0
+    """By what part fewer of those with the new release tell enough than of the others; below 0 if
+    more of them do."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Telling:
@@ -89,7 +96,13 @@ class Coverage:
 
 
 def verdict(
-    gate: Gate, found: Contrast, level: float, coverage: Coverage, *, most: float | None = None
+    gate: Gate,
+    found: Contrast,
+    level: float,
+    coverage: Coverage,
+    *,
+    most: float | None = None,
+    earlier: Sequence[float] = (),
 ) -> Verdict:
     """Return what a gate says.
 
@@ -99,14 +112,21 @@ def verdict(
         level: The chance that the interval errs.
         coverage: How many devices there are, and tell enough.
         most: A bound of the harm of a gate in the worst case.
+        earlier: The silence at earlier looks since the stage was complete.
 
     Returns:
         The verdict with its reason.
     """
-    if why := _at_zero(coverage) or found.lacks:
-        return Verdict(
-            state=GateState.HOLD, reason=why, treated=found.treated, control=found.control
-        )
+    silence, silent = _silence(coverage)
+    told = Verdict(
+        state=GateState.HOLD,
+        reason=_at_zero(coverage) or found.lacks,
+        treated=found.treated,
+        control=found.control,
+        silence=silence,
+    )
+    if told.reason:
+        return told
     found = found.widened(gate.bound)
     low, high = found.interval(level)
     if most is not None and math.isfinite(high - low):
@@ -116,12 +136,13 @@ def verdict(
     furthest = MOST_LOG if gate.is_relative else TELLING
     if not all(abs(value) <= furthest for value in (low, high)):  # nor what is no number
         why = "devices differ too much from one another to tell anything yet"
-        return Verdict(
-            state=GateState.HOLD, reason=why, treated=found.treated, control=found.control
-        )
+        return replace(told, reason=why)
     state = _state(gate, low, high)
     reason = f"{_text(gate, found.difference)}, {_text(gate, low)} to {_text(gate, high)}"
-    if state is not GateState.FAIL and (silent := _silent(coverage)):
+    mean = sum((*earlier, silence)) / (len(earlier) + 1)
+    if state is not GateState.FAIL and max(silence, mean) >= MOST_SILENT:
+        if silence < MOST_SILENT:
+            silent += f", and in the looks so far {100.0 * mean:.0f} % fewer did than of the others"
         state, reason = GateState.HOLD, f"{silent}; the others: {reason}"
     elif state is GateState.HOLD:
         reason += f": cannot tell yet{_needs(gate, found, low, high, coverage)}"
@@ -131,14 +152,13 @@ def verdict(
         sides = [number for number in (found.treated, found.control) if number]
         unseen = 1.0 - level ** (1.0 / min(sides))
         reason += f"; up to {100.0 * unseen:.2g} % of devices may do otherwise, unseen"
-    return Verdict(
+    return replace(
+        told,
         state=state,
         reason=reason,
         estimate=_shown(gate, found.difference),
         low=_shown(gate, low),
         high=_shown(gate, high),
-        treated=found.treated,
-        control=found.control,
     )
 
 
@@ -166,8 +186,8 @@ def _at_zero(coverage: Coverage) -> str:
     return ""
 
 
-def _silent(coverage: Coverage) -> str:
-    """Say that devices with the new release tell less often of themselves; empty if they do not."""
+def _silence(coverage: Coverage) -> tuple[float, str]:
+    """Return by what part fewer devices with the new release tell than others, and how many."""
     treated, control = coverage.treated, coverage.control
     # Which devices measure a thing at all is known from before, unless it is new to most of them.
     is_known = treated.known > 0 and (control.known > 0 or not control.devices)
@@ -177,9 +197,9 @@ def _silent(coverage: Coverage) -> str:
     else:
         told, of, which = treated.told, treated.devices, ""
         usual = control.told / control.devices if control.devices else 1.0
-    if told > (1.0 - MOST_SILENT) * usual * of:
-        return ""
-    return f"{of - told} of {of} devices with the new release{which} do not tell enough"
+    part = 1.0 - told / (usual * of) if usual * of else float(told == 0)
+    # A tenth has no exact binary form.
+    return round(part, _NOISE_DIGITS), f"{of - told} of {of} devices with the new release{which} do not tell enough"
 
 
 def _needs(gate: Gate, found: Contrast, low: float, high: float, coverage: Coverage) -> str:

@@ -23,6 +23,7 @@ def look(
     harms: Sequence[Harm],
     *,
     at_level: float,
+    earlier: Sequence[float] = (),
 ) -> Verdict:
     """Look at a gate.
 
@@ -34,6 +35,7 @@ def look(
         of: Which devices are compared, over what virtual time.
         harms: What the release does to those that have it.
         at_level: The chance that its interval may err.
+        earlier: The silence that earlier looks since the stage was complete have shown.
     """
     before = played.figures(number, *of.before, least=one.least)
     after = plain = played.figures(number, *of.span, least=one.least)
@@ -46,7 +48,7 @@ def look(
     at_end = played.figures(number, *of.late, least=0.0)
     late = {devices[at] for at in np.flatnonzero(~np.isnan(at_end)).tolist()}
     try:
-        return judged(one.gate, of, measured, known, late, at_level)
+        return judged(one.gate, of, measured, known, late, at_level, earlier)
     except ArithmeticError as exc:
         return Verdict(state=GateState.HOLD, reason=f"cannot be asked: {exc}")
 

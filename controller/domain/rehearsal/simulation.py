@@ -15,6 +15,7 @@ Rules:
 from __future__ import annotations
 
 import math
+from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from typing import Final
@@ -97,14 +98,16 @@ class _Run:
         self._stage, self._stage_began_s = 1, 0.0
         self._turns = Turns(self._places, setting.profiles)
         self._complete_s: float | None = None
-        self._released = False
         self._views = [GateView(text=one.gate.text, stage=one.stage) for one in setting.gates]
         self._looks, self._ends_left = 0, len(self._stages)
         self._looked_before_s = 0.0
         """When gates were last looked at in an earlier stage."""
 
         self._looked_s: float | None = None
-        self._reason = ""
+        self._silences: defaultdict[tuple[float | None, int], list[float]] = defaultdict(list)
+        """Of each gate, since its stage was complete."""
+
+        self._reason, self._released = "", False
         self._told: list[Told | None] = [None] * len(setting.gates)
         self._stages_s: list[float] = []
         self._bucket = Bucket()
@@ -334,7 +337,10 @@ class _Run:
                 of,
                 self._planted.harms,
                 at_level=at_level,
+                earlier=self._silences[complete_s, number],
             )
+            if complete_s is not None:
+                self._silences[complete_s, number].append(told.silence)
             self._views[number] = replace(
                 self._views[number], state=told.state, reason=told.reason, looked_at_s=now_s
             )

@@ -83,6 +83,24 @@ def test_silence_is_a_part_of_those_that_told_before(silent: int, state: GateSta
         assert told.reason.startswith(why)
 
 
+@pytest.mark.parametrize(
+    ("earlier", "state"),
+    [
+        ([0.0, 0.2], GateState.PASS),
+        ([0.2, 0.2], GateState.HOLD),
+        ([-0.3, 0.3, 0.4], GateState.HOLD),
+    ],
+)
+def test_silence_counts_at_the_mean_of_the_looks(earlier: list[float], state: GateState) -> None:
+    """At one of many looks chance makes the others as silent."""
+    silent = told_by(Telling(devices=40, told=38))
+    told = verdict(GROWS, found(0.0, 0.01), 0.05, silent, earlier=earlier)
+    assert (told.state, told.silence) == (state, 0.05)
+    if state is GateState.HOLD:
+        why = "2 of 40 devices with the new release do not tell enough, and in the looks so far "
+        assert told.reason.startswith(why)
+
+
 def test_what_is_new_to_most_devices_is_counted_of_all() -> None:
     control = Telling(devices=100, told=100, known=2, still=2)
     treated = Telling(devices=100, told=100, known=2, still=1)
