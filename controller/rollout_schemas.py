@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Annotated, Literal
 
+from controller.device_schemas import Transfer
 from controller.domain.gates.states import GateState
 from controller.domain.states import DeploymentState, RolloutState
 from controller.domain.transfers import TransferSum
@@ -14,7 +15,7 @@ from controller.rollout_control_schemas import (
     ShownLimits,
     SupersededDevices,
 )
-from controller.schemas import Bounds, Request, Transfer
+from controller.schemas import Bounds, Request
 from controller.stage_schemas import (
     MAX_DEVICES,
     MAX_WAIT_S,

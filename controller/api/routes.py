@@ -38,9 +38,12 @@ from controller.api.services import AskedBy, Services, router
 from controller.api.shadow_routes import shadow_routes
 from controller.api.telemetry_routes import MAX_EVENTS, shown_event, telemetry_routes
 from controller.api.waiting_routes import waiting_routes
+from controller.device_schemas import Device, DeviceUpdate, SignedDesired
 from controller.domain.states import ReleaseState, RolloutState, TokenState
+from controller.enrolment_schemas import Token, TokenRequest, TokenSummary
 from controller.errors import UnknownBlobError
 from controller.policy_schemas import Policy, PolicyRequest
+from controller.release_schemas import BlobRef, Release, ReleaseRequest
 from controller.rollout_schemas import (
     DevicePart,
     PreflightReport,
@@ -51,18 +54,7 @@ from controller.rollout_schemas import (
     RolloutPlan,
     RolloutRequest,
 )
-from controller.schemas import (
-    BlobRef,
-    Device,
-    DeviceUpdate,
-    Health,
-    Release,
-    ReleaseRequest,
-    SignedDesired,
-    Token,
-    TokenRequest,
-    TokenSummary,
-)
+from controller.schemas import Health
 from controller.services.blobs import UPLOAD, BlobStore
 from controller.services.rollouts import Rollouts
 from controller.telemetry_schemas import DeviceEvent

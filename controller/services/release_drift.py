@@ -8,9 +8,9 @@ Rules:
 
 from __future__ import annotations
 
+from controller.device_schemas import DriftedModel
 from controller.domain.release_drift import Cause, Known, cause
 from controller.domain.states import DeploymentState
-from controller.schemas import DriftedModel
 from controller.store import release_drift
 from controller.store.database import Database
 from controller.store.groups import read_selector

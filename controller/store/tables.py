@@ -188,7 +188,7 @@ class ReleaseRow(Base):
     size_bytes: Mapped[int] = mapped_column(BigInteger)
     published_at_s: Mapped[float]
     variants: Mapped[list[Any]]
-    """Summaries of the manifest's variants, as `schemas.VariantSummary`."""
+    """Summaries of the manifest's variants, as `release_schemas.VariantSummary`."""
 
 
 class ReleaseBlobRow(Base):

@@ -19,7 +19,7 @@ from controller.config import DeltasConfig
 from controller.delivery.deltas import FAILED_S, KNOWN_S, TRIM_EVERY_S, Deltas
 from controller.domain.deltas import EMPTY
 from controller.domain.states import DeltaState
-from controller.schemas import Release
+from controller.release_schemas import Release
 from controller.services.blobs import DELTAS_FOLDER, BlobStore
 from controller.store import deltas, releases
 from controller.store.database import Database, migrate
