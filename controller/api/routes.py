@@ -44,14 +44,13 @@ from controller.enrolment_schemas import Token, TokenRequest, TokenSummary
 from controller.errors import UnknownBlobError
 from controller.policy_schemas import Policy, PolicyRequest
 from controller.release_schemas import BlobRef, Release, ReleaseRequest
+from controller.rollout_plan_schemas import PreflightReport, RolloutPlan
 from controller.rollout_schemas import (
     DevicePart,
-    PreflightReport,
     RetryRequest,
     RollbackRequest,
     Rollout,
     RolloutGates,
-    RolloutPlan,
     RolloutRequest,
 )
 from controller.schemas import Health

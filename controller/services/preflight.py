@@ -24,7 +24,7 @@ from controller.domain.preflight import (
     verdict,
 )
 from controller.domain.states import DeviceState
-from controller.rollout_schemas import PreflightReport, RefusingDevices
+from controller.rollout_plan_schemas import PreflightReport, RefusingDevices
 from controller.services.blobs import BlobStore
 from controller.store import device_facts, releases
 from controller.store.database import Database, Transaction
