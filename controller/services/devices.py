@@ -21,7 +21,7 @@ from controller.store.database import Database
 from controller.store.device_records import DeviceRecord, ModelRecord
 from controller.store.groups import read_selector
 from controller.store.policy_choices import PolicySet
-from controller.store.tables import ReleaseRow
+from controller.store.release_tables import ReleaseRow
 from wire.clock import Clock
 from wire.codec import convert
 

@@ -42,7 +42,7 @@ from controller.services.metadata import FleetMetadata
 from controller.services.valid_tokens import ValidTokens
 from controller.store import devices, tokens
 from controller.store.database import Database
-from controller.store.tables import EnrolmentTokenRow
+from controller.store.token_tables import EnrolmentTokenRow
 from wire import topics
 from wire.certificates import DeviceCertificate
 from wire.clock import Clock

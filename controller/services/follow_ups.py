@@ -54,8 +54,9 @@ from controller.store import (
 )
 from controller.store.database import Transaction
 from controller.store.new_deployments import intake
+from controller.store.release_tables import ReleaseRow
+from controller.store.rollout_tables import RolloutRow
 from controller.store.rollouts import NewRollout
-from controller.store.tables import ReleaseRow, RolloutRow
 
 
 def new_id() -> str:

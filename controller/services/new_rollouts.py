@@ -31,8 +31,8 @@ from controller.store import (
 from controller.store.database import Transaction
 from controller.store.groups import read_selector
 from controller.store.new_deployments import Intake, intake
+from controller.store.release_tables import ReleaseRow
 from controller.store.rollouts import NewRollout
-from controller.store.tables import ReleaseRow
 
 MAX_DEVICES: Final = 1_000_000
 

@@ -30,7 +30,7 @@ from controller.store import device_facts, releases
 from controller.store.database import Database, Transaction
 from controller.store.device_facts import DeviceFacts, Kind
 from controller.store.groups import read_selector
-from controller.store.tables import ReleaseRow
+from controller.store.release_tables import ReleaseRow
 from wire.clock import Clock
 from wire.codec import MAX_JSON_BYTES, sha256_hex
 from wire.errors import FleetError, IntegrityError

@@ -34,7 +34,7 @@ from controller.store import (
     way_back,
 )
 from controller.store.database import Database, Transaction
-from controller.store.tables import ReleaseRow
+from controller.store.release_tables import ReleaseRow
 from wire.clock import Clock
 from wire.codec import MAX_JSON_BYTES, convert
 from wire.errors import WireFormatError

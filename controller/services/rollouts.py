@@ -52,8 +52,8 @@ from controller.store import (
     stages,
 )
 from controller.store.database import Database, Transaction
+from controller.store.rollout_tables import RolloutRow
 from controller.store.rollouts import NewRollout
-from controller.store.tables import RolloutRow
 from telemetry.server.store import TelemetryStore
 from wire.clock import Clock
 

@@ -33,7 +33,8 @@ from controller.store import (
 )
 from controller.store.database import Transaction
 from controller.store.model_tables import DesiredModelRow
-from controller.store.tables import DeploymentRow, ReleaseRow, RolloutRow
+from controller.store.release_tables import ReleaseRow
+from controller.store.rollout_tables import DeploymentRow, RolloutRow
 from wire.codec import convert
 
 MAX_EVENTS = 1000

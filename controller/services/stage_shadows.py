@@ -29,9 +29,9 @@ from controller.errors import ConflictError
 from controller.services.shadow_checks import skipped, told
 from controller.store import policies, releases, rollouts, shadows, stage_shadows
 from controller.store.database import Database, Transaction
+from controller.store.rollout_tables import RolloutRow
 from controller.store.shadow_tables import ShadowRow
 from controller.store.stage_shadow_tables import StageShadowRow
-from controller.store.tables import RolloutRow
 from telemetry.server.store import TelemetryStore
 from wire.clock import Clock
 from wire.durations import MINUTE_S

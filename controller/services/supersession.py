@@ -23,7 +23,7 @@ from controller.rollout_schemas import RolloutRequest
 from controller.store import deployments, free_devices, rollout_work, rollouts, taking_out
 from controller.store.database import Transaction
 from controller.store.deployment_changes import Verdict
-from controller.store.tables import RolloutRow
+from controller.store.rollout_tables import RolloutRow
 
 
 def meeting(transaction: Transaction, model: str, selector: Selector) -> list[Met]:

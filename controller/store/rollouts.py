@@ -43,12 +43,8 @@ from controller.store import (
 )
 from controller.store.database import changed_rows
 from controller.store.new_deployments import Intake
-from controller.store.tables import (
-    MAX_DETAIL_CHARS,
-    DeploymentRow,
-    RolloutEventRow,
-    RolloutRow,
-)
+from controller.store.rollout_tables import DeploymentRow, RolloutEventRow, RolloutRow
+from controller.store.tables import MAX_DETAIL_CHARS
 from controller.store.work_tables import RolloutWorkRow
 
 MAX_CANDIDATES = 200

@@ -16,8 +16,8 @@ from controller.domain.states import WorkKind
 from controller.store import deployment_changes as changes
 from controller.store import free_devices, new_deployments
 from controller.store.releases import published
+from controller.store.rollout_tables import RolloutRow
 from controller.store.rollouts import LOST, log, named
-from controller.store.tables import RolloutRow
 from controller.store.work_tables import RolloutWorkRow
 
 

@@ -23,7 +23,7 @@ from controller.release_schemas import Release
 from controller.services.blobs import DELTAS_FOLDER, BlobStore
 from controller.store import deltas, releases
 from controller.store.database import Database, migrate
-from controller.store.tables import DeltaRow
+from controller.store.release_tables import DeltaRow
 from tests.simulators.clock import FakeClock
 from tests.simulators.controller_fleet import Fleet
 from tests.simulators.deltas import applied

@@ -20,10 +20,12 @@ from controller.services.blobs import BlobStore
 from controller.store import devices, releases, rollouts
 from controller.store.all_tables import CONTROL_METADATA
 from controller.store.database import Database, migrate
+from controller.store.device_tables import DeviceRow
 from controller.store.model_tables import DeviceModelRow
 from controller.store.new_deployments import intake
+from controller.store.release_tables import ReleaseRow
+from controller.store.rollout_tables import RolloutRow
 from controller.store.rollouts import NewRollout
-from controller.store.tables import DeviceRow, ReleaseRow, RolloutRow
 from telemetry.server import tables
 from telemetry.server.partitions import Partitions
 from telemetry.server.tables import metadata as telemetry_metadata
