@@ -41,7 +41,9 @@ from controller.store import (
     deployments,
     free_devices,
     gates,
+    new_rollouts,
     releases,
+    rollout_log,
     rollout_steps,
     rollout_work,
     rollouts,
@@ -54,9 +56,9 @@ from controller.store import (
 )
 from controller.store.database import Transaction
 from controller.store.new_deployments import intake
+from controller.store.new_rollouts import NewRollout
 from controller.store.release_tables import ReleaseRow
 from controller.store.rollout_tables import RolloutRow
-from controller.store.rollouts import NewRollout
 
 
 def new_id() -> str:
@@ -172,8 +174,10 @@ def roll_back(
         now_s=now_s,
     )
     if found.left:
-        reason = rollouts.named(found.left, "left alone: busy, or without a release to go back to")
-        rollouts.log(transaction, new, action="skip", reason=reason, now_s=now_s)
+        reason = rollout_log.named(
+            found.left, "left alone: busy, or without a release to go back to"
+        )
+        rollout_log.log(transaction, new, action="skip", reason=reason, now_s=now_s)
     return new, told
 
 
@@ -197,7 +201,7 @@ def revert_halted(transaction: Transaction, halted: RolloutRow, *, now_s: float)
     else:
         new, told = roll_back(transaction, halted, found, now_s=now_s)
         what = f"rollout {new} reverts what has the release"
-    rollouts.log(transaction, halted.id, action="revert", reason=what, now_s=now_s)
+    rollout_log.log(transaction, halted.id, action="revert", reason=what, now_s=now_s)
     return told
 
 
@@ -386,7 +390,7 @@ def _follow(
     own = {device: digest for device, digest in wanted.items() if digest != most}
     last = len(selectors(pace.stages))
     order = starting_orders.as_before(transaction, first.id, first.spread, last)
-    rollouts.begin(
+    new_rollouts.begin(
         transaction,
         NewRollout(
             id=new,

@@ -47,13 +47,14 @@ from controller.store import (
     free_devices,
     listed_rollouts,
     releases,
+    rollout_log,
     rollout_steps,
     rollouts,
     stages,
 )
 from controller.store.database import Database, Transaction
+from controller.store.new_rollouts import NewRollout
 from controller.store.rollout_tables import RolloutRow
-from controller.store.rollouts import NewRollout
 from telemetry.server.store import TelemetryStore
 from wire.clock import Clock
 
@@ -295,7 +296,9 @@ class Rollouts:
             row = rollouts.get(transaction, rollout, lock=True)
             rollouts.move(transaction, row, RolloutOrder.PAUSE)
             reason = "paused by the operator"
-            rollouts.log(transaction, row.id, action=RolloutOrder.PAUSE, reason=reason, now_s=now_s)
+            rollout_log.log(
+                transaction, row.id, action=RolloutOrder.PAUSE, reason=reason, now_s=now_s
+            )
 
     def resume(self, rollout: str) -> None:
         """Go on with a paused rollout, or with a halted one without the devices that failed.

@@ -25,6 +25,7 @@ from controller.store import (
     deployments,
     outcomes,
     releases,
+    rollout_log,
     rollout_work,
     rollouts,
     stage_shadows,
@@ -128,7 +129,7 @@ def whole(
     _show_transfers(shown, row.model, deployments.fetching(transaction, row.id), transfers)
     shown.events = [
         RolloutEvent(at_s=item.at_s, action=item.action, reason=item.reason, actor=item.actor)
-        for item in rollouts.events(transaction, row.id, limit=MAX_EVENTS)
+        for item in rollout_log.events(transaction, row.id, limit=MAX_EVENTS)
     ]
     return shown
 

@@ -12,8 +12,8 @@ from controller.store import deployment_changes, deployments
 from controller.store.deployment_changes import Verdict
 from controller.store.device_tables import DeviceRow
 from controller.store.penalty_tables import DevicePenaltyRow
+from controller.store.rollout_log import log
 from controller.store.rollout_tables import DeploymentRow, RolloutRow
-from controller.store.rollouts import log
 
 MAX_AT_ONCE = 500
 
