@@ -22,12 +22,10 @@ from __future__ import annotations
 import secrets
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from controller.domain.gates.states import GateState
-from controller.domain.rollout_view import Limits, StageSpec
 from controller.domain.stages import selectors
-from controller.domain.start_rate import StartRate
 from controller.domain.starting_order import places
 from controller.domain.states import (
     ACTIVE_ROLLOUTS,
@@ -37,6 +35,7 @@ from controller.domain.states import (
     WorkKind,
 )
 from controller.errors import ConflictError
+from controller.services.follow_up_pace import Pace, hurried, pace_of, with_own_pace
 from controller.store import (
     deployments,
     free_devices,
@@ -49,7 +48,6 @@ from controller.store import (
     rollouts,
     stage_shadows,
     stages,
-    start_rates,
     starting_orders,
     taking_out,
     way_back,
@@ -78,15 +76,6 @@ class FollowUp:
 
     is_way_back: bool = False
     """Whether a rollback brings each device to what it had before a rollout that was none."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Pace:
-    """What decides how fast a rollout may go."""
-
-    limits: Limits
-    stages: tuple[StageSpec, ...]
-    rate: StartRate | None
 
 
 def rollback(transaction: Transaction, first: RolloutRow, release: ReleaseRow | None) -> FollowUp:
@@ -164,9 +153,9 @@ def roll_back(
     else:
         told = rollout_steps.recall_all(transaction, first, reason=reason, now_s=now_s)
     is_way_back = found.is_way_back and not keep_pace
-    pace = _pace(transaction, first if is_way_back else _with_own_pace(transaction, first))
+    pace = pace_of(transaction, first if is_way_back else with_own_pace(transaction, first))
     if is_way_back:
-        pace = _hurried(pace)
+        pace = hurried(pace)
     _follow(
         *(transaction, first, new, found.wanted, pace),
         is_retry=False,
@@ -279,7 +268,7 @@ def try_again(transaction: Transaction, first: RolloutRow, found: FollowUp, *, n
         The identifier of the new rollout.
     """
     new = new_id()
-    pace = _pace(transaction, first)
+    pace = pace_of(transaction, first)
     _follow(
         *(transaction, first, new, found.wanted, pace),
         is_retry=True,
@@ -345,33 +334,6 @@ def _is_rollback(transaction: Transaction, row: RolloutRow) -> bool:
     while row.origin is not None and row.is_retry:
         row = rollouts.get(transaction, row.origin)
     return row.origin is not None
-
-
-def _with_own_pace(transaction: Transaction, row: RolloutRow) -> RolloutRow:
-    """Return a rollout, or the one that it hurries to undo: a way back has no pace of its own."""
-    while row.is_way_back and row.origin is not None:
-        row = rollouts.get(transaction, row.origin)
-    return row
-
-
-def _pace(transaction: Transaction, first: RolloutRow) -> Pace:
-    """Return how fast a rollout may go."""
-    return Pace(
-        limits=rollouts.limits(first),
-        stages=tuple(
-            replace(each, shadow=None) for each in stages.of_rollout(transaction, first.id)
-        ),
-        rate=start_rates.of_rollout(transaction, first.id),
-    )
-
-
-def _hurried(pace: Pace) -> Pace:
-    """Return the pace of one that neither soaks nor waits for anybody."""
-    return Pace(
-        limits=replace(pace.limits, soak_s=0.0, approval=False),
-        stages=tuple(replace(stage, soak_s=None, approval=None) for stage in pace.stages),
-        rate=None,
-    )
 
 
 def _follow(
