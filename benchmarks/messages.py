@@ -40,7 +40,7 @@ from benchmarks.databases.postgres import postgres
 from benchmarks.harness import Row, main, not_measured
 from benchmarks.scale.wired import PACKAGE, PATIENCE_S, Cost, Counter, Fleet
 from benchmarks.scale_rows import Postgres, Sqlite
-from benchmarks.telemetry_store import histograms, minute_batches
+from benchmarks.telemetry_rows.minutes import histograms, minute_batches
 from controller.app.collecting import collect_seldom
 from controller.app.inbox import TAKEN_AT_ONCE, Inbox
 from controller.app.service import GATHER_S, GATHER_TELEMETRY_S

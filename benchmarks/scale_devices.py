@@ -37,7 +37,8 @@ from benchmarks.harness import Row, main, not_measured
 from benchmarks.scale_rows import slope
 from controller.cli.simulation import Simulation, split
 from controller.domain.states import DeploymentState
-from controller.store.tables import DeploymentRow, DeviceRow, RolloutEventRow, RolloutRow
+from controller.store.device_tables import DeviceRow
+from controller.store.rollout_tables import DeploymentRow, RolloutEventRow, RolloutRow
 from examples.digits.box import free_port
 from tests.simulators.packages import package, variant
 from tests.simulators.stack import Stack, fleet, simulated

@@ -46,7 +46,8 @@ from controller.domain.paging import PageRequest
 from controller.domain.states import DeploymentState, RolloutState
 from controller.rollout_schemas import RollbackRequest
 from controller.store.database import Database
-from controller.store.tables import DeploymentRow, DeviceRow, RolloutRow
+from controller.store.device_tables import DeviceRow
+from controller.store.rollout_tables import DeploymentRow, RolloutRow
 
 SIZES: Final = tuple(
     int(each) for each in os.environ.get("EDGEFLEET_BENCH_SIZES", "1000,10000,100000").split(",")

@@ -21,7 +21,8 @@ from pathlib import Path
 from typing import Final
 
 from benchmarks.harness import Row, against, alone, main
-from benchmarks.telemetry_store import histograms, minute_batches, stored_s
+from benchmarks.telemetry_rows.minutes import histograms, minute_batches
+from benchmarks.telemetry_store import stored_s
 from controller.app.collecting import collect_seldom
 from controller.store.database import Database, migrate
 from telemetry.server.store import TelemetryStore

@@ -30,37 +30,25 @@ from pathlib import Path
 from typing import Any, Final
 
 import numpy as np
-import sqlalchemy as sa
 
 from benchmarks.databases.postgres import postgres
 from benchmarks.harness import Row, against, alone, main, not_measured
+from benchmarks.telemetry_rows.bare import Postgres, Sqlite
+from benchmarks.telemetry_rows.duck import Duck, has_duckdb
+from benchmarks.telemetry_rows.minutes import LATENCY, START, histograms, minute_batches
 from controller.app.collecting import collect_seldom
 from controller.store.database import Database, migrate
-from telemetry.histogram import ExponentialHistogram, representative
+from telemetry.histogram import representative
 from telemetry.server import sketches
 from telemetry.server.query import Query, run
 from telemetry.server.store import TelemetryStore
 from wire.clock import SystemClock
-from wire.telemetry import GaugePoint, HistogramPoint, Point, SumPoint, TelemetryBatch
-
-try:
-    import duckdb
-except ImportError:
-    duckdb = None
+from wire.telemetry import HistogramPoint, SumPoint, TelemetryBatch
 
 DEVICES: Final = int(os.environ.get("EDGEFLEET_BENCH_DEVICES", "7000"))
 HOURS: Final = int(os.environ.get("EDGEFLEET_BENCH_HOURS", "24"))
-VARIANTS: Final = ("fp32", "fp16", "int8")
-LATENCY: Final = "inference_latency_ms"
-START: Final = 29_000_160
-"""A minute with which a day begins."""
-
 AT_ONCE: Final = 200
 """Batches that the inbox hands over together."""
-
-POOL: Final = 3000
-VALUES: Final = 60
-"""Requests of a device in a minute."""
 
 
 class At(SystemClock):
@@ -72,47 +60,6 @@ class At(SystemClock):
     def now_s(self) -> float:
         """Return that time."""
         return self._minute * 60.0
-
-
-def histograms(seed: int) -> list[bytes]:
-    """Return minutes of latencies, of devices that differ."""
-    chance = random.Random(seed)
-    made = []
-    for _ in range(POOL):
-        histogram = ExponentialHistogram()
-        centre, spread = chance.uniform(2, 4), chance.uniform(0.1, 0.5)
-        for _ in range(VALUES):
-            histogram.add(chance.lognormvariate(centre, spread))
-        made.append(histogram.to_bytes())
-    return made
-
-
-def minute_batches(
-    minute: int, devices: int, pool: Sequence[bytes], chance: random.Random, further: int
-) -> list[TelemetryBatch]:
-    """Return what all devices send of one minute: a histogram each, and further points."""
-    batches = []
-    for number in range(devices):
-        named = {"release": "digits:1.0.0", "variant": VARIANTS[number % len(VARIANTS)]}
-        points: list[Point] = [
-            HistogramPoint(
-                metric=LATENCY, minute=minute, attributes=named, blob=chance.choice(pool)
-            )
-        ]
-        for at in range(further):
-            if at % 2:
-                points.append(SumPoint(metric=f"n{at}_total", minute=minute, attributes=named,
-                                       value=60.0))  # fmt: skip
-            else:
-                points.append(GaugePoint(metric=f"g{at}", minute=minute, attributes={}, count=60,
-                                         total=3000.0, least=40.0, greatest=60.0))  # fmt: skip
-        batches.append(
-            TelemetryBatch(
-                device=f"device-{number:05d}", boot_id="boot", sequence=minute - START,
-                points=tuple(points),
-            )
-        )  # fmt: skip
-    return batches
 
 
 def stored_s(store: TelemetryStore, batches: Sequence[TelemetryBatch]) -> float:
@@ -140,60 +87,6 @@ def rows_of(batches: Sequence[TelemetryBatch]) -> list[tuple[Any, ...]]:
                 measured = (point.count, point.total, point.least, point.greatest, None)
             rows.append((series, point.minute, batch.device, *measured))
     return rows
-
-
-COLUMNS: Final = (
-    "series_id int, minute int, device varchar(63), value_count bigint, total double precision, "
-    "least double precision, greatest double precision, sketch {blob}, "
-    "primary key (series_id, minute, device)"
-)
-
-
-class Sqlite:
-    """SQLite: the store, and the driver alone."""
-
-    name = "SQLite"
-
-    def __init__(self, folder: Path) -> None:
-        self.path = folder / "fleet.db"
-        self.url = f"sqlite:///{self.path}"
-        self._bare = sqlite3.connect(folder / "bare.db", isolation_level=None)
-        self._bare.execute("PRAGMA journal_mode = WAL")
-        self._bare.execute("PRAGMA synchronous = FULL")
-        self._bare.execute(f"CREATE TABLE m ({COLUMNS.format(blob='blob')}) WITHOUT ROWID")
-
-    def written_s(self, rows: Sequence[tuple[Any, ...]], at_once: int) -> float:
-        """Write rows with the driver alone."""
-        start_s = time.perf_counter()
-        for begin in range(0, len(rows), at_once):
-            self._bare.execute("BEGIN IMMEDIATE")
-            some = rows[begin : begin + at_once]
-            self._bare.executemany("INSERT INTO m VALUES (?, ?, ?, ?, ?, ?, ?, ?)", some)
-            self._bare.execute("COMMIT")
-        return time.perf_counter() - start_s
-
-
-class Postgres:
-    """PostgreSQL: the store, and COPY by the driver alone."""
-
-    name = "PostgreSQL"
-
-    def __init__(self, url: str) -> None:
-        self.url = url
-        self._engine = sa.create_engine(url)
-        with self._engine.begin() as connection:
-            connection.exec_driver_sql(f"CREATE TABLE m ({COLUMNS.format(blob='bytea')})")
-
-    def written_s(self, rows: Sequence[tuple[Any, ...]], at_once: int) -> float:
-        """Write rows with the driver alone."""
-        start_s = time.perf_counter()
-        for begin in range(0, len(rows), at_once):
-            with self._engine.begin() as connection:
-                driver: Any = connection.connection.driver_connection
-                with driver.cursor() as cursor, cursor.copy("COPY m FROM STDIN") as copy:
-                    for row in rows[begin : begin + at_once]:
-                        copy.write_row(row)
-        return time.perf_counter() - start_s
 
 
 def ingest_rows(kind: Sqlite | Postgres, quick: bool) -> Iterator[Row]:
@@ -224,79 +117,6 @@ def ingest_rows(kind: Sqlite | Postgres, quick: bool) -> Iterator[Row]:
     yield alone(f"{kind.name}: rows merged into rows a second", again, unit="rows/s")
 
 
-class Duck:
-    """DuckDB over the same rows: one list of buckets and one of counts in each."""
-
-    def __init__(self, path: Path) -> None:
-        self.path = path
-        self._connection = duckdb.connect(str(path))
-        self._connection.execute("SET threads = 2")
-        for table in ("minutes", "fleet"):
-            self._connection.execute(
-                f"CREATE TABLE IF NOT EXISTS {table} "
-                "(variant VARCHAR, minute INTEGER, device VARCHAR, n BIGINT, total DOUBLE, "
-                "least DOUBLE, greatest DOUBLE, buckets SMALLINT[], counts INTEGER[])"
-            )
-
-    def add(self, table: str, rows: Sequence[tuple[Any, ...]]) -> None:
-        """Write rows: variant, minute, device, count, total, least, greatest, sketch."""
-        import pyarrow as pa
-
-        unpacked = [_buckets(row[-1]) for row in rows]
-        columns = list(zip(*(row[:-1] for row in rows), strict=True))
-        names = ("variant", "minute", "device", "n", "total", "least", "greatest")
-        arrays = {name: pa.array(column) for name, column in zip(names, columns, strict=True)}
-        arrays["buckets"] = pa.array([one[0] for one in unpacked], pa.list_(pa.int16()))
-        arrays["counts"] = pa.array([one[1] for one in unpacked], pa.list_(pa.int32()))
-        block = pa.table(arrays)
-        self._connection.register("block", block)
-        self._connection.execute(f"INSERT INTO {table} SELECT * FROM block")  # noqa: S608
-        self._connection.unregister("block")
-
-    def p95(self, table: str, where: str) -> list[tuple[Any, ...]]:
-        """Return the p95 by variant."""
-        text = f"""
-            WITH each AS (
-              SELECT variant, unnest(buckets) AS bucket, unnest(counts) AS n
-              FROM {table} WHERE {where}
-            ), summed AS (
-              SELECT variant, bucket, sum(n) AS n FROM each GROUP BY ALL
-            ), running AS (
-              SELECT variant, bucket, sum(n) OVER (PARTITION BY variant ORDER BY bucket) AS upto,
-                sum(n) OVER (PARTITION BY variant) AS whole
-              FROM summed
-            )
-            SELECT variant, min(bucket) FROM running WHERE upto >= ceil(0.95 * whole)
-            GROUP BY variant ORDER BY variant
-        """  # noqa: S608 - constants
-        return list(self._connection.execute(text).fetchall())
-
-    def mean(self, table: str, where: str) -> list[tuple[Any, ...]]:
-        """Return the mean by variant."""
-        text = (
-            f"SELECT variant, sum(total) / sum(n) FROM {table} WHERE {where} GROUP BY 1 ORDER BY 1"  # noqa: S608
-        )
-        return list(self._connection.execute(text).fetchall())
-
-    def close(self) -> None:
-        """Write everything into the file."""
-        self._connection.execute("CHECKPOINT")
-        self._connection.close()
-
-
-_UNPACKED: dict[bytes, tuple[list[int], list[int]]] = {}
-
-
-def _buckets(sketch: bytes) -> tuple[list[int], list[int]]:
-    found = _UNPACKED.get(sketch)
-    if found is None:
-        buckets = dict(sketches.decode(sketch).buckets())
-        found = (list(buckets), list(buckets.values()))
-        if len(_UNPACKED) < 2 * POOL:
-            _UNPACKED[sketch] = found
-    return found
-
-
 def query_rows(folder: Path, quick: bool) -> Iterator[Row]:
     """Ask a day of a fleet, beside DuckDB."""
     devices, hours = (500, 6) if quick else (DEVICES, HOURS)
@@ -307,7 +127,7 @@ def query_rows(folder: Path, quick: bool) -> Iterator[Row]:
     now = START + minutes
     store = TelemetryStore(database.engine, At(now), reading_engine=database.reading_engine)
     chance, pool = random.Random(5), histograms(6)
-    duck = Duck(folder / "day.duckdb") if duckdb is not None else None
+    duck = Duck(folder / "day.duckdb") if has_duckdb() else None
     rates: list[float] = []
     for number in range(minutes):
         batches = minute_batches(START + number, devices, pool, chance, 0)

@@ -16,6 +16,8 @@ import msgspec
 
 from controller.alert_settings import AlertsConfig
 from controller.alert_settings import faults as alert_faults
+from controller.api_settings import ApiConfig
+from controller.api_settings import faults as api_faults
 from controller.capture_settings import CaptureConfig
 from controller.capture_settings import faults as capture_faults
 from controller.certificate_settings import DeviceCertificatesConfig
@@ -41,45 +43,8 @@ from wire.settings_faults import plain_fault
 
 MAX_PORT = 65535
 LISTEN_TO_CONNECT = {"0.0.0.0": "127.0.0.1", "::": "::1"}  # noqa: S104 - looked up, not bound
-MAX_CONNECTIONS = 4096
 MIN_TRANSFER_BYTES_PER_S = 256 * 1024
 """One chunk of the largest size per second."""
-
-
-class ApiConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Where the HTTP API listens."""
-
-    host: str = "127.0.0.1"
-    """Loopback by default. Any other address needs `cert_file` and `key_file`, or `clear_text`:
-    callers send their token."""
-
-    port: int = 8470
-    """0 lets the system choose."""
-
-    token_file: str = "api.token"  # noqa: S105 - a file name
-    """A caller that knows its content may do everything."""
-
-    cert_file: str | None = None
-    """PEM file of the API's certificate and those up to its authority; with it the API accepts only
-    TLS."""
-
-    key_file: str | None = None
-    """PEM file of its private key, not encrypted."""
-
-    ca_file: str | None = None
-    """PEM file of the authority that `fleet --home` trusts; without it, those of the system."""
-
-    clear_text: bool = False
-    """No TLS although other machines reach the API: behind a proxy with TLS, or in a closed
-    network."""
-
-    connections: int = 512
-    """Open connections. A new one takes the place of one that waits for a request, or has shown no
-    token."""
-
-    connections_per_client: int = 64
-    """Open connections from one address, or one IPv6 network of 64 bits. Set it to `connections`
-    behind a proxy: all connections come from its address."""
 
 
 class BrokerConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -242,28 +207,8 @@ def _check(config: ControllerConfig, path: Path) -> None:
     """
     faults = [
         *((True, f"{name} holds the character NUL") for name in _with_nul(config)),
-        (not 0 <= config.api.port <= MAX_PORT, "api.port is not a port"),
+        *((True, fault) for fault in api_faults(config.api)),
         (not 1 <= config.broker.port <= MAX_PORT, "broker.port is not a port"),
-        (
-            not 1 <= config.api.connections <= MAX_CONNECTIONS,
-            f"api.connections is not within 1 to {MAX_CONNECTIONS}",
-        ),
-        (
-            not 1 <= config.api.connections_per_client <= MAX_CONNECTIONS,
-            f"api.connections_per_client is not within 1 to {MAX_CONNECTIONS}",
-        ),
-        (
-            (config.api.cert_file is None) != (config.api.key_file is None),
-            "api.cert_file and api.key_file must be set together",
-        ),
-        (
-            config.api.ca_file is not None and config.api.cert_file is None,
-            "api.ca_file needs api.cert_file",
-        ),
-        (
-            config.api.clear_text and config.api.cert_file is not None,
-            "api.cert_file asks for TLS and api.clear_text for none",
-        ),
         (not 0.01 <= config.tick_interval_s <= 60, "tick_interval_s is not within 0.01 to 60"),  # noqa: PLR2004 - the bounds are in the text
         (config.transfer_bytes_per_s < MIN_TRANSFER_BYTES_PER_S, "transfer_bytes_per_s is too low"),
         (config.deltas.keep_bytes < 0, "deltas.keep_bytes is negative"),

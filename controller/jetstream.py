@@ -1,4 +1,4 @@
-"""The log in which telemetry waits to be stored, in NATS JetStream: the one door to its client.
+"""The log in which telemetry waits to be stored, in NATS JetStream: what goes in, and comes out.
 
 Rules:
 - The library is imported when a log is used: it is an extra.
@@ -8,11 +8,10 @@ Rules:
   minutes, by (device, boot, sequence), and the store counts each once.
 - There is one connection. Whatever fails ends it, is told once, and a new one is tried; meanwhile
   nothing is taken, and nobody waits for that.
-- With `tls://` nothing goes out before the connection is encrypted: the client alone would believe
-  a server that says it has no TLS.
+- How the server is reached, and what its stream must be, is in `controller.jetstream_server`.
 
 Source:
-    NATS documentation, "JetStream": streams, consumers, message deduplication.
+    NATS documentation, "JetStream": consumers, message deduplication.
 """
 
 from __future__ import annotations
@@ -21,7 +20,6 @@ import asyncio
 import importlib.util
 import logging
 import math
-import ssl
 import threading
 from collections.abc import Callable, Sequence
 from contextlib import suppress
@@ -29,34 +27,26 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from urllib.parse import quote
 
 from controller.errors import SettingsError, TelemetryLogError
-from controller.named_files import read_secret
+from controller.jetstream_server import ANSWER_S, CONSUMER, LogServer, fault_text
 from controller.telemetry_settings import LogConfig
 from wire import topics
 from wire.errors import FleetError, TopicError
-from wire.messages import MAX_MESSAGE_BYTES
 from wire.telemetry import TelemetryBatch
 
 if TYPE_CHECKING:
-    from nats.aio.client import Client
     from nats.aio.msg import Msg
     from nats.js import JetStreamContext
 
-CONSUMER: Final = "store"
 AT_ONCE: Final = 100
 """Batches that are handed over together."""
 
 MAX_ON_THE_WAY_BYTES: Final = 16 * 1024 * 1024
 """What the log has not acknowledged yet; what comes beyond is not taken."""
 
-ANSWER_S: Final = 5.0
 FETCH_S: Final = 5.0
 RETRY_S: Final = 1.0
 CANCEL_S: Final = 0.5
 STORE_S: Final = 60.0
-SAME_S: Final = 120.0
-HEADER_BYTES: Final = 4096
-PING_S: Final = 10
-MAX_FAULT_CHARS: Final = 200
 DEVICE_HEADER: Final = "Edgefleet-Device"
 CAME_HEADER: Final = "Edgefleet-Came"
 
@@ -104,11 +94,8 @@ class TelemetryLog:
                 "the client of NATS is not installed, and [telemetry.log] needs it",
                 remedy="pip install 'edgefleet[nats]'",
             )
-        self._config, self._store_s = config, store_s
-        self._is_encrypted = any(server.startswith("tls:") for server in config.servers)
-        self._tls, self._password = _context(config), ""
-        if config.password_file is not None:
-            self._password = read_secret(config.password_file, "the password of the telemetry log")
+        self._stream = config.stream
+        self._server = LogServer(config, store_s)
         self._faults: dict[str, str] = {"connection": "not connected yet"}
         self._lock = threading.Lock()
         self._on_the_way_bytes = 0
@@ -189,7 +176,7 @@ class TelemetryLog:
             try:
                 await self._use(store)
             except (OSError, Error, TelemetryLogError) as exc:
-                self._note("connection", _text(exc))
+                self._note("connection", fault_text(exc))
             except Exception:  # noqa: BLE001 - the next time may succeed; a dead thread cannot
                 _log.exception("the log of telemetry failed; it is tried again")
                 self._note("connection", "the controller failed to use it")
@@ -206,10 +193,10 @@ class TelemetryLog:
 
         client = Client()
         try:
-            await self._connect(client)
+            await self._server.connect(client)
             jetstream = client.jetstream(timeout=ANSWER_S)
-            await self._prepare(jetstream)
-            waiting = await jetstream.pull_subscribe_bind(CONSUMER, self._config.stream)
+            await self._server.prepare(jetstream)
+            waiting = await jetstream.pull_subscribe_bind(CONSUMER, self._stream)
             self._jetstream = jetstream
             self._faults = {"connection": self._faults["connection"]}  # what failed with the last
             self._note("connection", "")
@@ -223,95 +210,6 @@ class TelemetryLog:
                 async with asyncio.timeout(ANSWER_S):  # a TLS connection may never end by itself
                     await client.close()
 
-    async def _connect(self, client: Client) -> None:
-        """Connect.
-
-        Raises:
-            TelemetryLogError: It cannot be reached, or must not be used.
-        """
-        faults = ["it does not answer"]
-
-        async def note(exc: Exception) -> None:
-            faults.append(_text(exc))
-
-        def password() -> str:
-            self._check_encrypted(client)
-            return self._password
-
-        try:
-            async with asyncio.timeout(ANSWER_S):
-                await client.connect(
-                    list(self._config.servers),
-                    name="edgefleet-controller",
-                    allow_reconnect=False,
-                    reconnect_time_wait=1,
-                    error_cb=note,
-                    ping_interval=PING_S,
-                    tls=self._tls,
-                    user=self._config.user,
-                    password=password,
-                )
-        except TimeoutError as exc:
-            raise TelemetryLogError(faults[-1]) from exc
-        self._check_encrypted(client)
-        if client.max_payload < MAX_MESSAGE_BYTES + HEADER_BYTES:
-            raise TelemetryLogError(
-                f"its max_payload is below {MAX_MESSAGE_BYTES + HEADER_BYTES} bytes"
-            )
-
-    def _check_encrypted(self, client: Client) -> None:
-        """Prove that the connection is encrypted where it should be.
-
-        Raises:
-            TelemetryLogError: It is not.
-        """
-        # The client has no other way to ask; without this attribute there is no connection.
-        if self._is_encrypted and client._server_info.get("tls_required") is not True:  # noqa: SLF001
-            raise TelemetryLogError("it has no TLS, and the settings ask for it")
-
-    async def _prepare(self, jetstream: JetStreamContext) -> None:
-        """Make the stream and its consumer, or look at what is there.
-
-        Raises:
-            TelemetryLogError: The stream may drop what is not stored.
-        """
-        from nats.js import api
-        from nats.js.errors import NotFoundError
-
-        name = self._config.stream
-        try:
-            found = await jetstream.stream_info(name)
-        except NotFoundError:
-            wanted = api.StreamConfig(
-                name=name,
-                subjects=[f"{name}.>"],
-                retention=api.RetentionPolicy.WORK_QUEUE,
-                discard=api.DiscardPolicy.NEW,
-                max_bytes=self._config.keep_bytes,
-                num_replicas=self._config.replicas,
-                storage=api.StorageType.FILE,
-                duplicate_window=SAME_S,
-            )
-            found = await jetstream.add_stream(wanted)
-        has = found.config
-        keeps = has.discard == api.DiscardPolicy.NEW and not has.max_age
-        if has.retention != api.RetentionPolicy.WORK_QUEUE or not keeps:
-            raise TelemetryLogError(
-                f"its stream {name} may drop what is not stored",
-                remedy="give it retention workqueue, discard new and no greatest age, or another"
-                " name in telemetry.log.stream",
-            )
-        consumer = api.ConsumerConfig(
-            durable_name=CONSUMER, ack_policy=api.AckPolicy.EXPLICIT, ack_wait=self._store_s
-        )
-        floor = (await jetstream.add_consumer(name, consumer)).ack_floor
-        done, state = floor.stream_seq if floor else 0, (await jetstream.stream_info(name)).state
-        if state.last_seq < done or (state.messages and state.first_seq <= done):
-            # A server that was killed has what had left the log, or lost what was at its end:
-            # nobody would ever get it. All of it is handed over again.
-            await jetstream.delete_consumer(name, CONSUMER)
-            await jetstream.add_consumer(name, consumer)
-
     async def _put(
         self, entries: Sequence[Entry], taken: Callable[[Sequence[Entry]], None], size_bytes: int
     ) -> None:
@@ -320,7 +218,7 @@ class TelemetryLog:
             answers = await asyncio.gather(
                 *(self._put_one(jetstream, entry) for entry in entries), return_exceptions=True
             )
-            faults = [_text(answer) for answer in answers if isinstance(answer, Exception)]
+            faults = [fault_text(answer) for answer in answers if isinstance(answer, Exception)]
             if jetstream is self._jetstream is not None:
                 self._note("taking", faults[0] if faults else "")
             pairs = zip(entries, answers, strict=True)
@@ -342,7 +240,7 @@ class TelemetryLog:
         device, boot, sequence = entry.batch.device, entry.batch.boot_id, entry.batch.sequence
         # A name may have points, which part a subject; the header has it as it is.
         await jetstream.publish(
-            f"{self._config.stream}.{device.replace('.', '_')}",
+            f"{self._stream}.{device.replace('.', '_')}",
             entry.payload,
             timeout=ANSWER_S,
             headers={
@@ -383,22 +281,6 @@ class TelemetryLog:
             _log.info("the log of telemetry (%s) works", part)
 
 
-def _context(config: LogConfig) -> ssl.SSLContext:
-    """Return how certificates of servers are checked.
-
-    Raises:
-        SettingsError: The file of the authority is unusable.
-    """
-    try:
-        return ssl.create_default_context(cafile=config.ca_file)
-    except OSError as exc:
-        raise SettingsError(
-            f"cannot use the authority of the telemetry log in {config.ca_file}:"
-            f" {(exc.strerror or str(exc)).lower()}",
-            remedy="correct telemetry.log.ca_file in controller.toml",
-        ) from exc
-
-
 def _logged(message: Msg) -> Logged | None:
     """Return a batch from the log; None if no controller put it there."""
     headers = message.headers or {}
@@ -406,7 +288,3 @@ def _logged(message: Msg) -> Logged | None:
         device = topics.checked_device(headers.get(DEVICE_HEADER, ""))
         return Logged(device, message.data, float(headers.get(CAME_HEADER, "")))
     return None
-
-
-def _text(exc: Exception) -> str:
-    return ((exc.strerror if isinstance(exc, OSError) else "") or str(exc))[:MAX_FAULT_CHARS]

@@ -6,7 +6,7 @@ from fastapi import APIRouter
 
 from controller.api.services import Services, router
 from controller.errors import NoMetadataError
-from controller.schemas import MetadataState, MetadataSubmission
+from controller.metadata_schemas import MetadataState, MetadataSubmission
 from controller.services.metadata import FleetMetadata
 from wire.metadata import MetadataFile
 

@@ -9,10 +9,12 @@ from fastapi import Depends
 from controller.access_schemas import ApiToken, AuditEntry
 from controller.alert_schemas import Alert
 from controller.api.paging import AskedPage, PageParameters
+from controller.device_schemas import Device
+from controller.enrolment_schemas import TokenSummary
 from controller.group_schemas import Group
 from controller.query_schemas import SavedQuery
+from controller.release_schemas import Release
 from controller.rollout_schemas import Rollout
-from controller.schemas import Device, Release, TokenSummary
 from controller.services import sorts
 
 # A list that is short in every fleet comes as a whole, unless somebody asks for less.

@@ -7,7 +7,7 @@ from typing import Annotated
 from fastapi import APIRouter, Query
 
 from controller.api.services import Services, router
-from controller.schemas import DriftedModel
+from controller.device_schemas import DriftedModel
 
 MAX_LISTED = 100_000
 DEFAULT_LISTED = 10_000

@@ -11,7 +11,7 @@ from __future__ import annotations
 import ssl
 
 from controller.api.protocol import API, Served
-from controller.config import ApiConfig
+from controller.api_settings import ApiConfig
 from controller.download_settings import DownloadsConfig
 from controller.errors import SettingsError
 from wire.hosts import is_loopback

@@ -5,7 +5,7 @@ from __future__ import annotations
 from fastapi import APIRouter
 
 from controller.api.services import Services, router
-from controller.schemas import WaitingDevice
+from controller.enrolment_schemas import WaitingDevice
 
 waiting_routes: APIRouter = router("/v1/waiting", "devices")
 

@@ -10,13 +10,22 @@ Rules:
 from __future__ import annotations
 
 import logging
+from collections.abc import Sequence
 
 from controller.app.inbox import Inbox, each
 from controller.app.lead import Lead
+from controller.config import ControllerConfig
+from controller.delivery.budget import Budget
 from controller.delivery.chunks import ChunkServer
-from controller.delivery.sources import SourceServer
+from controller.delivery.deltas import Deltas
+from controller.delivery.peers import Peers
+from controller.delivery.places import Place
+from controller.delivery.sources import SourceServer, Ways
+from controller.store.database import Database
 from wire import topics
+from wire.clock import Clock
 from wire.transport import Connection, Received, Transport
+from wire.trust.envelope import SigningKey
 
 _log = logging.getLogger(__name__)
 
@@ -76,3 +85,36 @@ class Delivery:
         elif self._was_up and not connection.up:
             _log.info("the connection for packages is lost; trying again")
         self._was_up = connection.up
+
+
+def delivery_of(
+    config: ControllerConfig,
+    database: Database,
+    transport: Transport,
+    deltas: Deltas,
+    places: Sequence[Place],
+    lead: Lead,
+    key: SigningKey,
+    clock: Clock,
+) -> Delivery:
+    """Return what sends packages.
+
+    Args:
+        config: The settings.
+        database: The control state.
+        transport: A connection that nothing else uses.
+        deltas: The deltas between files of releases, and where all files are.
+        places: Where devices can download files by HTTP.
+        lead: Whether this controller leads.
+        key: The director's private key.
+        clock: Wall time and durations.
+    """
+    share, valid_s = config.broker.share, config.downloads.valid_s
+    budget = Budget(clock, config.transfer_bytes_per_s)
+    chunks = ChunkServer(database, deltas.readable, transport, budget, clock)
+    peers = None
+    if config.peers.label is not None:
+        peers = Peers(database, deltas.packages, config.peers, key, valid_s, clock)
+    ways = Ways(places=places, valid_s=valid_s, deltas=deltas, casts=chunks, peers=peers)
+    sources = SourceServer(database, ways, transport, key, clock)
+    return Delivery(transport, chunks, sources, lead, share)

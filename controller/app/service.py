@@ -3,10 +3,8 @@
 Rules:
 - The database, the settings and the port are proven before anything starts; what is wrong with
   them is one clear error.
-- A broker that does not answer is normal: the controller logs it once, and tells the devices when
-  the broker is back.
-- Of two controllers with one director's key, the one that was there first ends, unless both are of
-  the same group (`broker.share`). Of a group one leads: it alone does what time asks for.
+- What it does by itself is in `controller.app.due`; what comes from devices and how it follows its
+  broker, in `controller.app.broker_link`.
 - Stopping takes five seconds at most; being killed instead loses nothing.
 """
 
@@ -24,8 +22,10 @@ from controller.api.server import HttpServer
 from controller.api.services import FleetServices
 from controller.api.tls import tls_of
 from controller.app.alerting import Alerting
-from controller.app.delivery import Delivery
+from controller.app.broker_link import BrokerLink
+from controller.app.delivery import delivery_of
 from controller.app.downloads import DownloadListener
+from controller.app.due import Due, attempt
 from controller.app.fleet_trust import fleet_trust
 from controller.app.inbox import Inbox
 from controller.app.lead import Lead
@@ -38,11 +38,7 @@ from controller.app.starting import (
 from controller.broker.connection import connection
 from controller.broker.listener import EncryptionWatch
 from controller.config import ControllerConfig
-from controller.delivery.budget import Budget
-from controller.delivery.chunks import ChunkServer
 from controller.delivery.deltas import Deltas
-from controller.delivery.peers import Peers
-from controller.delivery.sources import SourceServer, Ways
 from controller.exporting.exports import Exports
 from controller.exporting.own_figures import Watched
 from controller.ports import BrokerAccess
@@ -60,7 +56,7 @@ from controller.services.director import Director
 from controller.services.enrolment import Enrolment
 from controller.services.gates import GateLooks
 from controller.services.groups import Groups
-from controller.services.ingest import Ingest, may_wait
+from controller.services.ingest import Ingest
 from controller.services.measurements import Measurements
 from controller.services.membership import Membership
 from controller.services.models import Models
@@ -90,7 +86,6 @@ from wire import topics
 from wire.clock import Clock, SystemClock
 from wire.errors import FleetError
 from wire.transport import Connection, Received, Transport
-from wire.trust.envelope import SigningKey
 from wire.version import VERSION
 
 JOIN_S = 2.0
@@ -102,8 +97,6 @@ GATHER_TELEMETRY_S = 0.1
 """The same of telemetry, which a device keeps until it is stored: a batch alone costs some 10 ms,
 and one of many a fraction of that. A device sends captured samples when no telemetry waits, so
 this must be short beside the time between its batches."""
-
-TELEMETRY_EVERY_S = 30.0
 
 _log = logging.getLogger(__name__)
 
@@ -137,66 +130,85 @@ class Controller:
         on_replaced: Callable[[], None] = lambda: None,
     ) -> None:
         clock = clock or SystemClock()
-        self._on_replaced, self._config = on_replaced, config
-        self._connected, self._lacks = False, _lack(Connection(up=False))
+        self._config = config
         self._stopping = threading.Event()
         token = read_api_token(config)
         tls = tls_of(config.api, API)
         key = read_director_key(config)
         blobs = prepared(config)
         connect = connect or (lambda: connection(config))
-        self._transport = connect()
+        transport = connect()
         self._database = database = Database(config.database_url)
         self.deltas = Deltas(database, blobs, Path(config.blobs_dir), config.deltas, clock)
         self.downloads = DownloadListener(config, self.deltas.readable.open, clock)
         self._telemetry = telemetry = telemetry_store(config, database, clock)
-        self._reception = reception = Reception(clock)
-        self._upkeep = Upkeep(database, telemetry, reception, clock)
+        reception = Reception(clock)
         transfers = Transfers(clock)
-        self._metadata, trust = fleet_trust(config, database, self._transport, key, clock)
-        self._director = director = Director(
-            database, self._transport, transfers, key, clock, metadata=self._metadata
-        )
-        self._encryption = EncryptionWatch(config.broker, clock)
+        metadata, trust = fleet_trust(config, database, transport, key, clock)
+        director = Director(database, transport, transfers, key, clock, metadata=metadata)
         self._lead = Lead(database, config.broker.share)
-        self._others = OtherControllers(key, self._transport, clock, share=self._lead.group)
         preflight = Preflight(database, blobs, trust, clock)
-        self._engine = RolloutEngine(
-            *(database, director, reception, preflight),
-            GateLooks(database, telemetry, preflight, clock),
-            StageShadows(database, telemetry, clock),
-            clock,
+        policies = Policies(database, director, clock)
+        certificates = certificates_of(config, database, transport, key, clock)
+        enrolment = Enrolment(
+            database, access, certificates, transport, key, clock, metadata=metadata
         )
-        self._policies = Policies(database, director, clock)
-        self._penalties = Penalties(database, config.penalty, clock)
-        certificates = certificates_of(config, database, self._transport, key, clock)
-        self._enrolment = Enrolment(
-            database, access, certificates, self._transport, key, clock, metadata=self._metadata
-        )
-        self._shut_out = ShutOut(database, access, config.device_certificates, clock)
-        self._measurements = Measurements(database, preflight, self._transport, key, clock)
-        self._captures = captures = Captures(database, self._transport, config.capture, clock)
+        shut_out = ShutOut(database, access, config.device_certificates, clock)
+        measurements = Measurements(database, preflight, transport, key, clock)
+        captures = Captures(database, transport, config.capture, clock)
         self._ingest = Ingest(
             database,
             director=director,
-            measurements=self._measurements,
-            enrolment=self._enrolment,
+            measurements=measurements,
+            enrolment=enrolment,
             certificates=certificates,
             captures=captures,
             telemetry=telemetry,
             transfers=transfers,
-            publisher=self._transport,
+            publisher=transport,
             peer_networks=config.peers.allowed(),
             clock=clock,
-            metadata=self._metadata,
+            metadata=metadata,
             log=telemetry_log(config),
         )
-        self.delivery = self._delivery(connect(), key, clock)
+        self.delivery = delivery_of(
+            config, database, connect(), self.deltas, self.downloads.places, self._lead, key, clock
+        )
         self._inbox = Inbox(
             self._ingest.handle_all,
             gather_s=GATHER_S,
             is_patient=topics.is_telemetry,
             patience_s=GATHER_TELEMETRY_S,
+        )
+        self._link = BrokerLink(
+            transport,
+            OtherControllers(key, transport, clock, share=self._lead.group),
+            reception,
+            put=self._inbox.put,
+            came=(enrolment.broker_came, shut_out.broker_came),
+            on_replaced=on_replaced,
+            stopping=self._stopping,
+        )
+        self._due = Due(
+            lead=self._lead,
+            metadata=metadata,
+            penalties=Penalties(database, config.penalty, clock),
+            engine=RolloutEngine(
+                *(database, director, reception, preflight),
+                GateLooks(database, telemetry, preflight, clock),
+                StageShadows(database, telemetry, clock),
+                clock,
+            ),
+            policies=policies,
+            director=director,
+            enrolment=enrolment,
+            shut_out=shut_out,
+            upkeep=Upkeep(database, telemetry, reception, clock),
+            measurements=measurements,
+            encryption=EncryptionWatch(config.broker, clock),
+            deltas=self.deltas,
+            captures=captures,
+            stopping=self._stopping,
         )
         devices = Devices(
             *(database, access, transfers, config.peers, clock),
@@ -215,24 +227,24 @@ class Controller:
                 captures=captures,
                 devices=devices,
                 director=director,
-                enrolment=self._enrolment,
-                measurements=self._measurements,
-                metadata=self._metadata,
+                enrolment=enrolment,
+                measurements=measurements,
+                metadata=metadata,
                 membership=Membership(database, director, preflight, clock),
                 models=Models(database, director, clock),
-                policies=self._policies,
+                policies=policies,
                 preflight=preflight,
                 registrations=Registrations(database, clock),
                 release_drift=ReleaseDrift(database, clock),
                 rehearsals=Rehearsals(database, preflight, telemetry, clock),
                 releases=Releases(database, blobs, trust, director, clock),
-                report_requests=ReportRequests(database, telemetry, self._transport, clock),
+                report_requests=ReportRequests(database, telemetry, transport, clock),
                 rollouts=Rollouts(
                     *(database, director, preflight, transfers, telemetry, clock),
-                    is_listed=lists_of(self._metadata),
+                    is_listed=lists_of(metadata),
                 ),
                 rollout_plans=RolloutPlans(
-                    database, preflight, telemetry, clock, is_listed=lists_of(self._metadata)
+                    database, preflight, telemetry, clock, is_listed=lists_of(metadata)
                 ),
                 groups=Groups(database, clock),
                 saved_queries=SavedQueries(database, telemetry, devices, clock),
@@ -247,14 +259,6 @@ class Controller:
             ),
             version=VERSION,
         )
-        self._tickers = [
-            threading.Thread(target=self._for_ever, args=args, name=args[0], daemon=True)
-            for args in (
-                ("ticker", config.tick_interval_s, self.tick),
-                # Apart, because an hour of a large fleet takes many seconds.
-                ("telemetry", TELEMETRY_EVERY_S, self.keep_telemetry),
-            )
-        ]
         self._server = self._api_server(tls)
 
     @property
@@ -277,24 +281,6 @@ class Controller:
             self._database.close()
             raise
 
-    def _delivery(self, transport: Transport, key: SigningKey, clock: Clock) -> Delivery:
-        config, database = self._config, self._database
-        budget = Budget(clock, config.transfer_bytes_per_s)
-        chunks = ChunkServer(database, self.deltas.readable, transport, budget, clock)
-        valid_s = config.downloads.valid_s
-        peers = None
-        if config.peers.label is not None:
-            peers = Peers(database, self.deltas.packages, config.peers, key, valid_s, clock)
-        ways = Ways(
-            places=self.downloads.places,
-            valid_s=valid_s,
-            deltas=self.deltas,
-            casts=chunks,
-            peers=peers,
-        )
-        sources = SourceServer(database, ways, transport, key, clock)
-        return Delivery(transport, chunks, sources, self._lead, config.broker.share)
-
     def _exports(self, clock: Clock) -> Exports:
         """Return what hands telemetry on.
 
@@ -304,25 +290,21 @@ class Controller:
         watched = Watched(
             counts=self._ingest.counts,
             waiting=lambda: self._inbox.waiting,
-            is_connected=lambda: self._connected,
+            is_connected=lambda: self._link.is_up,
             faulty_rules=self.alerting.judging.faulty_rules,
         )
         return Exports(self._config, self._database, self._telemetry, watched, clock)
 
     def start(self) -> None:
         """Begin to serve; returns at once, also when the broker is away."""
-        for topic_filter in (*topics.CONTROL_UP, topics.ENROL_REQUESTS):
-            self._transport.subscribe(topics.shared(topic_filter, self._config.broker.share))
-        self._transport.subscribe(topics.CONTROLLER_STARTS)
-        _attempt(self._lead.look)
+        attempt(self._lead.look)
         self._inbox.start()
         if self._ingest.log is not None:
             self._ingest.log.start(self._ingest.store_logged)
-        self._transport.start(self.queue, self.on_connection)
+        self._link.start(self._config.broker.share)
         self.deltas.start()
         self.delivery.start()
-        for ticker in self._tickers:
-            ticker.start()
+        self._due.start(self._config.tick_interval_s)
         self.alerting.start()
         self._server.start(self.app)
         self.downloads.start()
@@ -341,118 +323,39 @@ class Controller:
         if self._ingest.log is not None:
             self._ingest.log.stop(JOIN_S)
         self.alerting.stop(JOIN_S)
-        for ticker in self._tickers:
-            if ticker.is_alive():
-                ticker.join(JOIN_S)
+        self._due.join(JOIN_S)
         self._lead.close()
-        self._transport.close()
+        self._link.close()
         self._database.close()
         _log.info("the controller has stopped")
 
     def health(self) -> Health:
         """Return whether the controller works, and what it lacks."""
         return Health(
-            status="ok" if self._connected else "degraded",
-            broker_connected=self._connected,
+            status="ok" if self._link.is_up else "degraded",
+            broker_connected=self._link.is_up,
             downloads_served=self.downloads.address is not None,
             version=VERSION,
             needs=[
-                *([] if self._connected else [self._lacks]),
+                *self._link.needs(),
                 *self._telemetry.needs(),
                 *([] if self._ingest.log is None else self._ingest.log.needs()),
                 *self.alerting.needs(),
             ],
         )
 
-    def queue(self, received: Received) -> None:
-        """Let one message of a device wait for its turn, unless nobody would read it.
-
-        Of another controller's start it takes note at once.
-        """
-        if received.topic == topics.CONTROLLER_STARTS:
-            if self._others.must_give_way(received.payload):
-                self._on_replaced()
-        elif may_wait(received):
-            self._inbox.put(received)
-
     def receive(self, *received: Received) -> None:
         """Handle messages of devices that wait together, in their order."""
         self._ingest.handle_all(received)
 
     def tick(self) -> None:
-        """Do what time asks for: rollouts, policies, reminders, tokens, upkeep, deltas.
-
-        Of several controllers the one that leads does it.
-        """
-        _attempt(self._lead.look)
-        if not self._lead.is_ours:
-            self._stand_by()
-            return
-        for work in (
-            *(() if self._metadata is None else (self._metadata.renew,)),
-            self._penalties.look,
-            self._engine.tick,
-            self._policies.apply,
-            self._director.remind,
-            self._enrolment.sweep,
-            self._enrolment.allow_returns,
-            self._shut_out.tell,
-            self._upkeep.mark_silent,
-            self._measurements.expire,
-            self._encryption.look,
-            self.deltas.tick,
-        ):
-            _attempt(work)
-
-    def _stand_by(self) -> None:
-        """Do what each controller does for itself, and be ready to lead."""
-        self._engine.stand_by()
-        if self._metadata is not None:
-            _attempt(self._metadata.follow)
-        _attempt(self._encryption.look)
+        """Do what time asks for, as the thread for it does."""
+        self._due.tick()
 
     def keep_telemetry(self) -> None:
-        """Make hours and days of telemetry, and delete what is old of it and of samples."""
-        for work in (self._upkeep.roll_up, self._upkeep.prune, self._captures.prune):
-            _attempt(work)
-
-    def _for_ever(self, name: str, every_s: float, work: Callable[[], None]) -> None:
-        while not self._stopping.wait(every_s):
-            try:
-                work()
-            except Exception:  # noqa: BLE001 - the next time may succeed; a dead thread cannot
-                _log.exception("%s failed; the controller tries again", name)
+        """Make hours and days of telemetry and delete what is old, as the thread for it does."""
+        self._due.keep_telemetry()
 
     def on_connection(self, connection: Connection) -> None:
-        """Take a change of the connection with the broker."""
-        was, self._connected = self._connected, connection.up
-        self._lacks = _lack(connection)
-        self._reception.note(up=connection.up)
-        if connection.up:
-            self._others.announce()
-            self._enrolment.broker_came()
-            self._shut_out.broker_came()
-            _log.info("connected with the broker")
-        elif connection.refused:
-            _log.error("the broker refuses the controller's account: %s", connection.reason)
-        elif self._stopping.is_set():
-            return
-        elif was:
-            _log.warning("lost the broker: %s; trying again", connection.reason)
-        else:
-            _log.info("cannot reach the broker: %s; trying again", connection.reason)
-
-
-def _attempt(work: Callable[[], object]) -> None:
-    try:
-        work()
-    except FleetError as exc:
-        _log.warning("%s is tried again: %s", getattr(work, "__qualname__", work), exc)
-
-
-def _lack(connection: Connection) -> str:
-    """Return what the controller lacks without its broker, for callers that may have no token."""
-    text = "a connection with the MQTT broker"
-    if connection.refused:
-        return f"{text}, which refuses the controller's account: correct it in [broker]"
-    return f"{text}: start it, or correct [broker] in controller.toml; the log says more"
+        """Take a change of the connection with the broker, as the transport tells it."""
+        self._link.on_connection(connection)

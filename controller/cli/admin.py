@@ -15,7 +15,7 @@ from controller.cli.output import write_json
 from controller.cli.paging import CountOption, CursorOption, ReverseOption, take
 from controller.domain.states import AUTO
 from controller.domain.wording import counted
-from controller.schemas import TokenRequest
+from controller.enrolment_schemas import TokenRequest
 from wire.clock import SystemClock
 from wire.console.output import remark, write, write_fields, write_table
 from wire.console.text import age_text, local_time, plain_text

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from controller.cli.transfers import phase_text, share_text
-from controller.schemas import Device, DeviceModel
+from controller.device_schemas import Device, DeviceModel
 from wire.console.output import remark, write, write_table
 from wire.console.text import plain_text
 

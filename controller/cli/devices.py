@@ -30,8 +30,8 @@ from controller.cli.transfers import share_text
 from controller.cli.waiting import device_accept, device_refuse, device_waiting
 from controller.cli.why import why
 from controller.client.fleet import Fleet
+from controller.device_schemas import Device, DeviceUpdate
 from controller.domain.states import DeviceState
-from controller.schemas import Device, DeviceUpdate
 from telemetry.server.clocks import clock_text
 from wire.clock import SystemClock
 from wire.console.output import remark, write, write_fields, write_table

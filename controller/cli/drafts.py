@@ -18,7 +18,7 @@ from controller.cli.errors import ArgumentError
 from controller.cli.seen import check_newest, remember
 from controller.cli.signing import check_root
 from controller.client.fleet import Fleet
-from controller.schemas import MetadataState
+from controller.metadata_schemas import MetadataState
 from wire.console.output import remark, write
 from wire.errors import FleetError
 from wire.files import open_file

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from controller.cli.output import write_json
-from controller.schemas import MetadataState
+from controller.metadata_schemas import MetadataState
 from wire.console.output import remark, write_table
 from wire.console.text import local_time
 

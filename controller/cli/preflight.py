@@ -12,7 +12,7 @@ from controller.cli.output import write_json
 from controller.cli.releases import ReleaseArgument
 from controller.cli.watch import EXIT_NO
 from controller.domain.wording import counted
-from controller.rollout_schemas import PreflightReport
+from controller.rollout_plan_schemas import PreflightReport
 from wire.console.output import write, write_fields, write_lines
 from wire.console.text import plain_text
 

@@ -13,7 +13,7 @@ from controller.cli.listing import listing
 from controller.cli.package_files import PackageFile, package_files
 from controller.cli.signing import Signing
 from controller.client.fleet import Fleet
-from controller.schemas import Release
+from controller.release_schemas import Release
 from wire.console.output import remark
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from controller.schemas import Release, RunningDevice
+from controller.release_schemas import Release, RunningDevice
 from wire.console.output import write, write_fields, write_table
 from wire.console.sizes import bytes_text
 from wire.console.text import local_time

@@ -10,7 +10,7 @@ from controller.cli.rollout_control import limits_text
 from controller.cli.stage_view import rate_text, rules_text
 from controller.domain.rollout_plan import LEAST_EARLIER
 from controller.domain.wording import counted
-from controller.rollout_schemas import PlannedBytes, RolloutPlan
+from controller.rollout_plan_schemas import PlannedBytes, RolloutPlan
 from controller.stage_schemas import PlannedStage
 from wire.console.output import remark, write, write_fields, write_lines, write_table
 from wire.console.progress import about_text

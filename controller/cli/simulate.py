@@ -26,8 +26,9 @@ from controller.cli.simulation import Simulation, split
 from controller.client.errors import FaultError, NotThereError
 from controller.client.fleet import Fleet
 from controller.client.target import ConnectionOptions
+from controller.device_schemas import DeviceUpdate
 from controller.domain.states import DeviceState
-from controller.schemas import DeviceUpdate, TokenRequest
+from controller.enrolment_schemas import TokenRequest
 from wire.clock import Clock, SystemClock
 from wire.console.output import is_terminal, remark, write
 from wire.console.text import plain_text

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from controller.device_schemas import Transfer
 from controller.domain.transfers import TransferSum
-from controller.schemas import Transfer
 from wire.codec import convert, to_builtins
 from wire.console.progress import about_text, done_text, progress_text
 from wire.console.sizes import bytes_text

@@ -9,7 +9,7 @@ from controller.cli.connecting import connect
 from controller.cli.lists import write_list
 from controller.cli.named_arguments import DevicesArgument
 from controller.cli.output import write_json
-from controller.schemas import WaitingDevice
+from controller.enrolment_schemas import WaitingDevice
 from wire.clock import SystemClock
 from wire.console.output import remark, write
 from wire.console.text import age_text, plain_text

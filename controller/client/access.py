@@ -13,7 +13,7 @@ from controller.access_schemas import (
 )
 from controller.client.connection import segment
 from controller.client.listing import Listing, Resource, order
-from controller.schemas import Token, TokenRequest, TokenSummary
+from controller.enrolment_schemas import Token, TokenRequest, TokenSummary
 
 
 class Access(Resource):

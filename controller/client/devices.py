@@ -8,8 +8,8 @@ from typing import Final
 
 from controller.client.connection import segment
 from controller.client.listing import Listing, Resource, order, yes
+from controller.device_schemas import Device, DeviceUpdate, DriftedModel, SignedDesired
 from controller.group_schemas import Group, GroupMembers, GroupRequest
-from controller.schemas import Device, DeviceUpdate, DriftedModel, SignedDesired
 from controller.telemetry_schemas import DeviceEvent
 
 _AT_ONCE: Final = 10_000

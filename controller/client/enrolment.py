@@ -9,8 +9,8 @@ from urllib.parse import urlencode
 
 from controller.client.connection import segment
 from controller.client.listing import Resource
+from controller.enrolment_schemas import WaitingDevice
 from controller.registration_schemas import Registered, RegistrationRequest, ShownRegistration
-from controller.schemas import WaitingDevice
 
 _AT_ONCE: Final = 10_000
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from controller.client.listing import Resource
-from controller.schemas import MetadataState, MetadataSubmission
+from controller.metadata_schemas import MetadataState, MetadataSubmission
 
 
 class Metadata(Resource):

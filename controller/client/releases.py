@@ -7,8 +7,8 @@ from urllib.parse import urlencode
 from controller.client.connection import segment
 from controller.client.listing import Listing, Resource, order
 from controller.model_schemas import Model, RemovedModel
-from controller.rollout_schemas import PreflightReport
-from controller.schemas import Release, ReleaseRequest
+from controller.release_schemas import Release, ReleaseRequest
+from controller.rollout_plan_schemas import PreflightReport
 
 
 class Releases(Resource):

@@ -8,13 +8,13 @@ from controller.client.connection import segment
 from controller.client.listing import Listing, Resource, order
 from controller.rehearsal_schemas import Rehearsal, RehearsalRequest
 from controller.rollout_control_schemas import JoinRequest, LeaveRequest, MembersChange
+from controller.rollout_plan_schemas import RolloutPlan
 from controller.rollout_schemas import (
     DevicePart,
     RetryRequest,
     RollbackRequest,
     Rollout,
     RolloutGates,
-    RolloutPlan,
     RolloutRequest,
 )
 from controller.schemas import Request

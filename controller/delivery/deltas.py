@@ -27,7 +27,7 @@ from controller.errors import StorageError
 from controller.services.blobs import DELTAS_FOLDER, BlobStore
 from controller.store import deltas, rollouts
 from controller.store.database import Database
-from controller.store.tables import DeltaRow
+from controller.store.release_tables import DeltaRow
 from wire.clock import Clock
 from wire.codec import convert
 from wire.delivery import MAX_SOURCE_PACKAGES, DeltaSource

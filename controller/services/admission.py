@@ -38,8 +38,10 @@ from controller.services.device_certificates import DeviceCertificates
 from controller.services.enrol_requests import NEW_TOKEN, UNKNOWN_TOKEN
 from controller.store import devices, hellos, policy_choices, registrations, tokens, waiting
 from controller.store.database import Database, Transaction
+from controller.store.device_tables import DeviceRow
 from controller.store.device_values import steady_attributes
-from controller.store.tables import MAX_CODE_CHARS, DeviceRow, EnrolmentTokenRow
+from controller.store.tables import MAX_CODE_CHARS
+from controller.store.token_tables import EnrolmentTokenRow
 from controller.store.waiting_tables import WaitingDeviceRow
 from wire.clock import Clock
 from wire.codec import sha256_hex

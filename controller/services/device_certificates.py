@@ -23,7 +23,7 @@ from controller.services.director import Publisher
 from controller.services.own_messages import own_message
 from controller.store import certificates
 from controller.store.database import Database
-from controller.store.tables import DeviceRow
+from controller.store.device_tables import DeviceRow
 from wire import topics
 from wire.certificates import (
     CERTIFICATE_PAYLOAD_TYPE,

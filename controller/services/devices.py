@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import asdict
 
+from controller.device_schemas import Device, DeviceModel, DeviceUpdate
 from controller.domain.paging import PageRequest, Part, cut
 from controller.domain.peer_urls import why_refused
 from controller.domain.policy_choice import choose_policy
@@ -13,7 +14,6 @@ from controller.domain.states import DeviceState
 from controller.domain.transfers import FETCHING
 from controller.peer_settings import PeersConfig
 from controller.ports import BrokerAccess
-from controller.schemas import Device, DeviceModel, DeviceUpdate
 from controller.services import sorts
 from controller.services.transfers import Transfers, shown_transfer
 from controller.store import device_records, devices, penalties, policy_choices, rollout_steps
@@ -21,7 +21,7 @@ from controller.store.database import Database
 from controller.store.device_records import DeviceRecord, ModelRecord
 from controller.store.groups import read_selector
 from controller.store.policy_choices import PolicySet
-from controller.store.tables import ReleaseRow
+from controller.store.release_tables import ReleaseRow
 from wire.clock import Clock
 from wire.codec import convert
 

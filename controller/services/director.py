@@ -20,9 +20,9 @@ from typing import NamedTuple, Protocol
 
 import msgspec
 
+from controller.device_schemas import SignedDesired
 from controller.domain.faults import Faults
 from controller.errors import ConflictError
-from controller.schemas import SignedDesired
 from controller.services.pace import Pace
 from controller.services.transfers import Transfers
 from controller.store import desired, lagging

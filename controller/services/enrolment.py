@@ -28,9 +28,9 @@ from controller.domain.device_text import clean
 from controller.domain.paging import PageRequest, Part, cut
 from controller.domain.selectors import checked_labels
 from controller.domain.states import DeviceState, TokenState
+from controller.enrolment_schemas import Token, TokenRequest, TokenSummary
 from controller.errors import EnrolmentError, InvalidRequestError
 from controller.ports import BrokerAccess
-from controller.schemas import Token, TokenRequest, TokenSummary
 from controller.services import sorts
 from controller.services.admission import REFUSED, WAITS, Admission, Step, Waits
 from controller.services.challenges import Challenges
@@ -42,7 +42,7 @@ from controller.services.metadata import FleetMetadata
 from controller.services.valid_tokens import ValidTokens
 from controller.store import devices, tokens
 from controller.store.database import Database
-from controller.store.tables import EnrolmentTokenRow
+from controller.store.token_tables import EnrolmentTokenRow
 from wire import topics
 from wire.certificates import DeviceCertificate
 from wire.clock import Clock

@@ -22,12 +22,10 @@ from __future__ import annotations
 import secrets
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from controller.domain.gates.states import GateState
-from controller.domain.rollout_view import Limits, StageSpec
 from controller.domain.stages import selectors
-from controller.domain.start_rate import StartRate
 from controller.domain.starting_order import places
 from controller.domain.states import (
     ACTIVE_ROLLOUTS,
@@ -37,25 +35,28 @@ from controller.domain.states import (
     WorkKind,
 )
 from controller.errors import ConflictError
+from controller.services.follow_up_pace import Pace, hurried, pace_of, with_own_pace
 from controller.store import (
     deployments,
     free_devices,
     gates,
+    new_rollouts,
     releases,
+    rollout_log,
     rollout_steps,
     rollout_work,
     rollouts,
     stage_shadows,
     stages,
-    start_rates,
     starting_orders,
     taking_out,
     way_back,
 )
 from controller.store.database import Transaction
 from controller.store.new_deployments import intake
-from controller.store.rollouts import NewRollout
-from controller.store.tables import ReleaseRow, RolloutRow
+from controller.store.new_rollouts import NewRollout
+from controller.store.release_tables import ReleaseRow
+from controller.store.rollout_tables import RolloutRow
 
 
 def new_id() -> str:
@@ -75,15 +76,6 @@ class FollowUp:
 
     is_way_back: bool = False
     """Whether a rollback brings each device to what it had before a rollout that was none."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Pace:
-    """What decides how fast a rollout may go."""
-
-    limits: Limits
-    stages: tuple[StageSpec, ...]
-    rate: StartRate | None
 
 
 def rollback(transaction: Transaction, first: RolloutRow, release: ReleaseRow | None) -> FollowUp:
@@ -161,9 +153,9 @@ def roll_back(
     else:
         told = rollout_steps.recall_all(transaction, first, reason=reason, now_s=now_s)
     is_way_back = found.is_way_back and not keep_pace
-    pace = _pace(transaction, first if is_way_back else _with_own_pace(transaction, first))
+    pace = pace_of(transaction, first if is_way_back else with_own_pace(transaction, first))
     if is_way_back:
-        pace = _hurried(pace)
+        pace = hurried(pace)
     _follow(
         *(transaction, first, new, found.wanted, pace),
         is_retry=False,
@@ -171,8 +163,10 @@ def roll_back(
         now_s=now_s,
     )
     if found.left:
-        reason = rollouts.named(found.left, "left alone: busy, or without a release to go back to")
-        rollouts.log(transaction, new, action="skip", reason=reason, now_s=now_s)
+        reason = rollout_log.named(
+            found.left, "left alone: busy, or without a release to go back to"
+        )
+        rollout_log.log(transaction, new, action="skip", reason=reason, now_s=now_s)
     return new, told
 
 
@@ -196,7 +190,7 @@ def revert_halted(transaction: Transaction, halted: RolloutRow, *, now_s: float)
     else:
         new, told = roll_back(transaction, halted, found, now_s=now_s)
         what = f"rollout {new} reverts what has the release"
-    rollouts.log(transaction, halted.id, action="revert", reason=what, now_s=now_s)
+    rollout_log.log(transaction, halted.id, action="revert", reason=what, now_s=now_s)
     return told
 
 
@@ -274,7 +268,7 @@ def try_again(transaction: Transaction, first: RolloutRow, found: FollowUp, *, n
         The identifier of the new rollout.
     """
     new = new_id()
-    pace = _pace(transaction, first)
+    pace = pace_of(transaction, first)
     _follow(
         *(transaction, first, new, found.wanted, pace),
         is_retry=True,
@@ -342,33 +336,6 @@ def _is_rollback(transaction: Transaction, row: RolloutRow) -> bool:
     return row.origin is not None
 
 
-def _with_own_pace(transaction: Transaction, row: RolloutRow) -> RolloutRow:
-    """Return a rollout, or the one that it hurries to undo: a way back has no pace of its own."""
-    while row.is_way_back and row.origin is not None:
-        row = rollouts.get(transaction, row.origin)
-    return row
-
-
-def _pace(transaction: Transaction, first: RolloutRow) -> Pace:
-    """Return how fast a rollout may go."""
-    return Pace(
-        limits=rollouts.limits(first),
-        stages=tuple(
-            replace(each, shadow=None) for each in stages.of_rollout(transaction, first.id)
-        ),
-        rate=start_rates.of_rollout(transaction, first.id),
-    )
-
-
-def _hurried(pace: Pace) -> Pace:
-    """Return the pace of one that neither soaks nor waits for anybody."""
-    return Pace(
-        limits=replace(pace.limits, soak_s=0.0, approval=False),
-        stages=tuple(replace(stage, soak_s=None, approval=None) for stage in pace.stages),
-        rate=None,
-    )
-
-
 def _follow(
     transaction: Transaction,
     first: RolloutRow,
@@ -385,7 +352,7 @@ def _follow(
     own = {device: digest for device, digest in wanted.items() if digest != most}
     last = len(selectors(pace.stages))
     order = starting_orders.as_before(transaction, first.id, first.spread, last)
-    rollouts.begin(
+    new_rollouts.begin(
         transaction,
         NewRollout(
             id=new,

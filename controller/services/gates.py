@@ -28,7 +28,7 @@ from controller.services.gate_shift import OTHERS, check_shift, class_shares, re
 from controller.services.preflight import Preflight
 from controller.store import deployments, gates, rollouts, stages
 from controller.store.database import Database
-from controller.store.tables import RolloutRow
+from controller.store.rollout_tables import RolloutRow
 from telemetry.errors import QueryError, UnknownMetricError
 from telemetry.server.question import SECONDS_PER_MINUTE
 from telemetry.server.store import TelemetryStore

@@ -28,7 +28,7 @@ from controller.store.database import Database, Transaction
 from controller.store.device_facts import DeviceFacts
 from controller.store.groups import read_selector
 from controller.store.measurements import Part
-from controller.store.tables import ReleaseRow
+from controller.store.release_tables import ReleaseRow
 from wire import topics
 from wire.clock import Clock
 from wire.codec import convert, to_builtins, to_json

@@ -30,7 +30,7 @@ from controller.store import (
 from controller.store.database import Database, Transaction
 from controller.store.groups import read_selector
 from controller.store.new_deployments import Intake
-from controller.store.tables import RolloutRow
+from controller.store.rollout_tables import RolloutRow
 from wire.clock import Clock
 from wire.profile import NAME_PATTERN
 

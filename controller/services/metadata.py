@@ -31,7 +31,7 @@ from controller.metadata.listed import ListedTrust
 from controller.metadata.online import Online, OnlineSigner, sign_online
 from controller.metadata.sets import changed
 from controller.metadata.store import MetadataStore
-from controller.schemas import MetadataState, RoleState
+from controller.metadata_schemas import MetadataState, RoleState
 from controller.services.director import Publisher
 from controller.store import devices
 from controller.store.database import Database

@@ -24,15 +24,17 @@ from controller.services.rollout_checks import IsListed
 from controller.store import (
     device_facts,
     free_devices,
+    new_rollouts,
     releases,
-    rollouts,
+    rollout_log,
     starting_orders,
+    taking_in,
 )
 from controller.store.database import Transaction
 from controller.store.groups import read_selector
 from controller.store.new_deployments import Intake, intake
-from controller.store.rollouts import NewRollout
-from controller.store.tables import ReleaseRow
+from controller.store.new_rollouts import NewRollout
+from controller.store.release_tables import ReleaseRow
 
 MAX_DEVICES: Final = 1_000_000
 
@@ -159,13 +161,13 @@ class Making:
         supersession.refuse_started(met, devices.placed)
         now_s = new.created_at_s
         supersession.take(transaction, new.id, met, devices.placed, now_s=now_s)
-        rollouts.begin(transaction, new, devices)
+        new_rollouts.begin(transaction, new, devices)
         supersession.tell(transaction, new.id, met, now_s=now_s)
         if request.unfit == "exclude":
-            rollouts.leave_out(transaction, new.id, new.model, unfit, now_s=now_s)
+            taking_in.leave_out(transaction, new.id, new.model, unfit, now_s=now_s)
         elif unfit:
-            reason = rollouts.named(list(unfit), "tried although they cannot take it")
-            rollouts.log(transaction, new.id, action="unfit", reason=reason, now_s=now_s)
+            reason = rollout_log.named(list(unfit), "tried although they cannot take it")
+            rollout_log.log(transaction, new.id, action="unfit", reason=reason, now_s=now_s)
         return new
 
     def _to_take_in(

@@ -22,7 +22,7 @@ from controller.services.director import Director
 from controller.store import desired, groups, models, policies, policy_choices
 from controller.store.database import Database
 from controller.store.policies import Reach
-from controller.store.tables import PolicyRow
+from controller.store.policy_tables import PolicyRow
 from wire.clock import Clock
 from wire.codec import convert, to_builtins
 

@@ -24,13 +24,13 @@ from controller.domain.preflight import (
     verdict,
 )
 from controller.domain.states import DeviceState
-from controller.rollout_schemas import PreflightReport, RefusingDevices
+from controller.rollout_plan_schemas import PreflightReport, RefusingDevices
 from controller.services.blobs import BlobStore
 from controller.store import device_facts, releases
 from controller.store.database import Database, Transaction
 from controller.store.device_facts import DeviceFacts, Kind
 from controller.store.groups import read_selector
-from controller.store.tables import ReleaseRow
+from controller.store.release_tables import ReleaseRow
 from wire.clock import Clock
 from wire.codec import MAX_JSON_BYTES, sha256_hex
 from wire.errors import FleetError, IntegrityError

@@ -8,14 +8,16 @@ Rules:
 
 from __future__ import annotations
 
+from controller.device_schemas import DriftedModel
 from controller.domain.release_drift import Cause, Known, cause
 from controller.domain.states import DeploymentState
-from controller.schemas import DriftedModel
 from controller.store import release_drift
 from controller.store.database import Database
+from controller.store.device_tables import DeviceRow
 from controller.store.groups import read_selector
 from controller.store.release_drift import Differing
-from controller.store.tables import DeploymentRow, DeviceRow, ReleaseRow
+from controller.store.release_tables import ReleaseRow
+from controller.store.rollout_tables import DeploymentRow
 from wire.clock import Clock
 
 

@@ -18,7 +18,7 @@ from typing import Any
 from controller.domain.paging import PageRequest, Part, cut
 from controller.domain.states import MAKING_WORK, ReleaseState, RolloutOrder
 from controller.errors import ConflictError, InvalidRequestError
-from controller.schemas import KeptDelta, Release, RunningDevice, VariantSummary
+from controller.release_schemas import KeptDelta, Release, RunningDevice, VariantSummary
 from controller.services import sorts
 from controller.services.blobs import BlobStore
 from controller.services.director import Director
@@ -34,7 +34,7 @@ from controller.store import (
     way_back,
 )
 from controller.store.database import Database, Transaction
-from controller.store.tables import ReleaseRow
+from controller.store.release_tables import ReleaseRow
 from wire.clock import Clock
 from wire.codec import MAX_JSON_BYTES, convert
 from wire.errors import WireFormatError

@@ -21,7 +21,7 @@ from controller.services.gates import checked_gates
 from controller.services.metadata import FleetMetadata
 from controller.store import rollout_work, rollouts
 from controller.store.database import Transaction
-from controller.store.tables import ReleaseRow
+from controller.store.release_tables import ReleaseRow
 from telemetry.server.store import TelemetryStore
 from wire.windows import window_faults
 

@@ -46,7 +46,7 @@ from controller.store import (
     stages,
 )
 from controller.store.database import Database, Transaction
-from controller.store.tables import RolloutRow
+from controller.store.rollout_tables import RolloutRow
 from wire.clock import Clock
 from wire.errors import FleetError
 

@@ -30,14 +30,14 @@ from controller.domain.states import DeviceState
 from controller.domain.supersession import Met
 from controller.errors import ControllerError
 from controller.rollout_control_schemas import ShownLimits, SupersededDevices
-from controller.rollout_schemas import (
+from controller.rollout_plan_schemas import (
     BusyDevices,
     InstallTimes,
     PlannedBytes,
     PreflightReport,
     RolloutPlan,
-    RolloutRequest,
 )
+from controller.rollout_schemas import RolloutRequest
 from controller.services import (
     follow_ups,
     planned_times,

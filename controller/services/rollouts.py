@@ -3,21 +3,13 @@
 Rules:
 - An order that the state does not allow is refused, and changes nothing.
 - A rollout is of one model, and a device takes part in one unfinished rollout of each at a time.
-- Two people let a stage begin that needs approval: who made the rollout does not approve it.
 - A rollout begins with devices that cannot take its release only if the operator says so.
 """
 
 from __future__ import annotations
 
 from controller.domain.paging import PageRequest, Part, cut
-from controller.domain.stage_progress import holding, stage_states
-from controller.domain.states import (
-    ACTIVE_ROLLOUTS,
-    DeploymentState,
-    RolloutOrder,
-    RolloutState,
-)
-from controller.errors import ConflictError, OwnRolloutError
+from controller.domain.states import DeploymentState, RolloutOrder, RolloutState
 from controller.rollout_schemas import (
     DevicePart,
     RetryRequest,
@@ -27,6 +19,7 @@ from controller.rollout_schemas import (
     RolloutRequest,
 )
 from controller.services import (
+    approvals,
     follow_ups,
     rollout_checks,
     shown_gates,
@@ -47,13 +40,12 @@ from controller.store import (
     free_devices,
     listed_rollouts,
     releases,
+    rollout_log,
     rollout_steps,
     rollouts,
-    stages,
 )
 from controller.store.database import Database, Transaction
-from controller.store.rollouts import NewRollout
-from controller.store.tables import RolloutRow
+from controller.store.new_rollouts import NewRollout
 from telemetry.server.store import TelemetryStore
 from wire.clock import Clock
 
@@ -295,7 +287,9 @@ class Rollouts:
             row = rollouts.get(transaction, rollout, lock=True)
             rollouts.move(transaction, row, RolloutOrder.PAUSE)
             reason = "paused by the operator"
-            rollouts.log(transaction, row.id, action=RolloutOrder.PAUSE, reason=reason, now_s=now_s)
+            rollout_log.log(
+                transaction, row.id, action=RolloutOrder.PAUSE, reason=reason, now_s=now_s
+            )
 
     def resume(self, rollout: str) -> None:
         """Go on with a paused rollout, or with a halted one without the devices that failed.
@@ -369,42 +363,4 @@ class Rollouts:
         now_s = self._clock.now_s()
         with self._database.transaction() as transaction:
             row = rollouts.get(transaction, rollout, lock=True)
-            last = row.stage == len(stages.of_rollout(transaction, rollout))
-            view = rollouts.view(transaction, row, with_candidates=False)
-            if view.waits_for_shadow and row.state in ACTIVE_ROLLOUTS:
-                if view.asks_approval:
-                    _refuse_own(row, by)
-                rollouts.begin_by_hand(transaction, row, now_s=now_s)
-                return
-            now = stage_states(view)[row.stage - 1]
-            # Of a stage that nobody is left in, none has finished.
-            is_proven = view.finished > 0 or now == "awaiting_approval"
-            complete = view.stage_complete_at_s is not None and is_proven
-            # While it soaks the gates may still tell by themselves.
-            is_held = now == "waiting_for_gates" and row.state in ACTIVE_ROLLOUTS
-            if is_held and (held := holding(view)):
-                if view.asks_approval:
-                    _refuse_own(row, by)
-                rollouts.pass_by_hand(transaction, row, held, now_s=now_s)
-                return
-            if not view.approval or last or not complete or row.state not in ACTIVE_ROLLOUTS:
-                raise ConflictError(
-                    f"rollout {row.id} has no stage that waits for approval",
-                    remedy=f"`fleet rollout show {row.id}` says what it waits for",
-                )
-            _refuse_own(row, by)
-            rollouts.approve(transaction, row, now_s=now_s)
-
-
-def _refuse_own(row: RolloutRow, by: str) -> None:
-    """Refuse an approval by the token that made the rollout.
-
-    Raises:
-        OwnRolloutError: It did.
-    """
-    if row.created_by and row.created_by == by:
-        raise OwnRolloutError(
-            f"rollout {row.id} was made with the API token {by}: another one must approve it",
-            remedy="use another token; an admin makes one with "
-            "`fleet access create NAME --role approver`",
-        )
+            approvals.approve(transaction, row, by, now_s=now_s)

@@ -11,7 +11,7 @@ from controller.rollout_schemas import GateLook, RolloutGates, ShownGate
 from controller.store import deployments, gates
 from controller.store.database import Transaction
 from controller.store.gate_tables import GateLookRow
-from controller.store.tables import RolloutRow
+from controller.store.rollout_tables import RolloutRow
 
 MAX_LOOKS: Final = 10_000
 

@@ -25,6 +25,7 @@ from controller.store import (
     deployments,
     outcomes,
     releases,
+    rollout_log,
     rollout_work,
     rollouts,
     stage_shadows,
@@ -33,7 +34,8 @@ from controller.store import (
 )
 from controller.store.database import Transaction
 from controller.store.model_tables import DesiredModelRow
-from controller.store.tables import DeploymentRow, ReleaseRow, RolloutRow
+from controller.store.release_tables import ReleaseRow
+from controller.store.rollout_tables import DeploymentRow, RolloutRow
 from wire.codec import convert
 
 MAX_EVENTS = 1000
@@ -127,7 +129,7 @@ def whole(
     _show_transfers(shown, row.model, deployments.fetching(transaction, row.id), transfers)
     shown.events = [
         RolloutEvent(at_s=item.at_s, action=item.action, reason=item.reason, actor=item.actor)
-        for item in rollouts.events(transaction, row.id, limit=MAX_EVENTS)
+        for item in rollout_log.events(transaction, row.id, limit=MAX_EVENTS)
     ]
     return shown
 

@@ -6,11 +6,13 @@ from typing import Final
 
 from controller.access_schemas import ApiToken, AuditEntry
 from controller.alert_schemas import Alert
+from controller.device_schemas import Device
 from controller.domain.paging import Sorts, by_number, by_text
+from controller.enrolment_schemas import TokenSummary
 from controller.group_schemas import Group
 from controller.query_schemas import SavedQuery
+from controller.release_schemas import Release
 from controller.rollout_schemas import Rollout
-from controller.schemas import Device, Release, TokenSummary
 
 BEFORE_ALL: Final = 1e12
 """Later than any time: a rule that cannot be evaluated comes before alerts."""

@@ -27,11 +27,11 @@ from controller.domain.states import RolloutState
 from controller.domain.wording import counted
 from controller.errors import ConflictError
 from controller.services.shadow_checks import skipped, told
-from controller.store import policies, releases, rollouts, shadows, stage_shadows
+from controller.store import policies, releases, rollout_log, rollouts, shadows, stage_shadows
 from controller.store.database import Database, Transaction
+from controller.store.rollout_tables import RolloutRow
 from controller.store.shadow_tables import ShadowRow
 from controller.store.stage_shadow_tables import StageShadowRow
-from controller.store.tables import RolloutRow
 from telemetry.server.store import TelemetryStore
 from wire.clock import Clock
 from wire.durations import MINUTE_S
@@ -177,7 +177,7 @@ class StageShadows:
             shadows.put(
                 transaction, release, row.selector, rule, started_at_s=now_s, rollout=row.id
             )
-        rollouts.log(transaction, row.id, action=BEGINS, reason=what, now_s=now_s)
+        rollout_log.log(transaction, row.id, action=BEGINS, reason=what, now_s=now_s)
 
     def _save(self, rollout: str, due: _Due, found: Agreement, *, now_s: float) -> None:
         with self._database.transaction() as transaction:
@@ -189,7 +189,9 @@ class StageShadows:
                 return
             stage_shadows.save(transaction, row, found, now_s=now_s)
             if found.state is GateState.PASS:
-                rollouts.log(transaction, rollout, action=PASSES, reason=found.reason, now_s=now_s)
+                rollout_log.log(
+                    transaction, rollout, action=PASSES, reason=found.reason, now_s=now_s
+                )
         _log.info("rollout %s: its shadow: %s, %s", rollout, found.state, found.reason)
 
 

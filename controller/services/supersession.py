@@ -20,10 +20,17 @@ from controller.domain.states import DeploymentState, WorkKind
 from controller.domain.supersession import Met, may_take
 from controller.errors import ConflictError
 from controller.rollout_schemas import RolloutRequest
-from controller.store import deployments, free_devices, rollout_work, rollouts, taking_out
+from controller.store import (
+    deployments,
+    free_devices,
+    rollout_log,
+    rollout_work,
+    rollouts,
+    taking_out,
+)
 from controller.store.database import Transaction
 from controller.store.deployment_changes import Verdict
-from controller.store.tables import RolloutRow
+from controller.store.rollout_tables import RolloutRow
 
 
 def meeting(transaction: Transaction, model: str, selector: Selector) -> list[Met]:
@@ -154,8 +161,8 @@ def take(
         row.superseded_by = new
         row.awaited_by = new if met.stays else None
         what = f"moved to rollout {new}"
-        reason = rollouts.named(moves, what) if moves else f"no device {what}: all have started"
-        rollouts.log(transaction, row.id, action="supersede", reason=reason, now_s=now_s)
+        reason = rollout_log.named(moves, what) if moves else f"no device {what}: all have started"
+        rollout_log.log(transaction, row.id, action="supersede", reason=reason, now_s=now_s)
 
 
 def tell(transaction: Transaction, new: str, found: Sequence[Met], *, now_s: float) -> None:
@@ -164,8 +171,8 @@ def tell(transaction: Transaction, new: str, found: Sequence[Met], *, now_s: flo
         told = [(met.moves, f"taken out of rollout {met.rollout}")] if met.moves else []
         if met.stays:
             told.append((met.stays, f"to finish in rollout {met.rollout} first"))
-        reason = "; ".join(rollouts.named(sorted(devices), what) for devices, what in told)
-        rollouts.log(transaction, new, action="supersede", reason=reason, now_s=now_s)
+        reason = "; ".join(rollout_log.named(sorted(devices), what) for devices, what in told)
+        rollout_log.log(transaction, new, action="supersede", reason=reason, now_s=now_s)
 
 
 def _claim(transaction: Transaction, row: RolloutRow, unfinished: Collection[str]) -> str:

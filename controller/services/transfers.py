@@ -14,8 +14,8 @@ from typing import NamedTuple
 
 import msgspec
 
+from controller.device_schemas import Transfer
 from controller.domain.transfers import is_fetching, transfer_of
-from controller.schemas import Transfer
 from wire.clock import Clock
 from wire.codec import convert, to_builtins
 from wire.installs import InstallReport

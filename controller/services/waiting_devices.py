@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from typing import Final
 
 from controller.domain.states import AUTO, BY_HAND, WaitingState
-from controller.schemas import WaitingDevice
+from controller.enrolment_schemas import WaitingDevice
 from controller.store import registrations, tokens, waiting
 from controller.store.database import Database
 from controller.store.waiting_tables import WaitingDeviceRow

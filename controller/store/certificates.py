@@ -11,7 +11,7 @@ from sqlalchemy.orm import Session
 from controller.domain.states import DeviceState
 from controller.store import devices
 from controller.store.database import changed_rows
-from controller.store.tables import DeviceRow
+from controller.store.device_tables import DeviceRow
 
 NAMED_AT_ONCE: Final = 1000
 

@@ -17,9 +17,10 @@ from controller.domain.starting_order import PLACES, group_of
 from controller.domain.states import DeploymentState
 from controller.store.database import in_batches
 from controller.store.deployments import of
+from controller.store.device_tables import DeviceRow
 from controller.store.gate_tables import GateAwayRow
-from controller.store.rollouts import log, named
-from controller.store.tables import DeploymentRow, DeviceRow, RolloutRow
+from controller.store.rollout_log import log, named
+from controller.store.rollout_tables import DeploymentRow, RolloutRow
 
 
 def refill(

@@ -17,15 +17,10 @@ from controller.domain.states import (
 )
 from controller.store.database import BATCH
 from controller.store.deployments import target as release_of_deployment
+from controller.store.device_tables import DeviceRow
 from controller.store.model_tables import DesiredModelRow, DeviceModelRow
-from controller.store.tables import (
-    DeltaRow,
-    DeploymentRow,
-    DeviceRow,
-    ReleaseBlobRow,
-    ReleaseRow,
-    RolloutRow,
-)
+from controller.store.release_tables import DeltaRow, ReleaseBlobRow, ReleaseRow
+from controller.store.rollout_tables import DeploymentRow, RolloutRow
 
 MAX_GIVEN: Final = 16
 """Releases of a device's past that deltas may begin from."""

@@ -25,7 +25,9 @@ from controller.domain.states import (
 from controller.errors import IllegalTransitionError
 from controller.store import deployments
 from controller.store.database import changed_rows, in_batches
-from controller.store.tables import Base, DeploymentRow, DeviceRow
+from controller.store.device_tables import DeviceRow
+from controller.store.rollout_tables import DeploymentRow
+from controller.store.tables import Base
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

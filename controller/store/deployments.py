@@ -24,14 +24,10 @@ from controller.domain.states import (
 from controller.domain.transfers import FETCHING
 from controller.errors import UnfitError
 from controller.store.database import in_batches
+from controller.store.device_tables import DeviceRow
 from controller.store.model_tables import DesiredModelRow
-from controller.store.tables import (
-    DeploymentRow,
-    DeviceRow,
-    ReleaseRow,
-    RolloutEventRow,
-    RolloutRow,
-)
+from controller.store.release_tables import ReleaseRow
+from controller.store.rollout_tables import DeploymentRow, RolloutEventRow, RolloutRow
 
 
 def target() -> ColumnElement[str]:

@@ -30,8 +30,9 @@ from controller.domain.states import (
 from controller.store import devices as device_rows
 from controller.store import policy_choices
 from controller.store.database import in_batches
+from controller.store.device_tables import DeviceRow
 from controller.store.model_tables import DesiredModelRow, DesiredStateRow, DeviceModelRow
-from controller.store.tables import DeviceRow, ReleaseRow
+from controller.store.release_tables import ReleaseRow
 from wire.desired import MAX_REVISION, DesiredModels, ModelState
 from wire.installs import ReleaseRef
 

@@ -13,9 +13,9 @@ from sqlalchemy.sql.functions import FunctionElement
 
 from controller.domain.selectors import Selector
 from controller.store.database import MANY, in_batches
+from controller.store.device_tables import DeviceRow
 from controller.store.model_tables import DesiredModelRow, DeviceModelRow
 from controller.store.selector_conditions import conditions
-from controller.store.tables import DeviceRow
 
 
 class Kind(NamedTuple):

@@ -20,7 +20,8 @@ from sqlalchemy.orm import Session
 from controller.domain.device_text import clean
 from controller.store.device_status import DeviceStatus
 from controller.store.model_tables import DeviceModelRow
-from controller.store.tables import ERROR_CHARS, NAME_CHARS, ReleaseRow
+from controller.store.release_tables import ReleaseRow
+from controller.store.tables import ERROR_CHARS, NAME_CHARS
 from wire.desired import MAX_MODELS, MAX_REVISION
 from wire.installs import InstallReport
 from wire.package.index import is_digest

@@ -16,13 +16,15 @@ from controller.domain.states import ORDERED_DEPLOYMENTS
 from controller.errors import UnknownDeviceError
 from controller.store import devices
 from controller.store.database import in_batches
+from controller.store.device_tables import DeviceRow
 from controller.store.device_values import attributes, steady_attributes
 from controller.store.model_tables import DesiredModelRow, DesiredStateRow, DeviceModelRow
 from controller.store.paging import Column, known, paged
 from controller.store.penalties import held_out_among
 from controller.store.penalty_tables import DevicePenaltyRow
+from controller.store.release_tables import ReleaseRow
+from controller.store.rollout_tables import DeploymentRow
 from controller.store.selector_conditions import conditions
-from controller.store.tables import DeploymentRow, DeviceRow, ReleaseRow
 
 ONE: Final = PageRequest(key="id", descends=False, limit=1)
 _COLUMNS: Final[Mapping[str, Column]] = {

@@ -18,13 +18,10 @@ from controller.domain.states import (
     DeviceState,
 )
 from controller.store.database import in_batches
+from controller.store.device_tables import DeviceRow
 from controller.store.model_tables import DesiredModelRow, DesiredStateRow, DeviceModelRow
+from controller.store.rollout_tables import DeploymentRow, RolloutRow
 from controller.store.row_changes import R, RowChanges
-from controller.store.tables import (
-    DeploymentRow,
-    DeviceRow,
-    RolloutRow,
-)
 
 SEEN_EVERY_S = 30.0
 """How exact `last_seen_at_s` is: not every message of a device must cause a write."""

@@ -14,7 +14,7 @@ from controller.domain.attributes import (
     DeviceValues,
     Value,
 )
-from controller.store.tables import DeviceLabelRow, DeviceRow
+from controller.store.device_tables import DeviceLabelRow, DeviceRow
 
 _STEADY = (
     DeviceRow.id,

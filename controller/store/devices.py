@@ -13,15 +13,12 @@ from controller.domain.selectors import Selector
 from controller.domain.states import ORDERED_DEPLOYMENTS, DeviceState
 from controller.errors import IllegalTransitionError, UnknownDeviceError
 from controller.store.database import changed_rows
+from controller.store.device_tables import DeviceLabelRow, DeviceRow
 from controller.store.model_tables import DesiredModelRow, DeviceModelRow
 from controller.store.penalty_tables import DevicePenaltyRow
+from controller.store.rollout_tables import DeploymentRow
 from controller.store.selector_conditions import conditions
-from controller.store.tables import (
-    MAX_CODE_CHARS,
-    DeploymentRow,
-    DeviceLabelRow,
-    DeviceRow,
-)
+from controller.store.tables import MAX_CODE_CHARS
 from wire.codec import to_builtins
 from wire.desired import ONE_RELEASE
 from wire.enrolling import EnrolRequest

@@ -10,7 +10,7 @@ from sqlalchemy.orm import Session
 from controller.domain.failure_limits import FailureKind, failure_kind
 from controller.domain.states import DeploymentState
 from controller.store.install_times import newest_rollouts
-from controller.store.tables import DeploymentRow
+from controller.store.rollout_tables import DeploymentRow
 
 
 class EarlierOutcomes(NamedTuple):

@@ -25,9 +25,10 @@ from controller.domain.states import (
 )
 from controller.store import rollout_work
 from controller.store.database import in_batches
+from controller.store.device_tables import DeviceRow
 from controller.store.penalty_tables import is_held_out
+from controller.store.rollout_tables import DeploymentRow, RolloutRow
 from controller.store.selector_conditions import conditions
-from controller.store.tables import DeploymentRow, DeviceRow, RolloutRow
 
 _KEPT = (*UNFINISHED_DEPLOYMENTS, DeploymentState.SUCCEEDED)
 """The states of a deployment that keep its device from other rollouts of its model."""

@@ -8,6 +8,8 @@ from sqlalchemy.sql import false
 
 from controller.domain.gates.states import GateState
 from controller.domain.gates.turns import MOMENTS
+from controller.store.device_tables import DeviceRow
+from controller.store.rollout_tables import RolloutRow
 from controller.store.tables import MAX_DETAIL_CHARS, NAME_CHARS, Base
 
 MAX_GATE_CHARS = 512
@@ -19,7 +21,7 @@ class GateRow(Base):
 
     __tablename__ = "rollout_gate"
 
-    rollout: Mapped[str] = mapped_column(ForeignKey("rollout.id"), primary_key=True)
+    rollout: Mapped[str] = mapped_column(ForeignKey(RolloutRow.id), primary_key=True)
     number: Mapped[int] = mapped_column(Integer, primary_key=True, autoincrement=False)
     text: Mapped[str] = mapped_column(String(MAX_GATE_CHARS))
     stage: Mapped[int | None] = mapped_column(Integer)
@@ -35,7 +37,7 @@ class GateStageRow(Base):
     __tablename__ = "rollout_gate_stage"
 
     rollout: Mapped[str] = mapped_column(
-        String(NAME_CHARS), ForeignKey("rollout.id"), primary_key=True
+        String(NAME_CHARS), ForeignKey(RolloutRow.id), primary_key=True
     )
     stage: Mapped[int] = mapped_column(Integer, primary_key=True, autoincrement=False)
     before: Mapped[int] = mapped_column(Integer, server_default="0")
@@ -54,10 +56,10 @@ class GateAwayRow(Base):
     __tablename__ = "rollout_gate_away"
 
     rollout: Mapped[str] = mapped_column(
-        String(NAME_CHARS), ForeignKey("rollout.id"), primary_key=True
+        String(NAME_CHARS), ForeignKey(RolloutRow.id), primary_key=True
     )
     device: Mapped[str] = mapped_column(
-        String(NAME_CHARS), ForeignKey("device.id"), primary_key=True
+        String(NAME_CHARS), ForeignKey(DeviceRow.id), primary_key=True
     )
     has_release: Mapped[bool] = mapped_column(Boolean, server_default=false())
     """Whether it had the release by then, from an earlier stage: its silence may be the release's
@@ -74,7 +76,7 @@ class GateLookRow(Base):
     )
 
     rollout: Mapped[str] = mapped_column(
-        String(NAME_CHARS), ForeignKey("rollout.id"), primary_key=True
+        String(NAME_CHARS), ForeignKey(RolloutRow.id), primary_key=True
     )
     look: Mapped[int] = mapped_column(Integer, primary_key=True, autoincrement=False)
     """From 1; one look is at all gates."""

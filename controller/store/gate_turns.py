@@ -12,8 +12,9 @@ from controller.domain.rollout_view import RolloutView
 from controller.domain.stage_progress import target_of
 from controller.domain.states import DeploymentState
 from controller.store import control_group
+from controller.store.device_tables import DeviceRow
 from controller.store.gate_tables import GateAwayRow, GateStageRow
-from controller.store.tables import DeploymentRow, DeviceRow, RolloutRow
+from controller.store.rollout_tables import DeploymentRow, RolloutRow
 
 
 def note(

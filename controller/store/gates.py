@@ -14,8 +14,10 @@ from controller.domain.gates.states import GateState
 from controller.domain.gates.verdicts import Verdict
 from controller.domain.rollout_view import GateView
 from controller.domain.states import DeploymentState, DeviceState
+from controller.store.device_tables import DeviceRow
 from controller.store.gate_tables import GateAwayRow, GateLookRow, GateRow
-from controller.store.tables import MAX_DETAIL_CHARS, DeploymentRow, DeviceRow, RolloutRow
+from controller.store.rollout_tables import DeploymentRow, RolloutRow
+from controller.store.tables import MAX_DETAIL_CHARS
 
 
 class AskedGate(NamedTuple):

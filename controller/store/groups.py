@@ -16,9 +16,10 @@ from controller.errors import SelectorError, UnknownGroupError
 from controller.store.alert_tables import AlertRuleRow
 from controller.store.capture_tables import CaptureRow
 from controller.store.group_tables import DeviceGroupRow
+from controller.store.policy_tables import PolicyRow
+from controller.store.rollout_tables import RolloutRow
 from controller.store.saved_query_tables import SavedQueryRow
 from controller.store.shadow_tables import ShadowRow
-from controller.store.tables import PolicyRow, RolloutRow
 
 _IN_PROGRESS = (*ACTIVE_ROLLOUTS, RolloutState.HALTED)  # which may be resumed
 

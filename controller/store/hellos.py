@@ -15,13 +15,10 @@ from sqlalchemy.orm import Session
 from controller.domain.device_text import clean
 from controller.store import desired, device_models, devices, policy_choices
 from controller.store.device_status import DeviceStatus, set_seen
+from controller.store.device_tables import DeviceRow
 from controller.store.device_values import steady_attributes
 from controller.store.model_tables import DesiredStateRow
-from controller.store.tables import (
-    MAX_CODE_CHARS,
-    MAX_DETAIL_CHARS,
-    DeviceRow,
-)
+from controller.store.tables import MAX_CODE_CHARS, MAX_DETAIL_CHARS
 from wire.desired import MAX_REVISION, MAX_REVISION_STEP, ONE_RELEASE, WINDOWS
 from wire.enrolling import EnrolRequest
 from wire.errors import shortened

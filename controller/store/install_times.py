@@ -7,7 +7,7 @@ from sqlalchemy.orm import Session
 
 from controller.domain.states import DeploymentState
 from controller.store.deployments import target
-from controller.store.tables import DeploymentRow, RolloutRow
+from controller.store.rollout_tables import DeploymentRow, RolloutRow
 
 MAX_ROLLOUTS = 20
 """Only the newest rollouts of a model are looked at: devices and networks change."""

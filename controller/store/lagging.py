@@ -12,8 +12,10 @@ from controller.domain.states import (
     ReleaseState,
 )
 from controller.store import devices as device_rows
+from controller.store.device_tables import DeviceRow
 from controller.store.model_tables import DesiredModelRow, DesiredStateRow, DeviceModelRow
-from controller.store.tables import DeploymentRow, DeviceRow, ReleaseRow
+from controller.store.release_tables import ReleaseRow
+from controller.store.rollout_tables import DeploymentRow
 
 REPORT_LOST_AFTER_S = 10.0
 """If a device installs and sends no report for this long, it gets its desired state again, because

@@ -12,7 +12,7 @@ from controller.domain.paging import PageRequest
 from controller.domain.states import RolloutState
 from controller.store import releases
 from controller.store.paging import Column, known, paged
-from controller.store.tables import RolloutRow
+from controller.store.rollout_tables import RolloutRow
 
 _COLUMNS: Final[Mapping[str, Column]] = {
     "created": RolloutRow.created_at_s,

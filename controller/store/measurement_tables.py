@@ -8,6 +8,8 @@ from sqlalchemy import JSON, CheckConstraint, ForeignKey, Index, String
 from sqlalchemy.orm import Mapped, mapped_column
 
 from controller.domain.measuring import MeasurementState
+from controller.store.device_tables import DeviceRow
+from controller.store.release_tables import ReleaseRow
 from controller.store.tables import MAX_DETAIL_CHARS, NAME_CHARS, Base
 
 _STATES = ", ".join(f"'{state}'" for state in MeasurementState)
@@ -28,8 +30,8 @@ class MeasurementRow(Base):
     id: Mapped[str] = mapped_column(String(NAME_CHARS), primary_key=True)
     """Of the request; devices that were asked together have the same."""
 
-    device: Mapped[str] = mapped_column(ForeignKey("device.id"), primary_key=True)
-    release: Mapped[str] = mapped_column(ForeignKey("release.digest"))
+    device: Mapped[str] = mapped_column(ForeignKey(DeviceRow.id), primary_key=True)
+    release: Mapped[str] = mapped_column(ForeignKey(ReleaseRow.digest))
     profile: Mapped[str] = mapped_column(String(NAME_CHARS))
     """Of the device when it was asked: its figures are of that kind of device."""
 

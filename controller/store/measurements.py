@@ -13,8 +13,10 @@ from controller.domain.measuring import CANCELLED, NO_ANSWER, MeasurementState
 from controller.domain.states import DeviceState
 from controller.errors import UnknownMeasurementError
 from controller.store.database import changed_rows, in_batches
+from controller.store.device_tables import DeviceRow
 from controller.store.measurement_tables import MeasurementRow
-from controller.store.tables import MAX_DETAIL_CHARS, DeviceRow, ReleaseRow
+from controller.store.release_tables import ReleaseRow
+from controller.store.tables import MAX_DETAIL_CHARS
 
 
 class Part(NamedTuple):

@@ -16,8 +16,8 @@ from controller.store import deployments, free_devices, rollout_work, taking_out
 from controller.store.database import BATCH, MANY, in_batches
 from controller.store.deployment_changes import Verdict
 from controller.store.new_deployments import Intake, intake, take_in_first
-from controller.store.rollouts import log, named
-from controller.store.tables import DeploymentRow, RolloutRow
+from controller.store.rollout_log import log, named
+from controller.store.rollout_tables import DeploymentRow, RolloutRow
 
 
 class Members(NamedTuple):

@@ -16,6 +16,9 @@ from sqlalchemy import (
 )
 from sqlalchemy.orm import Mapped, mapped_column
 
+from controller.store.device_tables import DeviceRow
+from controller.store.release_tables import ReleaseRow
+from controller.store.rollout_tables import RolloutRow
 from controller.store.tables import DIGEST_CHARS, ERROR_CHARS, NAME_CHARS, Base
 
 
@@ -25,7 +28,7 @@ class DesiredStateRow(Base):
     __tablename__ = "desired_state"
     __table_args__ = (CheckConstraint("revision >= 1", name="revision"),)
 
-    device: Mapped[str] = mapped_column(ForeignKey("device.id"), primary_key=True)
+    device: Mapped[str] = mapped_column(ForeignKey(DeviceRow.id), primary_key=True)
     revision: Mapped[int] = mapped_column(BigInteger)
     issued_at_s: Mapped[float]
 
@@ -39,12 +42,12 @@ class DesiredModelRow(Base):
         Index(None, "policy_generation"),
     )
 
-    device: Mapped[str] = mapped_column(ForeignKey("device.id"), primary_key=True)
+    device: Mapped[str] = mapped_column(ForeignKey(DeviceRow.id), primary_key=True)
     model: Mapped[str] = mapped_column(String(NAME_CHARS), primary_key=True)
-    release: Mapped[str | None] = mapped_column(ForeignKey("release.digest"))
+    release: Mapped[str | None] = mapped_column(ForeignKey(ReleaseRow.digest))
     """None if nothing is ordered: what the device has of the model stays."""
 
-    rollout: Mapped[str | None] = mapped_column(ForeignKey("rollout.id"))
+    rollout: Mapped[str | None] = mapped_column(ForeignKey(RolloutRow.id))
     release_revision: Mapped[int] = mapped_column(BigInteger, server_default="0")
     """The revision in which the release was given. A later change of a policy or of another model
     raises only the revision of the device, so it does not affect the deployment, which refers to
@@ -81,7 +84,7 @@ class DeviceModelRow(Base):
 
     __tablename__ = "device_model"
 
-    device: Mapped[str] = mapped_column(ForeignKey("device.id"), primary_key=True)
+    device: Mapped[str] = mapped_column(ForeignKey(DeviceRow.id), primary_key=True)
     model: Mapped[str] = mapped_column(String(NAME_CHARS), primary_key=True)
     """Empty for what an agent without names runs, if nobody knows that package."""
 

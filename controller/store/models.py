@@ -12,9 +12,10 @@ from controller.domain.names import which_there_are
 from controller.domain.selectors import Selector
 from controller.domain.states import DeviceState
 from controller.errors import UnknownModelError
+from controller.store.device_tables import DeviceRow
 from controller.store.model_tables import DesiredModelRow, DeviceModelRow
+from controller.store.release_tables import ReleaseRow
 from controller.store.selector_conditions import conditions
-from controller.store.tables import DeviceRow, ReleaseRow
 
 MAX_NAMES = 1000
 _NONE = "publish one with `fleet release publish`"

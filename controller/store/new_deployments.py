@@ -13,8 +13,9 @@ from controller.domain.states import DeploymentState, WorkKind
 from controller.errors import UnfitError
 from controller.store import deployment_changes, free_devices, rollout_work
 from controller.store.deployment_changes import Verdict
+from controller.store.rollout_tables import DeploymentRow
 from controller.store.rollout_work import Part
-from controller.store.tables import MAX_DETAIL_CHARS, Base, DeploymentRow
+from controller.store.tables import MAX_DETAIL_CHARS, Base
 from telemetry.server.bulk import append
 
 _TABLE = Base.metadata.tables[DeploymentRow.__tablename__]

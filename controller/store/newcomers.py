@@ -12,8 +12,9 @@ from controller.store import free_devices, stages
 from controller.store.database import BATCH, in_batches
 from controller.store.groups import read_selector
 from controller.store.new_deployments import take_in
-from controller.store.rollouts import leave_out, log, named
-from controller.store.tables import RolloutRow
+from controller.store.rollout_log import log, named
+from controller.store.rollout_tables import RolloutRow
+from controller.store.taking_in import leave_out
 
 MAX_NEWCOMERS = 500
 """The greatest number of devices that join in one tick."""

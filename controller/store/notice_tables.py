@@ -5,6 +5,7 @@ from __future__ import annotations
 from sqlalchemy import ForeignKey, Integer, String
 from sqlalchemy.orm import Mapped, mapped_column
 
+from controller.store.rollout_tables import RolloutEventRow
 from controller.store.tables import Base
 
 
@@ -17,7 +18,7 @@ class RolloutNoticeRow(Base):
     __tablename__ = "rollout_notice"
 
     event: Mapped[int] = mapped_column(
-        ForeignKey("rollout_event.id"), primary_key=True, autoincrement=False
+        ForeignKey(RolloutEventRow.id), primary_key=True, autoincrement=False
     )
     kind: Mapped[str] = mapped_column(String(32))
     stage: Mapped[int] = mapped_column(Integer)

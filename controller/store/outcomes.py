@@ -10,7 +10,9 @@ from sqlalchemy.orm import Session
 from controller.domain.states import DeploymentState
 from controller.errors import UnknownDeviceError
 from controller.store.deployments import target
-from controller.store.tables import DeploymentRow, DeviceRow, ReleaseRow, RolloutRow
+from controller.store.device_tables import DeviceRow
+from controller.store.release_tables import ReleaseRow
+from controller.store.rollout_tables import DeploymentRow, RolloutRow
 
 MAX_GROUPS: Final = 50
 MAX_NAMES: Final = 3

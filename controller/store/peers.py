@@ -11,13 +11,9 @@ from sqlalchemy.orm import Session, aliased
 from controller.domain.states import DeviceState, ReleaseState
 from controller.store import devices
 from controller.store.deltas import Named
+from controller.store.device_tables import DeviceLabelRow, DeviceRow
 from controller.store.model_tables import DesiredModelRow, DeviceModelRow
-from controller.store.tables import (
-    DeviceLabelRow,
-    DeviceRow,
-    ReleaseBlobRow,
-    ReleaseRow,
-)
+from controller.store.release_tables import ReleaseBlobRow, ReleaseRow
 
 MAX_NEIGHBOURS: Final = 128
 """Devices of a site that are looked at for one request."""

@@ -10,9 +10,10 @@ from sqlalchemy.orm import Session
 from controller.domain.states import DeploymentEvent, DeploymentState, DeviceState
 from controller.store import deployment_changes, deployments
 from controller.store.deployment_changes import Verdict
+from controller.store.device_tables import DeviceRow
 from controller.store.penalty_tables import DevicePenaltyRow
-from controller.store.rollouts import log
-from controller.store.tables import DeploymentRow, DeviceRow, RolloutRow
+from controller.store.rollout_log import log
+from controller.store.rollout_tables import DeploymentRow, RolloutRow
 
 MAX_AT_ONCE = 500
 

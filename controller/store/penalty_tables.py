@@ -5,7 +5,8 @@ from __future__ import annotations
 from sqlalchemy import Boolean, ColumnElement, ForeignKey, String, exists
 from sqlalchemy.orm import Mapped, mapped_column
 
-from controller.store.tables import MAX_DETAIL_CHARS, Base, DeviceRow
+from controller.store.device_tables import DeviceRow
+from controller.store.tables import MAX_DETAIL_CHARS, Base
 
 
 class DevicePenaltyRow(Base):
@@ -13,7 +14,7 @@ class DevicePenaltyRow(Base):
 
     __tablename__ = "device_penalty"
 
-    device: Mapped[str] = mapped_column(ForeignKey("device.id"), primary_key=True)
+    device: Mapped[str] = mapped_column(ForeignKey(DeviceRow.id), primary_key=True)
     held_out: Mapped[bool] = mapped_column(Boolean)
     """Whether it still is. It then takes part in no rollout that begins."""
 

@@ -17,9 +17,10 @@ from controller.domain.names import which_there_are
 from controller.domain.policy_choice import MAX_POLICIES, rank
 from controller.domain.states import DeviceState
 from controller.errors import ConflictError, UnknownPolicyError
+from controller.store.device_tables import DeviceRow
 from controller.store.model_tables import DesiredModelRow, DesiredStateRow
 from controller.store.policy_choices import ONE_POLICY_SET
-from controller.store.tables import DeviceRow, PolicyRow, PolicySetRow
+from controller.store.policy_tables import PolicyRow, PolicySetRow
 
 NO_POLICY = "make one with `fleet policy set`"
 """What to do where there is none at all."""

@@ -24,8 +24,8 @@ from controller.store.capture_tables import CaptureRow
 from controller.store.device_values import steady_values
 from controller.store.groups import texts_for
 from controller.store.model_tables import DesiredModelRow
+from controller.store.policy_tables import PolicyRow, PolicySetRow
 from controller.store.shadow_tables import ShadowRow
-from controller.store.tables import PolicyRow, PolicySetRow
 from wire.capture import CaptureRule
 from wire.codec import convert, to_builtins
 from wire.policy import PolicySpec

@@ -5,6 +5,7 @@ from __future__ import annotations
 from sqlalchemy import CheckConstraint, ForeignKey, Integer
 from sqlalchemy.orm import Mapped, mapped_column
 
+from controller.store.rollout_tables import RolloutRow
 from controller.store.tables import Base
 
 
@@ -16,7 +17,7 @@ class StartRateRow(Base):
         CheckConstraint("per_minute > 0 AND factor >= 1 AND after >= 1", name="growth"),
     )
 
-    rollout: Mapped[str] = mapped_column(ForeignKey("rollout.id"), primary_key=True)
+    rollout: Mapped[str] = mapped_column(ForeignKey(RolloutRow.id), primary_key=True)
     per_minute: Mapped[float]
     factor: Mapped[float]
     after: Mapped[int] = mapped_column(Integer)

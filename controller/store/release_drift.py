@@ -10,9 +10,11 @@ from sqlalchemy.orm import Session, aliased
 from controller.domain.selectors import Selector
 from controller.domain.states import DeviceState
 from controller.store import devices
+from controller.store.device_tables import DeviceRow
 from controller.store.model_tables import DesiredModelRow, DesiredStateRow, DeviceModelRow
+from controller.store.release_tables import ReleaseRow
+from controller.store.rollout_tables import DeploymentRow
 from controller.store.selector_conditions import conditions
-from controller.store.tables import DeploymentRow, DeviceRow, ReleaseRow
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

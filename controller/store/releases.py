@@ -25,16 +25,12 @@ from controller.domain.states import DeltaState, DeviceState, ReleaseState
 from controller.errors import IllegalTransitionError, UnknownReleaseError
 from controller.store import acting
 from controller.store.database import changed_rows, in_batches
+from controller.store.device_tables import DeviceRow
 from controller.store.measurement_tables import MeasurementRow
 from controller.store.model_tables import DesiredModelRow
 from controller.store.paging import Column, paged
+from controller.store.release_tables import DeltaRow, ReleaseBlobRow, ReleaseRow
 from controller.store.shadow_tables import ShadowRow
-from controller.store.tables import (
-    DeltaRow,
-    DeviceRow,
-    ReleaseBlobRow,
-    ReleaseRow,
-)
 from wire.package.index import is_digest
 
 MAX_NAMES = 10_000

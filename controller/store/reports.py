@@ -37,13 +37,10 @@ from controller.domain.transfers import is_fetching, size
 from controller.store import device_models
 from controller.store.deployment_changes import Verdict
 from controller.store.device_status import DeviceStatus, ModelStatus, note_seen
+from controller.store.device_tables import DeviceRow
+from controller.store.rollout_tables import DeploymentRow
 from controller.store.row_changes import RowChanges, key_is, key_of
-from controller.store.tables import (
-    MAX_CODE_CHARS,
-    MAX_DETAIL_CHARS,
-    DeploymentRow,
-    DeviceRow,
-)
+from controller.store.tables import MAX_CODE_CHARS, MAX_DETAIL_CHARS
 from wire.desired import MAX_REVISION
 from wire.errors import shortened
 from wire.installs import InstallReport, Refusal

@@ -15,8 +15,9 @@ from sqlalchemy import delete, select, update
 from sqlalchemy.orm import Session
 
 from controller.domain.states import DeploymentState
+from controller.store.device_tables import DeviceRow
 from controller.store.model_tables import DesiredModelRow, DesiredStateRow
-from controller.store.tables import DeploymentRow, DeviceRow
+from controller.store.rollout_tables import DeploymentRow
 from telemetry.server.tables import export_counter
 from wire.desired import MAX_REVISION
 

@@ -7,7 +7,8 @@ from sqlalchemy.orm import Session
 
 from controller.domain.rollout_notices import RolloutNotice, kind_of
 from controller.store.notice_tables import RolloutNoticeRow
-from controller.store.tables import ReleaseRow, RolloutEventRow, RolloutRow
+from controller.store.release_tables import ReleaseRow
+from controller.store.rollout_tables import RolloutEventRow, RolloutRow
 
 
 def note(session: Session, event: RolloutEventRow) -> None:

@@ -39,8 +39,10 @@ from controller.store import (
 )
 from controller.store.deployment_changes import Moment, Verdict
 from controller.store.releases import published
-from controller.store.rollouts import log, move, named
-from controller.store.tables import MAX_DETAIL_CHARS, RolloutRow
+from controller.store.rollout_log import log, named
+from controller.store.rollout_tables import RolloutRow
+from controller.store.rollouts import move
+from controller.store.tables import MAX_DETAIL_CHARS
 from wire.windows import longest_wait_s, parse_window
 
 MAX_LEFT = 100

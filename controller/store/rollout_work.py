@@ -23,7 +23,7 @@ from sqlalchemy.orm import Session
 from controller.domain.states import ENDING_WORK, WorkKind
 from controller.store.database import JsonText
 from controller.store.deployment_changes import Verdict
-from controller.store.tables import RolloutRow
+from controller.store.rollout_tables import RolloutRow
 from controller.store.work_tables import RolloutWorkRow
 
 AT_ONCE: Final = 500

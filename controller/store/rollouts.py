@@ -1,60 +1,37 @@
-"""Rollouts: their rows, stages and log.
+"""Rollouts as a whole: finds them, shows them to decisions, and changes their state.
 
-This module makes, finds and shows them; `controller.store.rollout_steps` moves them on.
+`controller.store.new_rollouts` begins them, and `controller.store.rollout_steps` moves them on.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from itertools import islice
+from dataclasses import replace
 
 from sqlalchemy import func, or_, select, update
 from sqlalchemy.orm import Session
 
 from controller.domain.rollout_policy import wanted
-from controller.domain.rollout_view import GateView, Limits, OnHalt, RolloutView, StageSpec
-from controller.domain.stages import reach, resolved
-from controller.domain.start_rate import StartRate
-from controller.domain.starting_order import group_of
+from controller.domain.rollout_view import GateView, Limits, RolloutView
+from controller.domain.stages import reach
 from controller.domain.states import (
     ACTIVE_ROLLOUTS,
     ROLLOUT_TRANSITIONS,
     DeploymentState,
     RolloutOrder,
     RolloutState,
-    WorkKind,
     outcome,
     sources,
 )
-from controller.domain.wording import counted
-from controller.errors import ConflictError, IllegalTransitionError, UnknownRolloutError
-from controller.store import (
-    acting,
-    deployments,
-    free_devices,
-    gates,
-    new_deployments,
-    rollout_notices,
-    rollout_work,
-    stage_shadows,
-    stages,
-    start_rates,
-)
+from controller.errors import IllegalTransitionError, UnknownRolloutError
+from controller.store import deployments, free_devices, gates, stage_shadows, stages, start_rates
 from controller.store.database import changed_rows
-from controller.store.new_deployments import Intake
-from controller.store.tables import (
-    MAX_DETAIL_CHARS,
-    DeploymentRow,
-    RolloutEventRow,
-    RolloutRow,
-)
+from controller.store.rollout_log import log
+from controller.store.rollout_tables import DeploymentRow, RolloutRow
 from controller.store.work_tables import RolloutWorkRow
 
 MAX_CANDIDATES = 200
 """The greatest number of devices that one tick starts."""
-
-LOST = "not taken in: gone, or in this or another rollout, since the order"
 
 _REMEDIES: Mapping[str, str] = {
     RolloutState.RUNNING: "it goes on by itself; `fleet rollout show {id}` says how far it is",
@@ -66,49 +43,6 @@ _REMEDIES: Mapping[str, str] = {
     "or `fleet rollout retry {id}`",
 }
 """What to do instead of an order that the state of a rollout does not allow."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class NewRollout:
-    """A rollout as it begins."""
-
-    id: str
-    release: str
-    """The digest."""
-
-    model: str
-    """The name of the release."""
-
-    selector: str
-    limits: Limits
-    stages: tuple[StageSpec, ...]
-    origin: str | None = None
-    """The rollout whose devices it takes."""
-
-    is_retry: bool = False
-    """Whether it tries the release of its origin again, and does not roll it back."""
-
-    created_at_s: float
-    releases: Mapping[str, str] = field(default_factory=dict)
-    """Device to the release that it is brought to, where that is another one."""
-
-    gates: tuple[str, ...] = ()
-    stage_gates: Mapping[int, tuple[str, ...]] = field(default_factory=dict)
-    """By the number of the only stage in which they are asked."""
-
-    spread: str = ""
-    """The label over which the order of starting is spread."""
-
-    rate: StartRate | None = None
-    control: frozenset[str] = frozenset()
-    """The devices that are held out, to compare the others with."""
-
-    on_halt: OnHalt = "keep"
-    is_way_back: bool = False
-    """Whether it brings devices back to what they had, as fast as it can."""
-
-    priority: int = 0
-    windows: tuple[str, ...] = ()
 
 
 def get(session: Session, rollout: str, *, lock: bool = False) -> RolloutRow:
@@ -183,80 +117,6 @@ def rollback_of(session: Session, rollout: str) -> str | None:
         .order_by(RolloutRow.created_at_s.desc(), RolloutRow.id)
         .limit(1)
     )
-
-
-def begin(session: Session, new: NewRollout, found: Intake) -> None:
-    """Save a new rollout with its stages, and take its devices in, as many as now can be.
-
-    What is left is saved, and the rollout begins when it is done.
-
-    Args:
-        session: The transaction.
-        new: The rollout.
-        found: Its devices.
-
-    Raises:
-        ConflictError: All of them are gone, or in another rollout, since it was decided.
-    """
-    limits, placed = new.limits, found.placed
-    session.add(
-        RolloutRow(
-            id=new.id,
-            release=new.release,
-            model=new.model,
-            origin=new.origin,
-            is_retry=new.is_retry,
-            selector=new.selector,
-            spread=new.spread,
-            state=RolloutState.RUNNING,
-            reason="",
-            max_in_flight=limits.max_in_flight,
-            soak_s=limits.soak_s,
-            device_deadline_s=limits.device_deadline_s,
-            offline_limit_s=limits.offline_limit_s,
-            max_failures=limits.max_failures,
-            max_failure_percent=limits.max_failure_percent,
-            min_finished=limits.min_finished,
-            approval=limits.approval,
-            max_refused=limits.max_refused,
-            max_timed_out=limits.max_timed_out,
-            worst_case=limits.worst_case,
-            on_halt=new.on_halt,
-            is_way_back=new.is_way_back,
-            gate_ends_left=len(new.stages),
-            priority=new.priority,
-            windows=list(new.windows) or None,
-            initial_devices=len(placed),
-            stage=1,
-            approved_stage=1,
-            ran_s=0.0,
-            created_at_s=new.created_at_s,
-            created_by=acting.actor(),
-        )
-    )
-    acting.about(new.id)
-    session.flush()
-    start_rates.add(session, new.id, new.rate)
-    gates.add(session, new.id, new.gates, new.stage_gates)
-    every = (group_of(place) for place in placed.values())  # read where stages choose devices
-    held = (group_of(placed[device]) for device in new.control)
-    stages.add(session, new.id, resolved(new.stages, every, held))
-    lost = new_deployments.take_in_first(session, new.id, new.model, found, now_s=new.created_at_s)
-    what = "made"
-    if new.origin is not None:
-        what = f"made to {'try again' if new.is_retry else 'roll back'} {new.origin}"
-    steps = "1 stage" if len(new.stages) == 1 else f"{len(new.stages)} stages"
-    reason = f"{what} for {counted(len(placed))} in {steps}"
-    if new.control:
-        reason += f"; {len(new.control)} of them keep the old release until the gates have passed"
-    log(session, new.id, action="create", reason=reason, now_s=new.created_at_s)
-    if len(lost) == len(placed):
-        raise ConflictError(
-            f"device {lost[0]} is gone or joined another rollout just now", remedy="try again"
-        )
-    if lost:
-        why = named(lost, LOST)
-        log(session, new.id, action="skip", reason=why, now_s=new.created_at_s)
 
 
 def limits(row: RolloutRow) -> Limits:
@@ -380,54 +240,3 @@ def begin_by_hand(session: Session, row: RolloutRow, *, now_s: float) -> None:
     stage_shadows.waive(session, row, now_s=now_s)
     reason = f"stage {row.stage} may begin without its shadow: approved by the operator"
     log(session, row.id, action="approve", reason=reason, now_s=now_s)
-
-
-def log(session: Session, rollout: str, *, action: str, reason: str, now_s: float) -> None:
-    """Write down a decision and why it was made."""
-    event = RolloutEventRow(
-        rollout=rollout,
-        at_s=now_s,
-        action=action,
-        reason=reason[:MAX_DETAIL_CHARS],
-        actor=acting.actor(),
-    )
-    session.add(event)
-    rollout_notices.note(session, event)
-
-
-def events(session: Session, rollout: str, *, limit: int) -> list[RolloutEventRow]:
-    """Return the log of a rollout: its newest entries, the oldest of them first."""
-    rows = session.scalars(
-        select(RolloutEventRow)
-        .where(RolloutEventRow.rollout == rollout)
-        .order_by(RolloutEventRow.id.desc())
-        .limit(limit)
-    )
-    return list(rows)[::-1]
-
-
-def leave_out(
-    session: Session, rollout: str, model: str, unfit: Mapping[str, str], *, now_s: float
-) -> None:
-    """Record devices that a rollout leaves out because they cannot take its release.
-
-    Args:
-        session: The transaction.
-        rollout: The rollout.
-        model: Its model.
-        unfit: Each such device with its reason; none of them takes part yet.
-        now_s: Wall time.
-    """
-    if unfit:
-        room = rollout_work.AT_ONCE
-        first, rest = dict(islice(unfit.items(), room)), dict(islice(unfit.items(), room, None))
-        new_deployments.leave_out(session, rollout, model, first, now_s=now_s)
-        rollout_work.save(session, rollout, WorkKind.LEAVE_OUT, rest)
-        reason = named(list(unfit), "left out: cannot take the release")
-        log(session, rollout, action="skip", reason=reason, now_s=now_s)
-
-
-def named(devices: Sequence[str], what: str) -> str:
-    """Return what happened to devices, with the names of the first of them."""
-    shown = ", ".join(devices[:5]) + (", ..." if len(devices) > 5 else "")  # noqa: PLR2004 - what a line holds
-    return f"{counted(len(devices))} {what}: {shown}"

@@ -19,8 +19,10 @@ from typing import Any, Final, NamedTuple, TypeVar
 import sqlalchemy as sa
 from sqlalchemy.orm import Session
 
+from controller.store.device_tables import DeviceRow
 from controller.store.model_tables import DeviceModelRow
-from controller.store.tables import Base, DeploymentRow, DeviceRow
+from controller.store.rollout_tables import DeploymentRow
+from controller.store.tables import Base
 
 R = TypeVar("R", bound=Base)
 

@@ -56,8 +56,9 @@ from controller.domain.selector_tree import (
     version_holds,
 )
 from controller.domain.selectors import Selector, label_of
+from controller.store.device_tables import DeviceLabelRow, DeviceRow
 from controller.store.model_tables import DeviceModelRow
-from controller.store.tables import DeviceLabelRow, DeviceRow, ReleaseRow
+from controller.store.release_tables import ReleaseRow
 
 _ESCAPE = "!"
 """No value has it."""

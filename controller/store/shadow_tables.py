@@ -7,6 +7,7 @@ from typing import Any
 from sqlalchemy import ForeignKey, String
 from sqlalchemy.orm import Mapped, mapped_column
 
+from controller.store.release_tables import ReleaseRow
 from controller.store.tables import NAME_CHARS, Base
 
 
@@ -16,7 +17,7 @@ class ShadowRow(Base):
     __tablename__ = "shadow"
 
     model: Mapped[str] = mapped_column(String(NAME_CHARS), primary_key=True)
-    release: Mapped[str] = mapped_column(ForeignKey("release.digest"))
+    release: Mapped[str] = mapped_column(ForeignKey(ReleaseRow.digest))
     selector: Mapped[str] = mapped_column(String(1024))
     rule: Mapped[dict[str, Any]]
     """As `wire.shadow.ShadowRule`."""

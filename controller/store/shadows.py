@@ -16,8 +16,8 @@ from controller.errors import ConflictError, UnknownShadowError
 from controller.store import policies
 from controller.store.model_tables import DesiredModelRow
 from controller.store.policies import Reach
+from controller.store.release_tables import ReleaseRow
 from controller.store.shadow_tables import ShadowRow
-from controller.store.tables import ReleaseRow
 from wire.codec import to_builtins
 from wire.installs import ReleaseRef
 from wire.shadow import ShadowRule

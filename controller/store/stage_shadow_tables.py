@@ -7,6 +7,7 @@ from sqlalchemy.orm import Mapped, mapped_column
 from sqlalchemy.sql import false
 
 from controller.domain.gates.states import GateState
+from controller.store.rollout_tables import RolloutRow
 from controller.store.tables import MAX_DETAIL_CHARS, NAME_CHARS, Base
 
 _STATES = ", ".join(f"'{state}'" for state in GateState)
@@ -22,7 +23,7 @@ class StageShadowRow(Base):
     )
 
     rollout: Mapped[str] = mapped_column(
-        String(NAME_CHARS), ForeignKey("rollout.id"), primary_key=True
+        String(NAME_CHARS), ForeignKey(RolloutRow.id), primary_key=True
     )
     stage: Mapped[int] = mapped_column(Integer, primary_key=True, autoincrement=False)
     began_at_s: Mapped[float]

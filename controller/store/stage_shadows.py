@@ -13,16 +13,12 @@ from controller.domain.rollout_view import StageSpec
 from controller.domain.shadow_agreement import Agreement
 from controller.domain.stage_shadow import ShadowNeed, ShadowView
 from controller.domain.states import ACTIVE_ROLLOUTS, DeploymentState
+from controller.store.device_tables import DeviceRow
 from controller.store.model_tables import DeviceModelRow
+from controller.store.rollout_tables import DeploymentRow, RolloutRow, RolloutStageRow
 from controller.store.shadow_tables import ShadowRow
 from controller.store.stage_shadow_tables import StageShadowRow
-from controller.store.tables import (
-    MAX_DETAIL_CHARS,
-    DeploymentRow,
-    DeviceRow,
-    RolloutRow,
-    RolloutStageRow,
-)
+from controller.store.tables import MAX_DETAIL_CHARS
 
 
 class Waiting(NamedTuple):

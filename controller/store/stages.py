@@ -10,7 +10,7 @@ from sqlalchemy.orm import Session
 
 from controller.domain.rollout_view import StageSpec
 from controller.domain.stage_shadow import ShadowNeed
-from controller.store.tables import RolloutStageRow
+from controller.store.rollout_tables import RolloutStageRow
 
 
 def add(session: Session, rollout: str, stages: Sequence[StageSpec]) -> None:

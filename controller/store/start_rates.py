@@ -6,7 +6,7 @@ from sqlalchemy.orm import Session
 
 from controller.domain.start_rate import Bucket, StartRate
 from controller.store.rate_tables import StartRateRow
-from controller.store.tables import RolloutRow
+from controller.store.rollout_tables import RolloutRow
 
 
 def add(session: Session, rollout: str, rate: StartRate | None) -> None:

@@ -8,9 +8,10 @@ from sqlalchemy import select
 from sqlalchemy.orm import Session
 
 from controller.domain.starting_order import StartingOrder, group_of
+from controller.store.device_tables import DeviceLabelRow, DeviceRow
 from controller.store.groups import read_selector
+from controller.store.rollout_tables import DeploymentRow
 from controller.store.selector_conditions import conditions
-from controller.store.tables import DeploymentRow, DeviceLabelRow, DeviceRow
 
 
 def chosen(

@@ -9,16 +9,19 @@ Rules:
 from __future__ import annotations
 
 from collections.abc import Mapping
+from itertools import islice
 
 from sqlalchemy.orm import Session
 
 from controller.domain.states import WorkKind
 from controller.store import deployment_changes as changes
-from controller.store import free_devices, new_deployments
+from controller.store import free_devices, new_deployments, rollout_work
 from controller.store.releases import published
-from controller.store.rollouts import LOST, log, named
-from controller.store.tables import RolloutRow
+from controller.store.rollout_log import log, named
+from controller.store.rollout_tables import RolloutRow
 from controller.store.work_tables import RolloutWorkRow
+
+LOST = "not taken in: gone, or in this or another rollout, since the order"
 
 
 def step(session: Session, row: RolloutRow, part: RolloutWorkRow, *, now_s: float) -> None:
@@ -50,6 +53,27 @@ def step(session: Session, row: RolloutRow, part: RolloutWorkRow, *, now_s: floa
             reason = named(lost, LOST)
             log(session, row.id, action="skip", reason=reason, now_s=now_s)
     session.delete(part)
+
+
+def leave_out(
+    session: Session, rollout: str, model: str, unfit: Mapping[str, str], *, now_s: float
+) -> None:
+    """Record devices that a rollout leaves out because they cannot take its release.
+
+    Args:
+        session: The transaction.
+        rollout: The rollout.
+        model: Its model.
+        unfit: Each such device with its reason; none of them takes part yet.
+        now_s: Wall time.
+    """
+    if unfit:
+        room = rollout_work.AT_ONCE
+        first, rest = dict(islice(unfit.items(), room)), dict(islice(unfit.items(), room, None))
+        new_deployments.leave_out(session, rollout, model, first, now_s=now_s)
+        rollout_work.save(session, rollout, WorkKind.LEAVE_OUT, rest)
+        reason = named(list(unfit), "left out: cannot take the release")
+        log(session, rollout, action="skip", reason=reason, now_s=now_s)
 
 
 def _still(

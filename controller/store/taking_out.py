@@ -24,8 +24,8 @@ from controller.domain.states import (
 from controller.store import deployment_changes as changes
 from controller.store import deployments, desired, rollout_work, way_back
 from controller.store.deployment_changes import Before, Verdict
-from controller.store.rollouts import log, named
-from controller.store.tables import RolloutRow
+from controller.store.rollout_log import log, named
+from controller.store.rollout_tables import RolloutRow
 from controller.store.work_tables import RolloutWorkRow
 
 BACK_AT_ONCE: Final = 100

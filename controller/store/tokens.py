@@ -13,7 +13,7 @@ from controller.errors import UnknownTokenError
 from controller.store import acting
 from controller.store.database import changed_rows, in_batches
 from controller.store.paging import Column, paged
-from controller.store.tables import EnrolmentTokenRow
+from controller.store.token_tables import EnrolmentTokenRow
 
 MAX_SWEEP = 100
 

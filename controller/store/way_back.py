@@ -23,14 +23,11 @@ from controller.domain.states import (
 from controller.store.database import in_batches
 from controller.store.deployment_changes import Before
 from controller.store.deployments import target
+from controller.store.device_tables import DeviceRow
 from controller.store.model_tables import DesiredModelRow, DeviceModelRow
+from controller.store.release_tables import ReleaseRow
 from controller.store.releases import published
-from controller.store.tables import (
-    DeploymentRow,
-    DeviceRow,
-    ReleaseRow,
-    RolloutRow,
-)
+from controller.store.rollout_tables import DeploymentRow, RolloutRow
 
 _IS_WANTED = and_(
     DesiredModelRow.device == DeploymentRow.device, DesiredModelRow.model == DeploymentRow.model

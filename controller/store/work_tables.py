@@ -8,6 +8,7 @@ from sqlalchemy import BigInteger, ForeignKey, Index, Integer, String
 from sqlalchemy.orm import Mapped, mapped_column
 
 from controller.domain.states import WorkKind
+from controller.store.rollout_tables import RolloutRow
 from controller.store.tables import MAX_CODE_CHARS, MAX_DETAIL_CHARS, Base, one_of
 
 
@@ -20,7 +21,7 @@ class RolloutWorkRow(Base):
     id: Mapped[int] = mapped_column(
         BigInteger().with_variant(Integer, "sqlite"), primary_key=True, autoincrement=True
     )
-    rollout: Mapped[str] = mapped_column(ForeignKey("rollout.id"))
+    rollout: Mapped[str] = mapped_column(ForeignKey(RolloutRow.id))
     kind: Mapped[str] = mapped_column(String(16))
     count: Mapped[int] = mapped_column(Integer)
     """How many devices it names."""

@@ -17,19 +17,14 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import msgspec
 import numpy as np
-import onnx
-from onnx import numpy_helper
 
 from controller.broker.install import default_cache, locate
-from examples.digits.box import Box, BoxError, Device, until
-from examples.digits.client import Client
+from examples.digits.box import Box, BoxError, until
 from examples.digits.gated import Booths
-from wire.codec import sha256_hex
-from wire.package.index import ENVELOPE_FILE
-from wire.package.manifest import MANIFEST_FILE, manifest_from_bytes, manifest_to_bytes
-from wire.package.variant import Variant
+from examples.digits.heat import Heat
+from examples.digits.spoilt import spoil
+from wire.package.manifest import MANIFEST_FILE, manifest_from_bytes
 
 ROOT = Path(__file__).parents[2]
 MODEL = "digits"
@@ -45,8 +40,6 @@ FLEET = (
     ("gate-rome", "edge-min", {"site": "rome"}),
 )
 HEATED, HEATED_SITE = "cam-berlin", "site=berlin"
-WARM_C, HOT_C = 30.0, 78.0
-"""Air around the board: a normal day, and a closed cabinet in the sun."""
 
 EMULATION_S = "15"
 """Shows that a variant for another processor answers right; more samples show no more."""
@@ -56,8 +49,6 @@ MAX_SHARE = 0.1
 """Of the files of a release that differs in its head: what the deltas to them may take."""
 
 STEPS = 9
-FEW = 20
-"""So many answers show that a variant serves."""
 
 Moment = Callable[[str], None]
 """Called at named moments; the acceptance tests use it to kill a process there."""
@@ -152,42 +143,13 @@ class Demo:
 
     def heat(self) -> None:
         """Step 4: heat one device under load, cool it again."""
-        device = self.box.devices[HEATED]
-        # The digits hardly warm a board, so `adaptive` knows that a lighter variant cools nothing.
-        self.box.show("policy", "set", "thresholds", "--kind", "rules", "--selector", HEATED_SITE)
-        until("the policy", lambda: self._policy(HEATED) == "rules", 30)
-        images, labels = evaluation(self.box.root / "data")
-        before = self._variant(HEATED)
-        client = Client(device.url, MODEL, images, labels).start()
-        try:
-            until("the first answers", lambda: client.sent > FEW, 20)
-            print(f"{HEATED} serves {before}; {device.board.temperature_c:.0f} C", flush=True)
-            device.board.ambient_c = HOT_C
-            print(f"the air around it is now {HOT_C:.0f} C ...", flush=True)
-            self.moment("heating")
-            until("a switch", lambda: self._serves(client, device, other_than=before), 60)
-            during = self._variant(HEATED)
-            print(f"  {device.board.temperature_c:.0f} C: serves {during}", flush=True)
-            device.board.ambient_c = WARM_C
-            print(f"the air around it is {WARM_C:.0f} C again ...", flush=True)
-            until("the switch back", lambda: self._variant(HEATED) == before, 60)
-            print(f"  {device.board.temperature_c:.0f} C: serves {before}", flush=True)
-            seen = client.variants[before]
-            until("answers by it", lambda: client.variants[before] > seen + FEW, 20)
-        finally:
-            client.stop()
-        share = client.right / max(client.sent, 1)
-        print(
-            f"\nthe client sent {client.sent} requests, {len(client.failures)} failed; "
-            f"{share:.1%} of the digits were right; answered by "
-            + ", ".join(f"{name}: {count}" for name, count in sorted(client.variants.items()))
-        )
-        require(not client.failures, f"requests failed: {client.failures[:3]}")
-        require(len(client.variants) > 1, "one variant answered everything")
+        heat = Heat(self.box, HEATED, MODEL)
+        heat.set_policy(HEATED_SITE)
+        heat.run(*evaluation(self.box.root / "data"), lambda: self.moment("heating"))
 
     def roll_out_bad(self) -> None:
         """Step 5: a release whose weights are wrong installs nowhere."""
-        spoil(self.good, self.bad)
+        spoil(self.good, self.bad, BAD)
         self.box.fleet("package", "sign", self.bad, "--key", self.box.release_key)
         self.box.show("release", "publish", self.bad)
         status = self.box.show(*rollout(BAD), "--watch")
@@ -281,16 +243,6 @@ class Demo:
         devices = self.box.api("/v1/devices")
         return sum(d["release"] == wanted == d["desired_release"] for d in devices)
 
-    def _variant(self, device: str) -> str:
-        return str(self.box.status(device)["variant"])
-
-    def _policy(self, device: str) -> str:
-        return str(self.box.status(device)["policy"]["kind"])
-
-    def _serves(self, client: Client, device: Device, *, other_than: str) -> bool:
-        others = sum(count for name, count in client.variants.items() if name != other_than)
-        return others > FEW and self._variant(device.name) != other_than
-
     def _rollouts(self) -> list[dict[str, Any]]:
         found: list[dict[str, Any]] = self.box.api("/v1/rollouts")
         return sorted(found, key=lambda rollout: float(rollout["created_at_s"]))
@@ -331,36 +283,6 @@ def evaluation(directory: Path) -> tuple[Any, Any]:
     """Return the evaluation images and labels."""
     with np.load(directory / "evaluation.npz", allow_pickle=False) as arrays:
         return arrays["input"], arrays["label"]
-
-
-def spoil(good: Path, bad: Path) -> None:
-    """Copy a package and put wrong weights into its ONNX models, as a mixed-up checkpoint would.
-
-    The manifest has the digests of the wrong files, else nobody could sign them. The golden sample
-    stays that of the good model: this is how a device can tell.
-    """
-    shutil.copytree(good, bad)
-    (bad / ENVELOPE_FILE).unlink()
-    for path in sorted(bad.rglob("*.onnx")):
-        model = onnx.load(path)
-        for tensor in model.graph.initializer:
-            values = numpy_helper.to_array(tensor)
-            if values.ndim > 1:
-                wrong = np.ascontiguousarray(np.flip(values, axis=0))
-                tensor.CopyFrom(numpy_helper.from_array(wrong, tensor.name))
-        onnx.save(model, path)
-    manifest_path = bad / MANIFEST_FILE
-    manifest = manifest_from_bytes(manifest_path.read_bytes())
-    variants = tuple(_with_digests(variant, bad) for variant in manifest.variants)
-    spoilt = msgspec.structs.replace(manifest, version=BAD, variants=variants)
-    manifest_path.write_bytes(manifest_to_bytes(spoilt))
-
-
-def _with_digests(variant: Variant, package: Path) -> Variant:
-    directory = package / variant.directory
-    digests = {p: sha256_hex((directory / p).read_bytes()) for p in variant.info.files_sha256 or {}}
-    info = msgspec.structs.replace(variant.info, files_sha256=digests)
-    return msgspec.structs.replace(variant, info=info)
 
 
 def require(kept: object, promise: str) -> None:

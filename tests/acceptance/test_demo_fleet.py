@@ -19,7 +19,8 @@ import pytest
 
 from examples.digits.box import Box, stopping, until
 from examples.digits.data import write_samples
-from examples.digits.demo import BAD, FLEET, GOOD, HEATED, MODEL, PROFILES, Demo, rollout, spoil
+from examples.digits.demo import BAD, FLEET, GOOD, HEATED, MODEL, PROFILES, Demo, rollout
+from examples.digits.spoilt import spoil
 from packager.device_profiles import load_profile
 from tests.integration.builds import QUICK, write_profile
 from tests.models import DIGITS
@@ -160,7 +161,7 @@ def prepare(box: Box, package: Path) -> tuple[Path, Path]:
     shutil.copytree(package, good)
     (good / ENVELOPE_FILE).unlink()
     box.fleet("package", "sign", good, "--key", key)
-    spoil(good, bad)
+    spoil(good, bad, BAD)
     box.fleet("package", "sign", bad, "--key", key)
     assert (good / MANIFEST_FILE).is_file()
     return good, bad

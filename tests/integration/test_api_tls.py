@@ -16,8 +16,9 @@ from controller.client.connection import ApiClient
 from controller.client.errors import NoControllerError, UnreachableError
 from controller.client.target import ConnectionOptions, find_controller
 from controller.config import ControllerConfig
+from controller.device_schemas import Device
 from controller.errors import SettingsError
-from controller.schemas import Device, Health
+from controller.schemas import Health
 from tests.simulators.certificates import Authority, Certificate
 from tests.simulators.controller_fleet import API_TOKEN, MemoryAccess, make_home
 from tests.simulators.transport import MemoryHub

@@ -30,7 +30,7 @@ BOUNDS = CaptureConfig(keep_days=10, max_samples=3, max_bytes=6 * PIECE_BYTES)
 def fleet(database_url: str, tmp_path: Path) -> Iterator[Fleet]:
     """A controller that keeps few samples, and two devices that run a model."""
     made = Fleet(database_url, tmp_path)
-    made.controller._captures._bounds = BOUNDS
+    made.controller.app.state.services.captures._bounds = BOUNDS
     made.publish(two_variants("1"))
     made.enrol("cam-1", site="berlin")
     made.enrol("cam-2", site="paris")
@@ -152,7 +152,9 @@ def test_what_is_not_wanted_is_refused_with_the_reason(fleet: Fleet) -> None:
     assert why(fleet, piece(capture, "a", device="cam-2")) == "the head is of another sample"
     assert why(fleet, piece(capture, "a", 0, 5)) == ""
     assert f"and {6 * PIECE_BYTES} may" in why(fleet, piece(capture, "b", 0, 2))
-    fleet.controller._captures._bounds = msgspec.structs.replace(BOUNDS, max_bytes=10**9)
+    fleet.controller.app.state.services.captures._bounds = msgspec.structs.replace(
+        BOUNDS, max_bytes=10**9
+    )
     assert why(fleet, piece(capture, "b")) == ""
     assert why(fleet, piece(capture, "c")) == ""
     assert "3 samples of model digits are kept" in why(fleet, piece(capture, "d"))
@@ -173,9 +175,9 @@ def test_samples_go_when_they_are_old_and_stay_when_a_capture_stops(fleet: Fleet
     assert why(fleet, piece(capture, "b", 0, 2)) == ""
     fleet.api.delete(f"{URL}/digits").raise_for_status()
     fleet.clock.advance(8 * DAY_S)
-    fleet.controller._captures.prune()
+    fleet.controller.app.state.services.captures.prune()
     (left,) = fleet.api.get(URL).json()
     assert (left["is_on"], left["samples"], left["partial"]) == (False, 1, 0)
     fleet.clock.advance(3 * DAY_S)
-    fleet.controller._captures.prune()
+    fleet.controller.app.state.services.captures.prune()
     assert fleet.api.get(URL).json() == []

@@ -19,11 +19,11 @@ from controller.config import DeltasConfig
 from controller.delivery.deltas import FAILED_S, KNOWN_S, TRIM_EVERY_S, Deltas
 from controller.domain.deltas import EMPTY
 from controller.domain.states import DeltaState
-from controller.schemas import Release
+from controller.release_schemas import Release
 from controller.services.blobs import DELTAS_FOLDER, BlobStore
 from controller.store import deltas, releases
 from controller.store.database import Database, migrate
-from controller.store.tables import DeltaRow
+from controller.store.release_tables import DeltaRow
 from tests.simulators.clock import FakeClock
 from tests.simulators.controller_fleet import Fleet
 from tests.simulators.deltas import applied

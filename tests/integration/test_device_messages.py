@@ -14,7 +14,7 @@ from controller.services.device_messages import DeviceMessages, Said
 from controller.services.director import Director
 from controller.services.transfers import Transfers
 from controller.store.database import Database
-from controller.store.tables import DeviceRow
+from controller.store.device_tables import DeviceRow
 from tests.simulators.controller_fleet import Fleet, names
 from tests.simulators.packages import DIRECTOR_KEY
 from tests.simulators.patience import PATIENCE_S, until

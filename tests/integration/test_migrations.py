@@ -22,7 +22,7 @@ from controller.store import (
 )
 from controller.store.all_tables import CONTROL_METADATA
 from controller.store.database import Database, alembic_config, migrate
-from controller.store.tables import PolicyRow
+from controller.store.policy_tables import PolicyRow
 from telemetry.server.partitions import Partitions
 from telemetry.server.query import parse, run
 from telemetry.server.store import TelemetryStore

@@ -17,8 +17,8 @@ from controller.domain.peers import ASKED_S, LINK_S
 from controller.peer_settings import PeersConfig
 from controller.store import peers, releases
 from controller.store.database import Database, migrate
+from controller.store.device_tables import DeviceRow
 from controller.store.peers import MAX_NEIGHBOURS, Neighbour
-from controller.store.tables import DeviceRow
 from tests.simulators.controller_fleet import Fleet, FleetDevice, names
 from tests.simulators.packages import PROFILE, TRUST, package, two_variants, variant
 from tests.simulators.patience import until

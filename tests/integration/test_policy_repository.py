@@ -14,7 +14,7 @@ from controller.store import deployments, desired, devices, policies, policy_cho
 from controller.store.database import Database
 from controller.store.model_tables import DesiredModelRow
 from controller.store.policies import Reach
-from controller.store.tables import PolicyRow
+from controller.store.policy_tables import PolicyRow
 from tests.simulators.stored_fleet import DIGEST, NOW_S, add_device, add_release, add_rollout
 from wire.codec import to_builtins
 from wire.policy import PolicySpec

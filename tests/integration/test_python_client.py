@@ -16,7 +16,7 @@ from controller.client import Fleet, UnreachableError
 from controller.client.errors import FaultError, RateError
 from controller.client.listing import Listing
 from controller.client.target import Target
-from controller.schemas import TokenRequest
+from controller.enrolment_schemas import TokenRequest
 from tests.simulators.clock import FakeClock
 from tests.simulators.controller_fleet import API_TOKEN, MemoryAccess
 from tests.simulators.controller_fleet import Fleet as SimulatedFleet

@@ -14,7 +14,7 @@ from controller.services import rollout_engine
 from controller.services import rollout_work as order_work
 from controller.store import members, rollout_work, taking_out
 from controller.store import rollouts as rollout_rows
-from controller.store.tables import DeploymentRow, RolloutRow
+from controller.store.rollout_tables import DeploymentRow, RolloutRow
 from controller.store.work_tables import RolloutWorkRow
 from tests.simulators.controller_fleet import Fleet, names
 from tests.simulators.packages import two_variants

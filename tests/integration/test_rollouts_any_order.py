@@ -14,7 +14,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from sqlalchemy import select
 
 from controller.domain.states import DeploymentState, RolloutState
-from controller.store.tables import DeploymentRow, RolloutRow
+from controller.store.rollout_tables import DeploymentRow, RolloutRow
 from controller.store.work_tables import RolloutWorkRow
 from tests.integration.test_rollout_power_cuts import PowerCut, Saw
 from tests.simulators.controller_fleet import Fleet, FleetDevice, Outcome, names

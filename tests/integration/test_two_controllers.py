@@ -14,8 +14,8 @@ import sqlalchemy as sa
 
 from controller.cli.simulation import Simulation
 from controller.domain.states import DeploymentState
+from controller.store.rollout_tables import DeploymentRow, RolloutEventRow
 from controller.store.sole import Work
-from controller.store.tables import DeploymentRow, RolloutEventRow
 from examples.digits.box import free_port
 from telemetry.server import tables
 from telemetry.server.ingest import Window

@@ -26,9 +26,10 @@ import httpx
 import msgspec
 
 from controller.alert_settings import AlertsConfig
+from controller.api_settings import ApiConfig
 from controller.app.service import Controller
 from controller.certificate_settings import DeviceCertificatesConfig
-from controller.config import ApiConfig, BrokerConfig, ControllerConfig, TrustConfig
+from controller.config import BrokerConfig, ControllerConfig, TrustConfig
 from controller.penalty_settings import PenaltyConfig
 from tests.simulators.clock import FakeClock
 from tests.simulators.packages import DIRECTOR_KEY, PROFILE, TRUST, SignedPackage

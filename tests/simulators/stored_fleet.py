@@ -17,13 +17,15 @@ from controller.domain.rollout_view import Limits, StageSpec
 from controller.domain.starting_order import StartingOrder, places
 from controller.domain.states import DeviceState, ReleaseState
 from controller.services.blobs import BlobStore
-from controller.store import devices, releases, rollouts
+from controller.store import devices, new_rollouts, releases, rollouts
 from controller.store.all_tables import CONTROL_METADATA
 from controller.store.database import Database, migrate
+from controller.store.device_tables import DeviceRow
 from controller.store.model_tables import DeviceModelRow
 from controller.store.new_deployments import intake
-from controller.store.rollouts import NewRollout
-from controller.store.tables import DeviceRow, ReleaseRow, RolloutRow
+from controller.store.new_rollouts import NewRollout
+from controller.store.release_tables import ReleaseRow
+from controller.store.rollout_tables import RolloutRow
 from telemetry.server import tables
 from telemetry.server.partitions import Partitions
 from telemetry.server.tables import metadata as telemetry_metadata
@@ -144,7 +146,7 @@ def add_rollout(
         stages=(StageSpec(percent=100.0),),
         created_at_s=NOW_S,
     )
-    rollouts.begin(session, new, intake(places(StartingOrder(), name, members)))
+    new_rollouts.begin(session, new, intake(places(StartingOrder(), name, members)))
     return rollouts.get(session, name)
 
 

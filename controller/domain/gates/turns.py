@@ -18,7 +18,7 @@ Rules:
 from __future__ import annotations
 
 import math
-from collections import defaultdict
+from collections import defaultdict, deque
 from collections.abc import Hashable, Mapping
 from typing import Final, TypeVar
 
@@ -75,7 +75,7 @@ def substitutes(lost: Mapping[Device, str], free: Mapping[Device, str]) -> dict[
     Returns:
         Lost device to the one that takes its place; one for which none is left is not in it.
     """
-    left: defaultdict[str, list[Device]] = defaultdict(list)
-    for device, stratum in reversed(free.items()):
+    left: defaultdict[str, deque[Device]] = defaultdict(deque)
+    for device, stratum in free.items():
         left[stratum].append(device)
-    return {device: left[of].pop() for device, of in lost.items() if left[of]}
+    return {device: left[of].popleft() for device, of in lost.items() if left[of]}

@@ -199,7 +199,9 @@ def _silence(coverage: Coverage) -> tuple[float, str]:
         usual = control.told / control.devices if control.devices else 1.0
     part = 1.0 - told / (usual * of) if usual * of else float(told == 0)
     # A tenth has no exact binary form.
-    return round(part, _NOISE_DIGITS), f"{of - told} of {of} devices with the new release{which} do not tell enough"
+    return round(
+        part, _NOISE_DIGITS
+    ), f"{of - told} of {of} devices with the new release{which} do not tell enough"
 
 
 def _needs(gate: Gate, found: Contrast, low: float, high: float, coverage: Coverage) -> str:

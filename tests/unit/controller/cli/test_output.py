@@ -8,7 +8,7 @@ from collections.abc import Callable
 import pytest
 
 from controller.cli.output import write_csv, write_json, write_plain_json
-from controller.schemas import Token
+from controller.enrolment_schemas import Token
 
 
 def test_csv(capsys: pytest.CaptureFixture[str]) -> None:

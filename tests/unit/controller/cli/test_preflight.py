@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from controller.cli.preflight import show_preflight
-from controller.rollout_schemas import PreflightReport, RefusingDevices
+from controller.rollout_plan_schemas import PreflightReport, RefusingDevices
 
 
 def report(**changes: Any) -> PreflightReport:
