@@ -46,7 +46,7 @@ AT_ONCE: Final = 100
 """Batches that are handed over together."""
 
 MAX_ON_THE_WAY_BYTES: Final = 16 * 1024 * 1024
-"""What the log has not acknowledged yet; what comes beyond is not taken."""
+"""What the log has not acknowledged yet, headers and all; what comes beyond is not taken."""
 
 ANSWER_S: Final = 5.0
 FETCH_S: Final = 5.0
@@ -160,13 +160,19 @@ class TelemetryLog:
             entries: The batches.
             taken: Is told those that the log has, in the thread of the connection.
         """
-        size_bytes = sum(len(entry.payload) for entry in entries)
+        fitting: list[Entry] = []
+        size_bytes = 0
         with self._lock:
-            has_room = self._on_the_way_bytes + size_bytes <= MAX_ON_THE_WAY_BYTES
-            if self._jetstream is None or not has_room:
+            if self._jetstream is None:
                 return  # it is not acknowledged, and its device sends it again
+            for entry in entries:
+                one_bytes = len(entry.payload) + HEADER_BYTES
+                if self._on_the_way_bytes + size_bytes + one_bytes <= MAX_ON_THE_WAY_BYTES:
+                    fitting.append(entry)
+                    size_bytes += one_bytes
             self._on_the_way_bytes += size_bytes
-        asyncio.run_coroutine_threadsafe(self._put(entries, taken, size_bytes), self._loop)
+        if fitting:
+            asyncio.run_coroutine_threadsafe(self._put(fitting, taken, size_bytes), self._loop)
 
     def _run(self, main: asyncio.Task[None]) -> None:
         with suppress(asyncio.CancelledError):
@@ -229,10 +235,11 @@ class TelemetryLog:
         Raises:
             TelemetryLogError: It cannot be reached, or must not be used.
         """
-        faults = ["it does not answer"]
+        fault = "it does not answer"
 
         async def note(exc: Exception) -> None:
-            faults.append(_text(exc))
+            nonlocal fault
+            fault = _text(exc)
 
         def password() -> str:
             self._check_encrypted(client)
@@ -247,12 +254,13 @@ class TelemetryLog:
                     reconnect_time_wait=1,
                     error_cb=note,
                     ping_interval=PING_S,
+                    flush_timeout=ANSWER_S,
                     tls=self._tls,
                     user=self._config.user,
                     password=password,
                 )
         except TimeoutError as exc:
-            raise TelemetryLogError(faults[-1]) from exc
+            raise TelemetryLogError(fault) from exc
         self._check_encrypted(client)
         if client.max_payload < MAX_MESSAGE_BYTES + HEADER_BYTES:
             raise TelemetryLogError(
