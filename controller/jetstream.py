@@ -281,7 +281,7 @@ class TelemetryLog:
         """Make the stream and its consumer, or look at what is there.
 
         Raises:
-            TelemetryLogError: The stream may drop what is not stored.
+            TelemetryLogError: The stream may drop what is not stored, or not take all batches.
         """
         from nats.js import api
         from nats.js.errors import NotFoundError
@@ -302,12 +302,20 @@ class TelemetryLog:
             )
             found = await jetstream.add_stream(wanted)
         has = found.config
-        keeps = has.discard == api.DiscardPolicy.NEW and not has.max_age
-        if has.retention != api.RetentionPolicy.WORK_QUEUE or not keeps:
+        is_kept = has.discard == api.DiscardPolicy.NEW and has.storage == api.StorageType.FILE
+        # One of a subject would push out the one before it.
+        is_bounded = has.max_age or (has.max_msgs_per_subject or -1) > 0
+        if has.retention != api.RetentionPolicy.WORK_QUEUE or not is_kept or is_bounded:
             raise TelemetryLogError(
                 f"its stream {name} may drop what is not stored",
-                remedy="give it retention workqueue, discard new and no greatest age, or another"
-                " name in telemetry.log.stream",
+                remedy="give it retention workqueue, discard new, storage file, and neither a"
+                " greatest age nor a greatest number of each subject, or another name in"
+                " telemetry.log.stream",
+            )
+        if 0 < (has.max_msg_size or -1) < MAX_MESSAGE_BYTES + HEADER_BYTES:
+            raise TelemetryLogError(
+                f"the max_msg_size of its stream {name} is below"
+                f" {MAX_MESSAGE_BYTES + HEADER_BYTES} bytes"
             )
         consumer = api.ConsumerConfig(
             durable_name=CONSUMER, ack_policy=api.AckPolicy.EXPLICIT, ack_wait=self._store_s
@@ -353,6 +361,7 @@ class TelemetryLog:
             f"{self._config.stream}.{device.replace('.', '_')}",
             entry.payload,
             timeout=ANSWER_S,
+            stream=self._config.stream,  # no other one may have its subjects
             headers={
                 "Nats-Msg-Id": f"{device}/{quote(boot, '')}/{sequence}",
                 DEVICE_HEADER: device,
