@@ -5,6 +5,8 @@ Rules:
 - The more devices there are, the more seldom they are asked to report.
 - A batch is acknowledged when it is stored, or when the log has it, where there is one
   (`controller.jetstream`). If that fails none is, and the devices send them again.
+- With a log, devices that were enrolled when the database last answered are taken for enrolled
+  while it does not.
 - An acknowledgement says what time it is here, so that devices know how wrong their clocks are. A
   batch whose device should know it first is asked for again.
 """
@@ -19,6 +21,7 @@ from typing import Final, NamedTuple
 
 import msgspec
 
+from controller.errors import DatabaseError
 from controller.jetstream import Entry, Logged, TelemetryLog
 from controller.services.director import Publisher
 from controller.services.own_messages import own_message
@@ -113,6 +116,9 @@ class TelemetryBatches:
         self._refuse = refuse
         self._counted_at_s: float | None = None
         self._enrolled = 0
+        self._known_before: set[str] = set()
+        """Devices that were enrolled when the database last answered, where there is a log."""
+
         self._turns = TokenBucket(BURIED_PER_S, BURIED_AT_ONCE, clock.monotonic_s())
 
     def take(self, received: Sequence[tuple[str, bytes]]) -> None:
@@ -122,10 +128,10 @@ class TelemetryBatches:
             received: Devices, and what they sent, in its order.
 
         Raises:
-            DatabaseError: The database failed; nothing is acknowledged.
+            DatabaseError: The database failed; nothing is acknowledged. Not with a log.
             TelemetryStoreError: The same.
         """
-        known = self._note_seen({device for device, _ in received})
+        known = self._known({device for device, _ in received})
         for device, _ in received:
             if device not in known:
                 self._refuse("ingest.stranger", device, "not enrolled")
@@ -252,6 +258,23 @@ class TelemetryBatches:
             )
             self._publisher.publish(topics.down(device, "telemetry_ack"), to_json(ack))
 
+    def _known(self, devices: set[str]) -> set[str]:
+        """Record that devices said something; return those that are enrolled.
+
+        Raises:
+            DatabaseError: The database failed, and there is no log.
+        """
+        try:
+            known = self._note_seen(devices)
+        except DatabaseError:
+            if self._log is None:
+                raise
+            return devices & self._known_before
+        if self._log is not None:
+            self._known_before.difference_update(devices)
+            self._known_before.update(known)
+        return known
+
     def _note_seen(self, devices: set[str]) -> set[str]:
         """Record that devices said something; return those that are enrolled."""
         now_s = self._clock.now_s()
@@ -264,12 +287,20 @@ class TelemetryBatches:
         return set(noted)
 
     def _report_every_s(self) -> float | msgspec.UnsetType:
-        """Return how seldom devices are asked to report, so that all together are no burden."""
+        """Return how seldom devices are asked to report, so that all together are no burden.
+
+        Raises:
+            DatabaseError: The database failed, and there is no log.
+        """
         now_s = self._clock.monotonic_s()
         if self._counted_at_s is None or now_s - self._counted_at_s >= COUNT_EVERY_S:
-            with self._database.reading() as transaction:
-                self._enrolled = device_status.count_enrolled(transaction)
-            self._counted_at_s = now_s
+            try:
+                with self._database.reading() as transaction:
+                    self._enrolled = device_status.count_enrolled(transaction)
+                self._counted_at_s = now_s
+            except DatabaseError:
+                if self._log is None:
+                    raise
         return report_every_s(self._enrolled)
 
     def _bury(self, device: str, fault: WireFormatError, payload: bytes) -> None:
