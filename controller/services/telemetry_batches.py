@@ -50,6 +50,17 @@ USUAL_S: Final = 10.0
 
 COUNT_EVERY_S: Final = 60.0
 
+FAILS_TOGETHER: Final = 3
+"""After so many failures, a batch from the log is stored alone."""
+
+FAILS_IN_A_ROW: Final = 3
+"""After so many failures of batches alone, rather the database fails: the others wait."""
+
+FAILS: Final = 30
+"""After so many failures, in a database that works, a batch from the log is a dead letter."""
+
+MOST_FAILING: Final = 5000
+
 ITEMS_AT_ONCE: Final = 20_000
 """Points and events that are stored together: each takes a kilobyte as an object, and a compressed
 batch holds many in few bytes."""
@@ -119,6 +130,9 @@ class TelemetryBatches:
         self._known_before: set[str] = set()
         """Devices that were enrolled when the database last answered, where there is a log."""
 
+        self._fails: Counter[int] = Counter()
+        """How often batches from the log failed that are not stored yet, by a hash of each."""
+
         self._turns = TokenBucket(BURIED_PER_S, BURIED_AT_ONCE, clock.monotonic_s())
 
     def take(self, received: Sequence[tuple[str, bytes]]) -> None:
@@ -155,6 +169,26 @@ class TelemetryBatches:
         Raises:
             FleetError: The database failed; all are to be handed over again.
         """
+        hashes = [hash(each) for each in logged]
+        try:
+            unreadable = self._store_all(logged)
+        except FleetError:
+            if len(self._fails) > MOST_FAILING:
+                self._fails.clear()
+            self._fails.update(hashes)
+            if max((self._fails[each] for each in hashes), default=0) < FAILS_TOGETHER:
+                raise
+            unreadable = self._store_apart(logged)
+        for each in hashes:
+            self._fails.pop(each, None)
+        return unreadable
+
+    def _store_all(self, logged: Sequence[Logged]) -> set[int]:
+        """Store batches from the log, together if possible; return which can never be stored.
+
+        Raises:
+            FleetError: The database failed.
+        """
         unreadable: set[int] = set()
         try:
             for waiting in self._readable(logged, unreadable):
@@ -171,8 +205,54 @@ class TelemetryBatches:
                 fault = WireFormatError("the controller failed to handle it")
                 self._bury(logged[0].device, fault, logged[0].payload)
                 return {0}
-            return {at for at, each in enumerate(logged) if self.store_logged([each])}
+            return {at for at, each in enumerate(logged) if self._store_all([each])}
         return unreadable
+
+    def _store_apart(self, logged: Sequence[Logged]) -> set[int]:
+        """Store batches one by one: the database may fail with one of them alone.
+
+        Returns:
+            Which of them can never be stored.
+
+        Raises:
+            FleetError: Some are to be handed over again; all of them may be.
+        """
+        unreadable: set[int] = set()
+        failed: FleetError | None = None
+        in_a_row = 0
+        for at, each in enumerate(logged):
+            try:
+                if self._store_alone(each):
+                    unreadable.add(at)
+                in_a_row = 0
+            except FleetError as exc:
+                failed, in_a_row = exc, in_a_row + 1
+                if in_a_row >= FAILS_IN_A_ROW:
+                    raise
+        if failed is not None:
+            raise failed
+        return unreadable
+
+    def _store_alone(self, one: Logged) -> bool:
+        """Store a batch from the log; return whether it never can be.
+
+        Raises:
+            FleetError: The database failed; it is to be handed over again.
+        """
+        try:
+            return bool(self._store_all([one]))
+        except FleetError:
+            if self._fails[hash(one)] < FAILS:
+                raise
+        # If the database was away until now, it is not the fault of the batch.
+        with self._database.reading() as transaction:
+            device_status.count_enrolled(transaction)
+        try:
+            return bool(self._store_all([one]))
+        except FleetError as exc:
+            self._telemetry.bury(one.device, exc.message, one.payload)
+            _log.warning("telemetry of device %s is a dead letter: %s", one.device, exc.message)
+            return True
 
     def _readable(
         self, logged: Sequence[Logged], unreadable: set[int]
