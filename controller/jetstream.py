@@ -6,6 +6,8 @@ Rules:
   a full log takes nothing more: a stream that may drop something is refused.
 - A batch may be handed over twice, as after a kill. The log drops one that comes again within two
   minutes, by (device, boot, sequence), and the store counts each once.
+- The store takes a batch for counted that is too far behind the newest of its device. So none is
+  stored while older ones are with another reader that may have been killed, but for `MAX_AHEAD`.
 - There is one connection. Whatever fails ends it, is told once, and a new one is tried; meanwhile
   nothing is taken, and nobody waits for that.
 - With `tls://` nothing goes out before the connection is encrypted: the client alone would believe
@@ -45,12 +47,18 @@ CONSUMER: Final = "store"
 AT_ONCE: Final = 100
 """Batches that are handed over together."""
 
+MAX_AHEAD: Final = 240
+"""How far a batch may be ahead of the oldest in the log that is with another reader. It is the
+window of a device's numbers that the store knows (`telemetry.server.ingest.WINDOW`), less the 8
+that a device sends at one time, in any order, and 8 more."""
+
 MAX_ON_THE_WAY_BYTES: Final = 16 * 1024 * 1024
 """What the log has not acknowledged yet, headers and all; what comes beyond is not taken."""
 
 ANSWER_S: Final = 5.0
 FETCH_S: Final = 5.0
 RETRY_S: Final = 1.0
+LOOK_AGAIN_S: Final = 0.05
 CANCEL_S: Final = 0.5
 STORE_S: Final = 60.0
 SAME_S: Final = 120.0
@@ -113,6 +121,9 @@ class TelemetryLog:
         self._lock = threading.Lock()
         self._on_the_way_bytes = 0
         self._jetstream: JetStreamContext | None = None
+        self._oldest, self._oldest_since_s = 0, 0.0
+        """Where the oldest batch in the log is, and since when."""
+
         self._loop = asyncio.new_event_loop()
         self._main: asyncio.Task[None] | None = None
         self._thread: threading.Thread | None = None
@@ -215,13 +226,19 @@ class TelemetryLog:
             await self._connect(client)
             jetstream = client.jetstream(timeout=ANSWER_S)
             await self._prepare(jetstream)
+            await self._prepare_consumer(jetstream)
             waiting = await jetstream.pull_subscribe_bind(CONSUMER, self._config.stream)
             self._jetstream = jetstream
             self._faults = {"connection": self._faults["connection"]}  # what failed with the last
             self._note("connection", "")
             while client.is_connected:
+                messages: list[Msg] = []
                 with suppress(NothingError):
-                    await self._hand_over(await waiting.fetch(AT_ONCE, FETCH_S), store)
+                    messages = await waiting.fetch(AT_ONCE, FETCH_S)
+                if messages:
+                    await self._hand_over(jetstream, messages, store)
+                else:  # as if the consumer were gone
+                    await self._prepare_consumer(jetstream)
             raise TelemetryLogError("the connection ended")
         finally:
             self._jetstream = None
@@ -278,7 +295,7 @@ class TelemetryLog:
             raise TelemetryLogError("it has no TLS, and the settings ask for it")
 
     async def _prepare(self, jetstream: JetStreamContext) -> None:
-        """Make the stream and its consumer, or look at what is there.
+        """Make the stream, or look at what is there.
 
         Raises:
             TelemetryLogError: The stream may drop what is not stored, or not take all batches.
@@ -317,14 +334,32 @@ class TelemetryLog:
                 f"the max_msg_size of its stream {name} is below"
                 f" {MAX_MESSAGE_BYTES + HEADER_BYTES} bytes"
             )
+
+    async def _prepare_consumer(self, jetstream: JetStreamContext) -> None:
+        """Make the consumer if there is none, or anew if it keeps something back.
+
+        What is in the log, and with readers, is then handed over again.
+        """
+        from nats.js import api
+
+        name = self._config.stream
         consumer = api.ConsumerConfig(
-            durable_name=CONSUMER, ack_policy=api.AckPolicy.EXPLICIT, ack_wait=self._store_s
+            durable_name=CONSUMER,
+            ack_policy=api.AckPolicy.EXPLICIT,
+            ack_wait=self._store_s,
+            max_deliver=-1,
         )
         floor = (await jetstream.add_consumer(name, consumer)).ack_floor
         done, state = floor.stream_seq if floor else 0, (await jetstream.stream_info(name)).state
-        if state.last_seq < done or (state.messages and state.first_seq <= done):
+        if self._oldest != state.first_seq or not state.messages:
+            self._oldest, self._oldest_since_s = state.first_seq, self._loop.time()
+        is_forgotten = state.messages and state.first_seq <= done
+        # Twice the time after which it comes again, and it did not leave.
+        is_late = self._loop.time() - self._oldest_since_s > 2 * self._store_s + FETCH_S
+        if state.last_seq < done or is_forgotten or (state.messages and is_late):
             # A server that was killed has what had left the log, or lost what was at its end:
             # nobody would ever get it. All of it is handed over again.
+            self._oldest = 0
             await jetstream.delete_consumer(name, CONSUMER)
             await jetstream.add_consumer(name, consumer)
 
@@ -369,10 +404,16 @@ class TelemetryLog:
             },
         )
 
-    async def _hand_over(self, messages: Sequence[Msg], store: Store) -> None:
-        """Let batches be stored, and take them out of the log."""
+    async def _hand_over(
+        self, jetstream: JetStreamContext, messages: Sequence[Msg], store: Store
+    ) -> None:
+        """Let batches be stored, and take them out of the log.
+
+        Raises:
+            CancelledError: The controller stops.
+        """
         ours: list[tuple[Msg, Logged]] = []
-        for message in messages:
+        for message in sorted(messages, key=_place):
             found = _logged(message)
             if found is None:
                 _log.warning("a message in the log of telemetry is not of a controller: dropped")
@@ -380,16 +421,41 @@ class TelemetryLog:
             else:
                 ours.append((message, found))
         try:
-            unreadable = await asyncio.to_thread(store, [found for _, found in ours])
+            unreadable = set[int]()
+            ready = await self._ready(jetstream, [_place(message) for message, _ in ours])
+            if ready:
+                unreadable = await asyncio.to_thread(store, [found for _, found in ours[:ready]])
         except FleetError as exc:
             self._note("storing", exc.message)
-            for message, _ in ours:
-                await message.nak(RETRY_S)
+            await _give_back(ours, RETRY_S)
             await asyncio.sleep(RETRY_S)
             return
+        except asyncio.CancelledError:
+            await _give_back(ours, 0.0)  # another controller need not wait for them
+            raise
         self._note("storing", "")
-        for at, (message, _) in enumerate(ours):
+        for at, (message, _) in enumerate(ours[:ready]):
             await (message.term() if at in unreadable else message.ack())
+        if ready < len(ours):
+            await _give_back(ours[ready:], RETRY_S)
+            await self._prepare_consumer(jetstream)
+            await asyncio.sleep(RETRY_S)
+
+    async def _ready(self, jetstream: JetStreamContext, places: Sequence[int]) -> int:
+        """Return how many of some batches may be stored now, the first ones.
+
+        Args:
+            jetstream: Knows the oldest batch that is in the log. It may still have some that were
+                acknowledged a moment ago, so it is asked again.
+            places: Where they are in the log; rising.
+        """
+        ready, end_s = 0, self._loop.time() + RETRY_S
+        while True:
+            info = await jetstream.stream_info(self._config.stream)
+            ready = in_turn(info.state.first_seq, places)
+            if ready == len(places) or self._loop.time() > end_s:
+                return ready
+            await asyncio.sleep(LOOK_AGAIN_S)
 
     def _note(self, part: str, fault: str) -> None:
         """Note what is wrong with a part of it, and tell that once."""
@@ -398,6 +464,20 @@ class TelemetryLog:
             _log.warning("the log of telemetry (%s) is tried again: %s", part, fault)
         elif before and not fault:
             _log.info("the log of telemetry (%s) works", part)
+
+
+def in_turn(oldest: int, places: Sequence[int]) -> int:
+    """Return how many batches may be stored, the first ones, so that the order stays good enough.
+
+    Args:
+        oldest: Where the oldest batch is that is in the log.
+        places: Where they are; rising.
+    """
+    for at, place in enumerate(places):
+        has_all_older = place - oldest <= at
+        if not has_all_older and place - oldest > MAX_AHEAD:
+            return at
+    return len(places)
 
 
 def _context(config: LogConfig) -> ssl.SSLContext:
@@ -416,12 +496,24 @@ def _context(config: LogConfig) -> ssl.SSLContext:
         ) from exc
 
 
+async def _give_back(ours: Sequence[tuple[Msg, Logged]], after_s: float) -> None:
+    """Let batches be handed over again, to anybody."""
+    for message, _ in ours:
+        await message.nak(after_s)
+
+
+def _place(message: Msg) -> int:
+    """Return where a message is in the log."""
+    return message.metadata.sequence.stream
+
+
 def _logged(message: Msg) -> Logged | None:
     """Return a batch from the log; None if no controller put it there."""
     headers = message.headers or {}
     with suppress(ValueError, TopicError):
         device = topics.checked_device(headers.get(DEVICE_HEADER, ""))
-        return Logged(device, message.data, float(headers.get(CAME_HEADER, "")))
+        came_s = float(headers.get(CAME_HEADER, ""))
+        return Logged(device, message.data, came_s) if math.isfinite(came_s) else None
     return None
 
 
