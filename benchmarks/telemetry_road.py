@@ -94,13 +94,13 @@ def measure(quick: bool) -> list[Row]:
         senders = [Sender(stack, f"device-{at:05d}", token) for at in range(DEVICES)]
         first = int(SystemClock().now_s() // 60) - rounds * number - LONE
         for at in range(rounds):
-            kept = _kept(first + at * number, number)
+            kept = kept_by(first + at * number, number)
             rows = number * DEVICES * POINTS
             bare.append(
                 rows / stored_s(store, [one for each in zip(*kept, strict=True) for one in each])
             )
             whole.append(rows / _sent_s(senders, kept))
-        lone = _kept(first + rounds * number, LONE)[0]
+        lone = kept_by(first + rounds * number, LONE)[0]
         lags = [_sent_s(senders[:1], [[batch]]) * 1e3 for batch in lone]
         for sender in senders:
             sender.transport.close()
@@ -112,8 +112,13 @@ def measure(quick: bool) -> list[Row]:
     ]  # fmt: skip
 
 
-def _kept(first_minute: int, number: int) -> list[list[TelemetryBatch]]:
-    """Return what each device kept: a batch for each of some minutes."""
+def kept_by(first_minute: int, number: int) -> list[list[TelemetryBatch]]:
+    """Return what each device kept: a batch for each of some minutes.
+
+    Args:
+        first_minute: The first of them.
+        number: How many.
+    """
     pool, chance = histograms(3), random.Random(first_minute)
     minutes = [
         minute_batches(first_minute + at, DEVICES, pool, chance, POINTS - 1) for at in range(number)

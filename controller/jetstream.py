@@ -6,6 +6,8 @@ Rules:
   a full log takes nothing more: a stream that may drop something is refused.
 - A batch may be handed over twice, as after a kill. The log drops one that comes again within two
   minutes, by (device, boot, sequence), and the store counts each once.
+- The store takes a batch for counted that is too far behind the newest of its device. So none is
+  stored while older ones are with another reader that may have been killed, but for `MAX_AHEAD`.
 - There is one connection. Whatever fails ends it, is told once, and a new one is tried; meanwhile
   nothing is taken, and nobody waits for that.
 - How the server is reached, and what its stream must be, is in `controller.jetstream_server`.
@@ -27,7 +29,14 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from urllib.parse import quote
 
 from controller.errors import SettingsError, TelemetryLogError
-from controller.jetstream_server import ANSWER_S, CONSUMER, LogServer, fault_text
+from controller.jetstream_server import (
+    ANSWER_S,
+    CONSUMER,
+    FETCH_S,
+    HEADER_BYTES,
+    LogServer,
+    fault_text,
+)
 from controller.telemetry_settings import LogConfig
 from wire import topics
 from wire.errors import FleetError, TopicError
@@ -40,11 +49,16 @@ if TYPE_CHECKING:
 AT_ONCE: Final = 100
 """Batches that are handed over together."""
 
-MAX_ON_THE_WAY_BYTES: Final = 16 * 1024 * 1024
-"""What the log has not acknowledged yet; what comes beyond is not taken."""
+MAX_AHEAD: Final = 240
+"""How far a batch may be ahead of the oldest in the log that is with another reader. It is the
+window of a device's numbers that the store knows (`telemetry.server.ingest.WINDOW`), less the 8
+that a device sends at one time, in any order, and 8 more."""
 
-FETCH_S: Final = 5.0
+MAX_ON_THE_WAY_BYTES: Final = 16 * 1024 * 1024
+"""What the log has not acknowledged yet, headers and all; what comes beyond is not taken."""
+
 RETRY_S: Final = 1.0
+LOOK_AGAIN_S: Final = 0.05
 CANCEL_S: Final = 0.5
 STORE_S: Final = 60.0
 DEVICE_HEADER: Final = "Edgefleet-Device"
@@ -147,13 +161,19 @@ class TelemetryLog:
             entries: The batches.
             taken: Is told those that the log has, in the thread of the connection.
         """
-        size_bytes = sum(len(entry.payload) for entry in entries)
+        fitting: list[Entry] = []
+        size_bytes = 0
         with self._lock:
-            has_room = self._on_the_way_bytes + size_bytes <= MAX_ON_THE_WAY_BYTES
-            if self._jetstream is None or not has_room:
+            if self._jetstream is None:
                 return  # it is not acknowledged, and its device sends it again
+            for entry in entries:
+                one_bytes = len(entry.payload) + HEADER_BYTES
+                if self._on_the_way_bytes + size_bytes + one_bytes <= MAX_ON_THE_WAY_BYTES:
+                    fitting.append(entry)
+                    size_bytes += one_bytes
             self._on_the_way_bytes += size_bytes
-        asyncio.run_coroutine_threadsafe(self._put(entries, taken, size_bytes), self._loop)
+        if fitting:
+            asyncio.run_coroutine_threadsafe(self._put(fitting, taken, size_bytes), self._loop)
 
     def _run(self, main: asyncio.Task[None]) -> None:
         with suppress(asyncio.CancelledError):
@@ -201,8 +221,13 @@ class TelemetryLog:
             self._faults = {"connection": self._faults["connection"]}  # what failed with the last
             self._note("connection", "")
             while client.is_connected:
+                messages: list[Msg] = []
                 with suppress(NothingError):
-                    await self._hand_over(await waiting.fetch(AT_ONCE, FETCH_S), store)
+                    messages = await waiting.fetch(AT_ONCE, FETCH_S)
+                if messages:
+                    await self._hand_over(jetstream, messages, store)
+                else:  # as if the consumer were gone
+                    await self._server.prepare_consumer(jetstream)
             raise TelemetryLogError("the connection ended")
         finally:
             self._jetstream = None
@@ -243,6 +268,7 @@ class TelemetryLog:
             f"{self._stream}.{device.replace('.', '_')}",
             entry.payload,
             timeout=ANSWER_S,
+            stream=self._stream,  # no other one may have its subjects
             headers={
                 "Nats-Msg-Id": f"{device}/{quote(boot, '')}/{sequence}",
                 DEVICE_HEADER: device,
@@ -250,10 +276,16 @@ class TelemetryLog:
             },
         )
 
-    async def _hand_over(self, messages: Sequence[Msg], store: Store) -> None:
-        """Let batches be stored, and take them out of the log."""
+    async def _hand_over(
+        self, jetstream: JetStreamContext, messages: Sequence[Msg], store: Store
+    ) -> None:
+        """Let batches be stored, and take them out of the log.
+
+        Raises:
+            CancelledError: The controller stops.
+        """
         ours: list[tuple[Msg, Logged]] = []
-        for message in messages:
+        for message in sorted(messages, key=_place):
             found = _logged(message)
             if found is None:
                 _log.warning("a message in the log of telemetry is not of a controller: dropped")
@@ -261,16 +293,41 @@ class TelemetryLog:
             else:
                 ours.append((message, found))
         try:
-            unreadable = await asyncio.to_thread(store, [found for _, found in ours])
+            unreadable = set[int]()
+            ready = await self._ready(jetstream, [_place(message) for message, _ in ours])
+            if ready:
+                unreadable = await asyncio.to_thread(store, [found for _, found in ours[:ready]])
         except FleetError as exc:
             self._note("storing", exc.message)
-            for message, _ in ours:
-                await message.nak(RETRY_S)
+            await _give_back(ours, RETRY_S)
             await asyncio.sleep(RETRY_S)
             return
+        except asyncio.CancelledError:
+            await _give_back(ours, 0.0)  # another controller need not wait for them
+            raise
         self._note("storing", "")
-        for at, (message, _) in enumerate(ours):
+        for at, (message, _) in enumerate(ours[:ready]):
             await (message.term() if at in unreadable else message.ack())
+        if ready < len(ours):
+            await _give_back(ours[ready:], RETRY_S)
+            await self._server.prepare_consumer(jetstream)
+            await asyncio.sleep(RETRY_S)
+
+    async def _ready(self, jetstream: JetStreamContext, places: Sequence[int]) -> int:
+        """Return how many of some batches may be stored now, the first ones.
+
+        Args:
+            jetstream: Knows the oldest batch that is in the log. It may still have some that were
+                acknowledged a moment ago, so it is asked again.
+            places: Where they are in the log; rising.
+        """
+        ready, end_s = 0, self._loop.time() + RETRY_S
+        while True:
+            info = await jetstream.stream_info(self._stream)
+            ready = in_turn(info.state.first_seq, places)
+            if ready == len(places) or self._loop.time() > end_s:
+                return ready
+            await asyncio.sleep(LOOK_AGAIN_S)
 
     def _note(self, part: str, fault: str) -> None:
         """Note what is wrong with a part of it, and tell that once."""
@@ -281,10 +338,36 @@ class TelemetryLog:
             _log.info("the log of telemetry (%s) works", part)
 
 
+def in_turn(oldest: int, places: Sequence[int]) -> int:
+    """Return how many batches may be stored, the first ones, so that the order stays good enough.
+
+    Args:
+        oldest: Where the oldest batch is that is in the log.
+        places: Where they are; rising.
+    """
+    for at, place in enumerate(places):
+        has_all_older = place - oldest <= at
+        if not has_all_older and place - oldest > MAX_AHEAD:
+            return at
+    return len(places)
+
+
+async def _give_back(ours: Sequence[tuple[Msg, Logged]], after_s: float) -> None:
+    """Let batches be handed over again, to anybody."""
+    for message, _ in ours:
+        await message.nak(after_s)
+
+
+def _place(message: Msg) -> int:
+    """Return where a message is in the log."""
+    return message.metadata.sequence.stream
+
+
 def _logged(message: Msg) -> Logged | None:
     """Return a batch from the log; None if no controller put it there."""
     headers = message.headers or {}
     with suppress(ValueError, TopicError):
         device = topics.checked_device(headers.get(DEVICE_HEADER, ""))
-        return Logged(device, message.data, float(headers.get(CAME_HEADER, "")))
+        came_s = float(headers.get(CAME_HEADER, ""))
+        return Logged(device, message.data, came_s) if math.isfinite(came_s) else None
     return None

@@ -4,6 +4,7 @@ Rules:
 - With `tls://` nothing goes out before the connection is encrypted: the client alone would believe
   a server that says it has no TLS.
 - A stream that may drop what is not stored is refused.
+- A consumer that keeps something back, as after a kill of the server, is made anew.
 
 Source:
     NATS documentation, "JetStream": streams, consumers.
@@ -13,6 +14,7 @@ from __future__ import annotations
 
 import asyncio
 import ssl
+import time
 from typing import TYPE_CHECKING, Final
 
 from controller.errors import SettingsError, TelemetryLogError
@@ -26,6 +28,7 @@ if TYPE_CHECKING:
 
 CONSUMER: Final = "store"
 ANSWER_S: Final = 5.0
+FETCH_S: Final = 5.0
 SAME_S: Final = 120.0
 HEADER_BYTES: Final = 4096
 PING_S: Final = 10
@@ -49,6 +52,8 @@ class LogServer:
         self._tls, self._password = _context(config), ""
         if config.password_file is not None:
             self._password = read_secret(config.password_file, "the password of the telemetry log")
+        self._oldest, self._oldest_since_s = 0, 0.0
+        """Where the oldest batch in the log is, and since when."""
 
     async def connect(self, client: Client) -> None:
         """Connect.
@@ -77,6 +82,7 @@ class LogServer:
                     reconnect_time_wait=1,
                     error_cb=note,
                     ping_interval=PING_S,
+                    flush_timeout=ANSWER_S,
                     tls=self._tls,
                     user=self._config.user,
                     password=password,
@@ -106,7 +112,7 @@ class LogServer:
             jetstream: A connection.
 
         Raises:
-            TelemetryLogError: The stream may drop what is not stored.
+            TelemetryLogError: The stream may drop what is not stored, or not take all batches.
         """
         from nats.js import api
         from nats.js.errors import NotFoundError
@@ -127,21 +133,51 @@ class LogServer:
             )
             found = await jetstream.add_stream(wanted)
         has = found.config
-        keeps = has.discard == api.DiscardPolicy.NEW and not has.max_age
-        if has.retention != api.RetentionPolicy.WORK_QUEUE or not keeps:
+        is_kept = has.discard == api.DiscardPolicy.NEW and has.storage == api.StorageType.FILE
+        # One of a subject would push out the one before it.
+        is_bounded = has.max_age or (has.max_msgs_per_subject or -1) > 0
+        if has.retention != api.RetentionPolicy.WORK_QUEUE or not is_kept or is_bounded:
             raise TelemetryLogError(
                 f"its stream {name} may drop what is not stored",
-                remedy="give it retention workqueue, discard new and no greatest age, or another"
-                " name in telemetry.log.stream",
+                remedy="give it retention workqueue, discard new, storage file, and neither a"
+                " greatest age nor a greatest number of each subject, or another name in"
+                " telemetry.log.stream",
             )
+        if 0 < (has.max_msg_size or -1) < MAX_MESSAGE_BYTES + HEADER_BYTES:
+            raise TelemetryLogError(
+                f"the max_msg_size of its stream {name} is below"
+                f" {MAX_MESSAGE_BYTES + HEADER_BYTES} bytes"
+            )
+        await self.prepare_consumer(jetstream)
+
+    async def prepare_consumer(self, jetstream: JetStreamContext) -> None:
+        """Make the consumer if there is none, or anew if it keeps something back.
+
+        What is in the log, and with readers, is then handed over again.
+
+        Args:
+            jetstream: A connection.
+        """
+        from nats.js import api
+
+        name = self._config.stream
         consumer = api.ConsumerConfig(
-            durable_name=CONSUMER, ack_policy=api.AckPolicy.EXPLICIT, ack_wait=self._store_s
+            durable_name=CONSUMER,
+            ack_policy=api.AckPolicy.EXPLICIT,
+            ack_wait=self._store_s,
+            max_deliver=-1,
         )
         floor = (await jetstream.add_consumer(name, consumer)).ack_floor
         done, state = floor.stream_seq if floor else 0, (await jetstream.stream_info(name)).state
-        if state.last_seq < done or (state.messages and state.first_seq <= done):
+        if self._oldest != state.first_seq or not state.messages:
+            self._oldest, self._oldest_since_s = state.first_seq, time.monotonic()
+        is_forgotten = state.messages and state.first_seq <= done
+        # Twice the time after which it comes again, and it did not leave.
+        is_late = time.monotonic() - self._oldest_since_s > 2 * self._store_s + FETCH_S
+        if state.last_seq < done or is_forgotten or (state.messages and is_late):
             # A server that was killed has what had left the log, or lost what was at its end:
             # nobody would ever get it. All of it is handed over again.
+            self._oldest = 0
             await jetstream.delete_consumer(name, CONSUMER)
             await jetstream.add_consumer(name, consumer)
 

@@ -5,6 +5,8 @@ Rules:
 - The more devices there are, the more seldom they are asked to report.
 - A batch is acknowledged when it is stored, or when the log has it, where there is one
   (`controller.jetstream`). If that fails none is, and the devices send them again.
+- With a log, devices that were enrolled when the database last answered are taken for enrolled
+  while it does not.
 - An acknowledgement says what time it is here, so that devices know how wrong their clocks are. A
   batch whose device should know it first is asked for again.
 """
@@ -19,6 +21,7 @@ from typing import Final, NamedTuple
 
 import msgspec
 
+from controller.errors import DatabaseError
 from controller.jetstream import Entry, Logged, TelemetryLog
 from controller.services.director import Publisher
 from controller.services.own_messages import own_message
@@ -46,6 +49,17 @@ USUAL_S: Final = 10.0
 """How often a device reports by itself."""
 
 COUNT_EVERY_S: Final = 60.0
+
+FAILS_TOGETHER: Final = 3
+"""After so many failures, a batch from the log is stored alone."""
+
+FAILS_IN_A_ROW: Final = 3
+"""After so many failures of batches alone, rather the database fails: the others wait."""
+
+FAILS: Final = 30
+"""After so many failures, in a database that works, a batch from the log is a dead letter."""
+
+MOST_FAILING: Final = 5000
 
 ITEMS_AT_ONCE: Final = 20_000
 """Points and events that are stored together: each takes a kilobyte as an object, and a compressed
@@ -113,6 +127,12 @@ class TelemetryBatches:
         self._refuse = refuse
         self._counted_at_s: float | None = None
         self._enrolled = 0
+        self._known_before: set[str] = set()
+        """Devices that were enrolled when the database last answered, where there is a log."""
+
+        self._fails: Counter[int] = Counter()
+        """How often batches from the log failed that are not stored yet, by a hash of each."""
+
         self._turns = TokenBucket(BURIED_PER_S, BURIED_AT_ONCE, clock.monotonic_s())
 
     def take(self, received: Sequence[tuple[str, bytes]]) -> None:
@@ -122,10 +142,10 @@ class TelemetryBatches:
             received: Devices, and what they sent, in its order.
 
         Raises:
-            DatabaseError: The database failed; nothing is acknowledged.
+            DatabaseError: The database failed; nothing is acknowledged. Not with a log.
             TelemetryStoreError: The same.
         """
-        known = self._note_seen({device for device, _ in received})
+        known = self._known({device for device, _ in received})
         for device, _ in received:
             if device not in known:
                 self._refuse("ingest.stranger", device, "not enrolled")
@@ -149,6 +169,26 @@ class TelemetryBatches:
         Raises:
             FleetError: The database failed; all are to be handed over again.
         """
+        hashes = [hash(each) for each in logged]
+        try:
+            unreadable = self._store_all(logged)
+        except FleetError:
+            if len(self._fails) > MOST_FAILING:
+                self._fails.clear()
+            self._fails.update(hashes)
+            if max((self._fails[each] for each in hashes), default=0) < FAILS_TOGETHER:
+                raise
+            unreadable = self._store_apart(logged)
+        for each in hashes:
+            self._fails.pop(each, None)
+        return unreadable
+
+    def _store_all(self, logged: Sequence[Logged]) -> set[int]:
+        """Store batches from the log, together if possible; return which can never be stored.
+
+        Raises:
+            FleetError: The database failed.
+        """
         unreadable: set[int] = set()
         try:
             for waiting in self._readable(logged, unreadable):
@@ -165,8 +205,54 @@ class TelemetryBatches:
                 fault = WireFormatError("the controller failed to handle it")
                 self._bury(logged[0].device, fault, logged[0].payload)
                 return {0}
-            return {at for at, each in enumerate(logged) if self.store_logged([each])}
+            return {at for at, each in enumerate(logged) if self._store_all([each])}
         return unreadable
+
+    def _store_apart(self, logged: Sequence[Logged]) -> set[int]:
+        """Store batches one by one: the database may fail with one of them alone.
+
+        Returns:
+            Which of them can never be stored.
+
+        Raises:
+            FleetError: Some are to be handed over again; all of them may be.
+        """
+        unreadable: set[int] = set()
+        failed: FleetError | None = None
+        in_a_row = 0
+        for at, each in enumerate(logged):
+            try:
+                if self._store_alone(each):
+                    unreadable.add(at)
+                in_a_row = 0
+            except FleetError as exc:
+                failed, in_a_row = exc, in_a_row + 1
+                if in_a_row >= FAILS_IN_A_ROW:
+                    raise
+        if failed is not None:
+            raise failed
+        return unreadable
+
+    def _store_alone(self, one: Logged) -> bool:
+        """Store a batch from the log; return whether it never can be.
+
+        Raises:
+            FleetError: The database failed; it is to be handed over again.
+        """
+        try:
+            return bool(self._store_all([one]))
+        except FleetError:
+            if self._fails[hash(one)] < FAILS:
+                raise
+        # If the database was away until now, it is not the fault of the batch.
+        with self._database.reading() as transaction:
+            device_status.count_enrolled(transaction)
+        try:
+            return bool(self._store_all([one]))
+        except FleetError as exc:
+            self._telemetry.bury(one.device, exc.message, one.payload)
+            _log.warning("telemetry of device %s is a dead letter: %s", one.device, exc.message)
+            return True
 
     def _readable(
         self, logged: Sequence[Logged], unreadable: set[int]
@@ -252,6 +338,23 @@ class TelemetryBatches:
             )
             self._publisher.publish(topics.down(device, "telemetry_ack"), to_json(ack))
 
+    def _known(self, devices: set[str]) -> set[str]:
+        """Record that devices said something; return those that are enrolled.
+
+        Raises:
+            DatabaseError: The database failed, and there is no log.
+        """
+        try:
+            known = self._note_seen(devices)
+        except DatabaseError:
+            if self._log is None:
+                raise
+            return devices & self._known_before
+        if self._log is not None:
+            self._known_before.difference_update(devices)
+            self._known_before.update(known)
+        return known
+
     def _note_seen(self, devices: set[str]) -> set[str]:
         """Record that devices said something; return those that are enrolled."""
         now_s = self._clock.now_s()
@@ -264,12 +367,20 @@ class TelemetryBatches:
         return set(noted)
 
     def _report_every_s(self) -> float | msgspec.UnsetType:
-        """Return how seldom devices are asked to report, so that all together are no burden."""
+        """Return how seldom devices are asked to report, so that all together are no burden.
+
+        Raises:
+            DatabaseError: The database failed, and there is no log.
+        """
         now_s = self._clock.monotonic_s()
         if self._counted_at_s is None or now_s - self._counted_at_s >= COUNT_EVERY_S:
-            with self._database.reading() as transaction:
-                self._enrolled = device_status.count_enrolled(transaction)
-            self._counted_at_s = now_s
+            try:
+                with self._database.reading() as transaction:
+                    self._enrolled = device_status.count_enrolled(transaction)
+                self._counted_at_s = now_s
+            except DatabaseError:
+                if self._log is None:
+                    raise
         return report_every_s(self._enrolled)
 
     def _bury(self, device: str, fault: WireFormatError, payload: bytes) -> None:

@@ -112,6 +112,17 @@ class PostgresServer:
         """Remove a database even if a test left a connection open."""
         self._execute(f"DROP DATABASE IF EXISTS {name} WITH (FORCE)")
 
+    def shut(self, name: str) -> None:
+        """Let nobody use a database, as if its server were away."""
+        with self._connection() as connection:
+            connection.execute(f"ALTER DATABASE {name} ALLOW_CONNECTIONS false".encode())
+            ends = "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = %s"
+            connection.execute(ends, [name])
+
+    def open(self, name: str) -> None:
+        """Let a database be used again."""
+        self._execute(f"ALTER DATABASE {name} ALLOW_CONNECTIONS true")
+
     def url(self, name: str) -> str:
         """Return the SQLAlchemy URL of a database."""
         return f"postgresql+psycopg://fleet@/{name}?host={self._directory}"

@@ -2,140 +2,47 @@
 
 from __future__ import annotations
 
-import asyncio
 import signal
 import socket
-import subprocess
-import sys
-import threading
-from collections import Counter
-from collections.abc import Callable, Coroutine, Iterator, Sequence
-from contextlib import contextmanager
-from functools import partial
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 import msgspec
 import pytest
 
+from agent.link.telemetry import BATCHES
 from controller.app.service import Controller as ControllerAsAWhole
 from controller.errors import SettingsError
-from controller.jetstream import CAME_HEADER, DEVICE_HEADER, Logged, TelemetryLog
-from controller.services.telemetry_batches import TelemetryBatches
-from controller.store.database import Database
+from controller.jetstream import (
+    CAME_HEADER,
+    DEVICE_HEADER,
+    MAX_AHEAD,
+    Logged,
+    TelemetryLog,
+    in_turn,
+)
+from controller.services.telemetry_batches import FAILS, TelemetryBatches
 from controller.telemetry_settings import LogConfig, TelemetryConfig
-from telemetry.errors import TelemetryStoreError, UnknownMetricError
-from telemetry.server.query import parse, run
+from telemetry.errors import TelemetryStoreError
+from telemetry.server.ingest import WINDOW
 from telemetry.server.store import TelemetryStore
 from tests.simulators.certificates import Authority
-from tests.simulators.clock import FakeClock
 from tests.simulators.controller_fleet import MemoryAccess, make_home
 from tests.simulators.jetstream import NatsServer
 from tests.simulators.patience import PATIENCE_S, until
-from tests.simulators.stored_fleet import add_device
+from tests.simulators.telemetry_log import (
+    DEVICES,
+    asked,
+    batch,
+    controlled,
+    hand_over_again,
+    killing_reader,
+    left,
+    some,
+)
 from tests.simulators.transport import MemoryHub
 from wire.batch_clock import BatchClock
-from wire.clock import SystemClock
-from wire.codec import from_json, to_msgpack
-from wire.telemetry import SumPoint, TelemetryAck, TelemetryBatch
-
-REAL = SystemClock()
-TRIES = 60
-SENT_AGAIN_S = 2.0
-STORE_S = 2.0
-DEVICES = ("pi-1", "pi.2", "pi..3")
-
-
-class Controller:
-    """What takes telemetry of three devices, with a log."""
-
-    def __init__(self, database_url: str, config: LogConfig, *, fresh: bool = True) -> None:
-        self.database, self.clock = Database(database_url), FakeClock()
-        self.counts: Counter[str] = Counter()
-        self.acks: list[tuple[str, TelemetryAck]] = []
-        self.store = TelemetryStore(self.database.engine, self.clock)
-        if fresh:
-            with self.database.transaction() as transaction:
-                for name in DEVICES:
-                    add_device(transaction, name)
-        self.log = TelemetryLog(config, store_s=STORE_S)
-        self.taking = TelemetryBatches(
-            *(self.database, self.store, self, self.clock, self.counts, self._refuse), self.log
-        )
-        self.may_store = threading.Event()
-        self.may_store.set()
-
-    def publish(self, topic: str, payload: bytes, *, expiry_s: int | None = None) -> bool:
-        del expiry_s
-        self.acks.append((topic.split("/")[3], from_json(payload, TelemetryAck)))
-        return True
-
-    def _refuse(self, code: str, _where: str, _why: str) -> None:
-        self.counts[code] += 1
-
-    def start(self, store: Callable[[Sequence[Logged]], set[int]] | None = None) -> None:
-        self.log.start(store or self.store_logged)
-
-    def store_logged(self, logged: Sequence[Logged]) -> set[int]:
-        if not self.may_store.is_set():
-            raise TelemetryStoreError("the database does not answer")
-        return self.taking.store_logged(logged)
-
-    def works(self) -> None:
-        until(lambda: not self.log.needs(), "the log")
-
-    def acknowledged(self) -> set[tuple[str, int]]:
-        return {(name, sequence) for name, ack in self.acks for sequence in ack.sequences}
-
-    def send(self, wanted: set[tuple[str, int]]) -> None:
-        """Send batches as devices do: again and again, until they are acknowledged."""
-        for _ in range(TRIES):
-            missing = wanted - self.acknowledged()
-            if not missing:
-                return
-            again_s = REAL.monotonic_s() + SENT_AGAIN_S
-            self.taking.take([(name, batch(self.clock, name, n)) for name, n in sorted(missing)])
-            until(partial(self._is_done, wanted, again_s), "answers")
-        raise AssertionError(f"{len(wanted - self.acknowledged())} are not acknowledged")
-
-    def _is_done(self, wanted: set[tuple[str, int]], again_s: float) -> bool:
-        return wanted <= self.acknowledged() or REAL.monotonic_s() > again_s
-
-    def total(self) -> int:
-        query = parse("n_total", statistics="total", since="0", now_s=self.clock.now_s() + 60)
-        try:
-            rows = run(self.store, query).rows
-        except UnknownMetricError:
-            return 0
-        return int(str(rows[0][0])) if rows else 0
-
-    def stored(self, count: int) -> None:
-        until(lambda: self.total() >= count, lambda: f"{count} batches, not {self.total()}")
-        assert self.total() == count
-
-    def close(self) -> None:
-        self.log.stop(PATIENCE_S)
-        self.database.close()
-
-
-def batch(now: FakeClock, device: str, sequence: int, **more: Any) -> bytes:
-    point = SumPoint(metric="n_total", minute=int(now.now_s() // 60), attributes={}, value=1)
-    return to_msgpack(
-        TelemetryBatch(device=device, boot_id="b t", sequence=sequence, points=(point,), **more)
-    )
-
-
-def some(count: int) -> set[tuple[str, int]]:
-    return {(name, number) for name in DEVICES for number in range(count)}
-
-
-@contextmanager
-def controlled(url: str, config: LogConfig, **more: bool) -> Iterator[Controller]:
-    made = Controller(url, config, **more)
-    try:
-        yield made
-    finally:
-        made.close()
 
 
 @pytest.fixture
@@ -150,26 +57,6 @@ def url(sqlite_template: Path, tmp_path: Path) -> str:
     made = tmp_path / "fleet.db"
     made.write_bytes(sqlite_template.read_bytes())
     return f"sqlite:///{made}"
-
-
-def asked(server: NatsServer, question: Callable[[Any], Coroutine[Any, Any, Any]]) -> Any:
-    """Ask the server's JetStream something, as another client."""
-    import nats
-
-    async def ask() -> Any:
-        client = await nats.connect(f"nats://127.0.0.1:{server.port}")
-        try:
-            return await question(client.jetstream())
-        finally:
-            await client.close()
-
-    return asyncio.run(ask())
-
-
-def left(server: NatsServer) -> int:
-    """Return how many batches are in the log."""
-    info = asked(server, lambda jetstream: jetstream.stream_info("EDGEFLEET_TELEMETRY"))
-    return int(info.state.messages)
 
 
 def test_what_is_acknowledged_is_in_the_log_and_what_is_stored_leaves_it(
@@ -261,24 +148,6 @@ def test_kills_while_devices_send_lose_nothing(server: NatsServer, url: str) -> 
         until(lambda: left(server) == 0, "an empty log")
 
 
-READER = """
-import os, signal, sys
-from pathlib import Path
-sys.path[:0] = [sys.argv[3]]
-from tests.integration.test_telemetry_log import Controller
-from controller.telemetry_settings import LogConfig
-
-controller = Controller(sys.argv[1], LogConfig(servers=(sys.argv[2],)), fresh=False)
-
-def store(logged):
-    controller.taking.store_logged(logged)
-    os.kill(os.getpid(), signal.SIGKILL)   # committed, and not acknowledged
-
-controller.start(store)
-signal.pause()
-"""
-
-
 def test_a_reader_that_is_killed_between_commit_and_ack_counts_nothing_twice(
     server: NatsServer, url: str
 ) -> None:
@@ -289,10 +158,7 @@ def test_a_reader_that_is_killed_between_commit_and_ack_counts_nothing_twice(
         controller.works()
         controller.send(some(30))
     assert left(server) == 90
-    here = str(Path(__file__).parents[2])
-    address = f"nats://127.0.0.1:{server.port}"
-    killed = subprocess.run([sys.executable, "-P", "-c", READER, url, address, here], check=False)
-    assert killed.returncode == -signal.SIGKILL
+    assert killing_reader(url, server, "acknowledgement").wait(PATIENCE_S) == -signal.SIGKILL
     with controlled(url, server.config(), fresh=False) as controller:
         assert 0 < controller.total() <= 90
         before = controller.total()
@@ -302,11 +168,6 @@ def test_a_reader_that_is_killed_between_commit_and_ack_counts_nothing_twice(
         controller.stored(90)
         until(lambda: left(server) == 0, "an empty log")
         assert controller.counts["ingest.duplicate"] == before
-
-
-async def hand_over_again(jetstream: Any) -> None:
-    """Begin anew with all that is in the log, rather than wait for the end of the patience."""
-    await jetstream.delete_consumer("EDGEFLEET_TELEMETRY", "store")
 
 
 def test_what_nobody_can_read_holds_up_nothing(
@@ -363,6 +224,57 @@ def test_a_batch_that_the_controller_fails_with_holds_up_nothing(
         assert letter.device == "pi-1"
 
 
+class Failing(TelemetryStore):
+    """A store whose database fails: with batch 3 of one device, or with all."""
+
+    fails_with_all = False
+
+    def ingest_all(self, batches: Any, came_s: Any = None) -> Any:
+        failing = self.fails_with_all or any(
+            (each.device, each.sequence) == ("pi-1", 3) for each in batches
+        )
+        if failing:
+            raise TelemetryStoreError("out of something")
+        return super().ingest_all(batches, came_s)
+
+    def bury(self, device: str, reason: str, payload: bytes) -> None:
+        if self.fails_with_all:
+            raise TelemetryStoreError("out of something")
+        super().bury(device, reason, payload)
+
+
+def test_a_batch_that_the_database_fails_with_again_and_again_is_a_dead_letter(
+    server: NatsServer, url: str
+) -> None:
+    with controlled(url, server.config()) as controller:
+        failing = Failing(controller.database.engine, controller.clock)
+        taking = TelemetryBatches(
+            *(controller.database, failing, controller, controller.clock, controller.counts),
+            controller._refuse,
+        )
+        numbers = [0, 1, 2, 3, 4]
+        logged = [Logged("pi-1", batch(controller.clock, "pi-1", n), 1.0) for n in numbers]
+        failing.fails_with_all = True
+        for _ in range(2 * FAILS):  # that is nobody's fault
+            with pytest.raises(TelemetryStoreError):
+                taking.store_logged(logged)
+        failing.fails_with_all = False
+        assert taking.store_logged(logged[:3]) == set()
+        assert failing.dead_letters() == []
+        unreadable: set[int] = set()
+        tries = 0
+        while not unreadable and tries <= FAILS:
+            tries += 1
+            try:
+                unreadable = taking.store_logged(logged)
+            except TelemetryStoreError:
+                assert controller.total() >= 3
+        assert unreadable == {3}
+        assert controller.total() == 4
+        (letter,) = failing.dead_letters()
+        assert letter.reason == "out of something"
+
+
 def test_a_clock_is_judged_by_when_a_batch_came_not_by_when_it_is_stored(
     server: NatsServer, url: str
 ) -> None:
@@ -411,15 +323,102 @@ def test_a_full_log_takes_nothing_and_drops_nothing(server: NatsServer, url: str
         controller.works()
 
 
-def test_a_stream_that_may_drop_telemetry_is_refused(
-    server: NatsServer, url: str, caplog: pytest.LogCaptureFixture
+def test_more_than_fits_on_the_way_is_taken_as_far_as_it_fits(server: NatsServer, url: str) -> None:
+    server.start()
+    with controlled(url, server.config(keep_bytes=32 * 1024 * 1024)) as controller:
+        controller.start()
+        controller.works()
+        large = [
+            ("pi-1", batch(controller.clock, "pi-1", n, answers="x" * 200 * 1024))
+            for n in range(90)
+        ]
+        controller.taking.take(large)
+        until(lambda: bool(controller.acks), "answers")
+        assert 0 < len(controller.acknowledged()) < 90
+        controller.taking.take(large[len(controller.acknowledged()) :])
+        controller.stored(90)
+
+
+@pytest.mark.parametrize(
+    ("more", "fault"),
+    [
+        ({"retention": "limits"}, "may drop what is not stored"),
+        ({"discard": "old"}, "may drop what is not stored"),
+        ({"max_age": 3600.0}, "may drop what is not stored"),
+        ({"max_msgs_per_subject": 1000}, "may drop what is not stored"),
+        ({"storage": "memory"}, "may drop what is not stored"),
+        ({"max_msg_size": 100_000}, "the max_msg_size of its stream"),
+    ],
+)
+def test_a_stream_that_may_drop_telemetry_or_not_take_all_is_refused(
+    server: NatsServer,
+    url: str,
+    caplog: pytest.LogCaptureFixture,
+    more: dict[str, Any],
+    fault: str,
 ) -> None:
     server.start()
-    asked(server, lambda it: it.add_stream(name="EDGEFLEET_TELEMETRY", subjects=["a.>"]))
+    good = {"retention": "workqueue", "discard": "new", "subjects": ["EDGEFLEET_TELEMETRY.>"]}
+    asked(server, lambda it: it.add_stream(name="EDGEFLEET_TELEMETRY", **(good | more)))
     with controlled(url, server.config()) as controller:
         controller.start()
-        until(lambda: "may drop what is not stored" in caplog.text, "a warning")
+        until(lambda: fault in caplog.text, "a warning")
         assert controller.log.needs()
+
+
+def test_what_another_stream_took_is_not_acknowledged(server: NatsServer, url: str) -> None:
+    server.start()
+    good = {"retention": "workqueue", "discard": "new"}
+    asked(server, lambda it: it.add_stream(name="OTHER", subjects=["EDGEFLEET_TELEMETRY.>"]))
+    asked(
+        server, lambda it: it.add_stream(name="EDGEFLEET_TELEMETRY", subjects=["elsewhere"], **good)
+    )
+    with controlled(url, server.config()) as controller:
+        controller.start()
+        controller.works()
+        controller.taking.take([("pi-1", batch(controller.clock, "pi-1", 0))])
+        until(lambda: bool(controller.log.needs()), "a need")
+        assert controller.acks == []
+
+
+def test_a_server_that_answers_nothing_is_told_and_used_when_it_answers(
+    server: NatsServer, url: str
+) -> None:
+    server.start()
+    with controlled(url, server.config()) as controller:
+        controller.start()
+        controller.works()
+        server.pause()
+        controller.taking.take([("pi-1", batch(controller.clock, "pi-1", 0))])
+        until(lambda: bool(controller.log.needs()), "a need")
+        assert controller.acks == []
+        server.go_on()
+        controller.works()
+        controller.send(some(3))
+        controller.stored(9)
+
+
+@pytest.mark.parametrize(
+    ("oldest", "places", "ready"),
+    [
+        (1, [1, 2, 3], 3),
+        (1, range(1, 500), 499),
+        (1, [2, 3, 4], 3),
+        (1, range(101, 301), 141),  # up to 241, which is 240 ahead
+        (1, [1, 300, 301], 1),
+        (1, [300], 0),
+        (300, [300, 301], 2),
+        (5, [4], 1),
+    ],
+)
+def test_what_is_far_ahead_of_what_another_reader_has_waits(
+    oldest: int, places: Sequence[int], ready: int
+) -> None:
+    assert in_turn(oldest, places) == ready
+
+
+def test_the_store_knows_of_all_batches_that_may_come_late() -> None:
+    assert MAX_AHEAD + 2 * BATCHES <= WINDOW
 
 
 def test_tls_and_a_password(tmp_path: Path, url: str, caplog: pytest.LogCaptureFixture) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+import signal
 import socket
 import subprocess
 from contextlib import suppress
@@ -62,6 +63,16 @@ class NatsServer:
         if self._process is not None:
             self._process.kill()
             self._process.wait(PATIENCE_S)
+
+    def pause(self) -> None:
+        """Let it answer nothing, as a machine does that hangs."""
+        assert self._process is not None
+        self._process.send_signal(signal.SIGSTOP)
+
+    def go_on(self) -> None:
+        """Let it answer again."""
+        assert self._process is not None
+        self._process.send_signal(signal.SIGCONT)
 
     def _listens(self) -> bool:
         with suppress(OSError), socket.create_connection(("127.0.0.1", self.port)):
