@@ -22,6 +22,7 @@ from controller.api.device_routes import device_routes
 from controller.api.export_routes import export_routes, metrics_routes
 from controller.api.faults import FAULT_RESPONSES
 from controller.api.group_routes import group_routes
+from controller.api.label_routes import label_routes
 from controller.api.measure_routes import measurement_routes
 from controller.api.member_routes import member_routes
 from controller.api.metadata_routes import metadata_routes
@@ -54,6 +55,7 @@ def fleet_routes() -> list[BaseRoute]:
         registration_routes,
         release_drift_routes,
         device_routes,
+        label_routes,
         blob_routes,
         release_routes,
         rollout_routes,

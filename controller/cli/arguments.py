@@ -173,22 +173,21 @@ def parse_labels(pairs: Sequence[str]) -> dict[str, str]:
     return labels
 
 
-def changed_labels(labels: dict[str, str], changes: Sequence[str]) -> dict[str, str]:
-    """Apply changes to labels.
+def label_changes(changes: Sequence[str]) -> tuple[dict[str, str], list[str]]:
+    """Read changes of labels.
 
     Args:
-        labels: The present labels.
         changes: Each `key=value` to set, or `key-` to remove.
 
     Returns:
-        The new labels.
+        The labels to set, and those to remove; one that is both is set.
 
     Raises:
-        ArgumentError: A change of neither form.
+        ArgumentError: A change of neither form, or a key twice.
     """
-    removed = {change[:-1] for change in changes if "=" not in change and change.endswith("-")}
+    removed = [change[:-1] for change in changes if "=" not in change and change.endswith("-")]
     added = parse_labels([change for change in changes if change[:-1] not in removed])
-    return {key: value for key, value in labels.items() if key not in removed} | added
+    return added, [key for key in dict.fromkeys(removed) if key not in added]
 
 
 def selected(selector: str) -> str:

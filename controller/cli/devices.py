@@ -6,9 +6,10 @@ from typing import Annotated
 
 import typer
 
-from controller.cli.arguments import JsonOption, changed_labels
+from controller.cli.arguments import JsonOption
 from controller.cli.commands import Commands, add_command, add_group
 from controller.cli.connecting import connect, tell_cut_off
+from controller.cli.device_labels import device_label
 from controller.cli.device_models import (
     model_fields,
     models_of,
@@ -167,24 +168,6 @@ def device_show(
     with connect(context) as api:
         _show(api.devices.get(device), as_json=as_json)
         tell_cut_off(api)
-
-
-def device_label(
-    context: typer.Context,
-    device: DeviceArgument,
-    changes: Annotated[
-        list[str], typer.Argument(metavar="KEY=VALUE...", help="Label to set; KEY- removes one.")
-    ],
-    as_json: JsonOption = False,
-) -> None:
-    """Set or remove labels of a device.
-
-    Examples:
-        fleet device label cam-berlin site=berlin stage-
-    """
-    with connect(context) as api:
-        labels = changed_labels(api.devices.get(device).labels, changes)
-        _show(api.devices.update(device, DeviceUpdate(labels=labels)), as_json=as_json)
 
 
 def device_quarantine(context: typer.Context, device: DeviceArgument) -> None:

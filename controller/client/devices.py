@@ -10,6 +10,7 @@ from controller.client.connection import segment
 from controller.client.listing import Listing, Resource, order, yes
 from controller.device_schemas import Device, DeviceUpdate, DriftedModel, SignedDesired
 from controller.group_schemas import Group, GroupMembers, GroupRequest
+from controller.label_schemas import LabelRequest, LabelsChange
 from controller.telemetry_schemas import DeviceEvent
 
 _AT_ONCE: Final = 10_000
@@ -39,6 +40,10 @@ class Devices(Resource):
     def update(self, device: str, change: DeviceUpdate) -> Device:
         """Change a device; what is None stays as it is."""
         return self._api.send("PATCH", f"/v1/devices/{segment(device)}", Device, change)
+
+    def label(self, request: LabelRequest) -> LabelsChange:
+        """Set and remove labels of several devices, of all or of none."""
+        return self._api.send("POST", "/v1/devices/labels", LabelsChange, request)
 
     def drift(self, *, selector: str = "") -> Iterator[DriftedModel]:
         """List which devices run another release than they should, since when, and why.

@@ -77,6 +77,7 @@ RIGHTS: Final[Mapping[str, frozenset[Role]]] = {
     "GET /v1/devices": _SEE,
     "GET /v1/devices/{device}": _SEE,
     "PATCH /v1/devices/{device}": _WORK,
+    "POST /v1/devices/labels": _WORK,
     "GET /v1/devices/{device}/desired": _WORK,  # an order, to be carried to the device
     "GET /v1/devices/{device}/events": _SEE,
     "PUT /v1/blobs/{sha256}": _WORK,

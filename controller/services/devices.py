@@ -12,9 +12,10 @@ from controller.domain.policy_choice import choose_policy
 from controller.domain.selectors import checked_labels
 from controller.domain.states import DeviceState
 from controller.domain.transfers import FETCHING
+from controller.label_schemas import LabelRequest, LabelsChange
 from controller.peer_settings import PeersConfig
 from controller.ports import BrokerAccess
-from controller.services import sorts
+from controller.services import labelling, sorts
 from controller.services.transfers import Transfers, shown_transfer
 from controller.store import device_records, devices, penalties, policy_choices, rollout_steps
 from controller.store.database import Database
@@ -214,6 +215,25 @@ class Devices:
         elif target is not None:
             access.refuse_device(device)
         return self.get(device)
+
+    def relabel(self, request: LabelRequest) -> LabelsChange:
+        """Set and remove labels of several devices, of all of them or of none.
+
+        Args:
+            request: Which devices, and which labels.
+
+        Returns:
+            What changed, or would.
+
+        Raises:
+            InvalidRequestError: It asks for nothing, names devices in two ways or too many, no
+                device matches, or a device would get labels that no selector can name.
+            SelectorError: The selector cannot be read.
+            UnknownDeviceError: There is no device of such a name.
+        """
+        labelling.check(request)
+        with self._database.transaction() as transaction:
+            return labelling.relabel(transaction, request, now_s=self._clock.now_s())
 
     def _shown(
         self, record: DeviceRecord, policy_set: PolicySet, clocks: Mapping[str, float]

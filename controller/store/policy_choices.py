@@ -172,6 +172,13 @@ def mark_stale(session: Session, device: str) -> None:
     session.connection().execute(_MARK_STALE, {"of_device": device})
 
 
+def mark_all_stale(session: Session, devices: Sequence[str]) -> None:
+    """Mark the policies of several devices to be chosen again."""
+    session.flush()
+    if devices:
+        session.connection().execute(_MARK_STALE, [{"of_device": device} for device in devices])
+
+
 def with_stale(session: Session, *, limit: int) -> list[str]:
     """Return devices with a model whose policy was chosen from an older generation of them.
 

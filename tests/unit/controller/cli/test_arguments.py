@@ -3,8 +3,8 @@ from __future__ import annotations
 import pytest
 
 from controller.cli.arguments import (
-    changed_labels,
     hoist_global_options,
+    label_changes,
     parse_bytes,
     parse_duration,
     parse_labels,
@@ -35,11 +35,11 @@ def test_no_labels(pairs: list[str]) -> None:
 
 
 def test_labels_change() -> None:
-    before = {"site": "berlin", "stage": "lab"}
-    assert changed_labels(before, ["stage-", "site=rome"]) == {"site": "rome"}
-    assert changed_labels(before, ["x=y-"]) == {**before, "x": "y-"}
+    assert label_changes(["stage-", "site=rome", "stage-"]) == ({"site": "rome"}, ["stage"])
+    assert label_changes(["x=y-"]) == ({"x": "y-"}, [])
+    assert label_changes(["x-", "x=y"]) == ({"x": "y"}, [])
     with pytest.raises(ArgumentError, match="'bare' is not a label"):
-        changed_labels(before, ["bare"])
+        label_changes(["bare"])
 
 
 @pytest.mark.parametrize(
