@@ -191,6 +191,10 @@ class GateLook:
     control: int = 0
     """Devices with the old one; 0 where devices are compared with themselves before."""
 
+    unseen: float | None = None
+    """What part of the devices may do otherwise although none was seen that does, when it passed;
+    None for a gate in the worst case, which has that within its limit, and for other states."""
+
 
 @dataclass(kw_only=True)
 class ShownGate:
@@ -220,6 +224,8 @@ class RolloutGates:
     """Devices held out."""
 
     gates: list[ShownGate]
+    next_look_in_s: float | None = None
+    """In how many seconds they are looked at next, at the earliest; None if they are not."""
 
 
 @dataclass(kw_only=True)
@@ -277,6 +283,10 @@ class Rollout:
     """How many of the failed devices the operator acknowledged by going on after a halt."""
 
     failures: FailureSums = field(default_factory=FailureSums)
+    next_look_in_s: float | None = None
+    """In how many seconds its gates are looked at next, at the earliest; None if they are not, and
+    in lists of rollouts."""
+
     priority: int = 0
     superseded_by: str | None = None
     """The rollout that took its devices that had not started."""

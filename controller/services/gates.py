@@ -16,13 +16,14 @@ from typing import NamedTuple
 
 from controller.domain.gates.language import Gate, parse_gate
 from controller.domain.gates.look import Compared, compared, judged, window
-from controller.domain.gates.looks import is_end, level, next_look_s
+from controller.domain.gates.looks import is_end, level
 from controller.domain.gates.shift import of_all_classes
 from controller.domain.gates.states import GateState
 from controller.domain.gates.verdicts import Verdict
 from controller.domain.gates.waiting import wait_text
 from controller.domain.states import RolloutState
 from controller.errors import InvalidRequestError
+from controller.services import gate_times
 from controller.services.gate_figures import figures, least_values, measured
 from controller.services.gate_shift import OTHERS, check_shift, class_shares, references
 from controller.services.preflight import Preflight
@@ -113,14 +114,10 @@ class GateLooks:
             if not asked or row.control_released or row.state != RolloutState.RUNNING:
                 return None
             every = stages.of_rollout(transaction, rollout)
-            own = every[row.stage - 1].soak_s
-            soak_s = row.soak_s if own is None else own
+            soak_s = gate_times.soak_s(transaction, row)
             complete_s = row.stage_complete_at_s
             last_s = gates.last_look_s(transaction, rollout)
-            since_s = complete_s
-            if since_s is None:
-                since_s = gates.last_look_s(transaction, rollout, before=row.stage) or 0.0
-            if row.ran_s < next_look_s(since_s, last_s, soak_s):
+            if row.ran_s < gate_times.due_s(transaction, row):
                 return None
             at = window(
                 now_s,

@@ -8,6 +8,7 @@ from typing import Final
 from controller.domain.gates.language import parse_gate
 from controller.domain.gates.states import GateState
 from controller.rollout_schemas import GateLook, RolloutGates, ShownGate
+from controller.services import gate_times
 from controller.store import deployments, gates
 from controller.store.database import Transaction
 from controller.store.gate_tables import GateLookRow
@@ -52,7 +53,12 @@ def whole(transaction: Transaction, row: RolloutRow) -> RolloutGates:
         each.looks = list(_looks(looks.get(number, [])))
         shown.append(each)
     control = deployments.count_control(transaction, row.id) if shown else 0
-    return RolloutGates(rollout=row.id, control=control, gates=shown)
+    return RolloutGates(
+        rollout=row.id,
+        control=control,
+        gates=shown,
+        next_look_in_s=gate_times.next_look_in_s(transaction, row),
+    )
 
 
 def _looks(rows: Iterable[GateLookRow]) -> Iterable[GateLook]:
@@ -67,4 +73,5 @@ def _looks(rows: Iterable[GateLookRow]) -> Iterable[GateLook]:
             high=row.high,
             treated=row.treated,
             control=row.control,
+            unseen=row.unseen,
         )

@@ -19,7 +19,7 @@ from controller.rollout_schemas import (
     Rollout,
     RolloutEvent,
 )
-from controller.services import shown_gates, stage_checks
+from controller.services import gate_times, shown_gates, stage_checks
 from controller.services.transfers import Transfers, shown_transfer
 from controller.store import (
     deployments,
@@ -127,6 +127,7 @@ def whole(
     parts = deployments.of_rollout(transaction, row.id, limit=limit)
     shown.deployments = [_deployment(*part, transfers) for part in parts]
     _show_transfers(shown, row.model, deployments.fetching(transaction, row.id), transfers)
+    shown.next_look_in_s = gate_times.next_look_in_s(transaction, row)
     shown.events = [
         RolloutEvent(at_s=item.at_s, action=item.action, reason=item.reason, actor=item.actor)
         for item in rollout_log.events(transaction, row.id, limit=MAX_EVENTS)

@@ -98,3 +98,5 @@ class GateLookRow(Base):
     control: Mapped[int] = mapped_column(Integer)
     silence: Mapped[float] = mapped_column(server_default="0")
     """By what part fewer devices with the release told enough than others."""
+    unseen: Mapped[float | None]
+    """What part of the devices may do otherwise, unseen, when it passed."""

@@ -140,6 +140,7 @@ def save_look(
             treated=told.treated,
             control=told.control,
             silence=told.silence,
+            unseen=told.unseen,
         )
         for number, told in verdicts.items()
     )

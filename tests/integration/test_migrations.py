@@ -9,11 +9,14 @@ from alembic.autogenerate import compare_metadata
 from alembic.migration import MigrationContext
 from alembic.script import ScriptDirectory
 
+from controller.domain.gates.states import GateState
+from controller.domain.gates.verdicts import Verdict
 from controller.domain.rollout_view import InFlight
 from controller.errors import DatabaseError, SettingsError
 from controller.store import (
     desired,
     device_status,
+    gates,
     measurements,
     policies,
     policy_choices,
@@ -442,5 +445,26 @@ def test_going_down_a_device_keeps_the_model_that_it_was_given_last(database_url
         with database.reading() as session:
             (document,) = desired.documents(session, ["cam-1"])
             assert [model.name for model in document.desired.models] == ["digits"]
+    finally:
+        database.close()
+
+
+def test_looks_at_gates_come_through_going_down_and_up(database_url: str) -> None:
+    migrate(database_url)
+    database = Database(database_url)
+    try:
+        with database.transaction() as session:
+            add_device(session, "cam-1")
+            add_release(session)
+            row = add_rollout(session, "r1", ("cam-1",))
+            gates.add(session, row.id, ["p95(inference_latency_ms) <= +10%"], {})
+            told = Verdict(state=GateState.PASS, reason="half of them", unseen=0.5)
+            gates.save_look(session, row, 1, {1: told}, is_end=False, now_s=1.0)
+        database.close()
+        for version in ("0046", "head"):
+            migrate(database_url, version)
+        with database.reading() as session:
+            (look,) = gates.looks(session, "r1", limit=10)
+            assert (look.reason, look.unseen) == ("half of them", None)
     finally:
         database.close()

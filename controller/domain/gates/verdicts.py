@@ -9,6 +9,7 @@ Rules:
   wide even if all measured the same.
 - A pass says what part of the devices may do otherwise although none was seen that does. A gate in
   the worst case passes only if that is within its limit, too.
+- Devices that do not count are told, with why.
 - A part of the old value is no limit where more than a tenth of those that tell measure 0.
 - If devices with the new release tell less often of themselves than the control group does, the
   gate holds: those that are silent may be the ones that it harmed. What counts is how many of those
@@ -58,6 +59,9 @@ class Verdict:
     """Devices with the new release that count."""
 
     control: int = 0
+    unseen: float | None = None
+    """What part of the devices may do otherwise although none was seen that does; None but of a
+    pass without the worst case."""
 
     silence: float = 0.0
     """By what part fewer of those with the new release tell enough than of the others; below 0 if
@@ -137,7 +141,7 @@ def verdict(
     if not all(abs(value) <= furthest for value in (low, high)):  # nor what is no number
         why = "devices differ too much from one another to tell anything yet"
         return replace(told, reason=why)
-    state = _state(gate, low, high)
+    state, unseen = _state(gate, low, high), None
     reason = f"{_text(gate, found.difference)}, {_text(gate, low)} to {_text(gate, high)}"
     mean = sum((*earlier, silence)) / (len(earlier) + 1)
     if state is not GateState.FAIL and max(silence, mean) >= MOST_SILENT:
@@ -152,10 +156,12 @@ def verdict(
         sides = [number for number in (found.treated, found.control) if number]
         unseen = 1.0 - level ** (1.0 / min(sides))
         reason += f"; up to {100.0 * unseen:.2g} % of devices may do otherwise, unseen"
+    reason += _uncounted(found, coverage)
     return replace(
         told,
         state=state,
         reason=reason,
+        unseen=unseen,
         estimate=_shown(gate, found.difference),
         low=_shown(gate, low),
         high=_shown(gate, high),
@@ -223,6 +229,20 @@ def _needs(gate: Gate, found: Contrast, low: float, high: float, coverage: Cover
         else ""
     )
     return f"; about {wanted} devices on each side would{more}"
+
+
+def _uncounted(found: Contrast, coverage: Coverage) -> str:
+    """Say how many devices there are that do not count, and why; empty if all do."""
+    told = []
+    for side, counts, what in (
+        (coverage.treated, found.treated, "new"),
+        (coverage.control, found.control, "old"),
+    ):
+        if silent := side.devices - max(side.told, counts):
+            told.append(f"{silent} {what} measured too little")
+        if (alone := side.told - counts) > 0:
+            told.append(f"{alone} {what} have too few to be compared with")
+    return f"; not counted: {', '.join(told)}" if told else ""
 
 
 def _shown(gate: Gate, value: float) -> float:

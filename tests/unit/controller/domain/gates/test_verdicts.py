@@ -112,6 +112,8 @@ def test_a_share_that_passes_says_how_many_devices_may_be_off_unseen() -> None:
     told = verdict(FALLS, found(0.0, 0.001), 0.05, ALL)
     assert told.state is GateState.PASS
     assert told.reason.endswith("; up to 9.5 % of devices may do otherwise, unseen")
+    assert told.unseen == pytest.approx(0.095, abs=0.001)
+    assert verdict(FALLS, found(-0.05, 0.001), 0.05, ALL).unseen is None, "of a pass alone"
 
 
 @pytest.mark.parametrize(("zero", "state"), [(3, GateState.PASS), (4, GateState.HOLD)])
@@ -152,7 +154,18 @@ def test_a_gate_that_holds_says_how_many_devices_would_do() -> None:
     assert told.reason == f"{would}, more than the rollout has"
     many = Telling(devices=200, told=200)
     large = Coverage(treated=many, control=many)
-    assert verdict(GROWS, found(0.0, 0.1), 0.05, large).reason == would
+    large_reason = verdict(GROWS, found(0.0, 0.1), 0.05, large).reason
+    assert large_reason.partition("; not counted: ")[0] == would
+
+
+def test_devices_that_do_not_count_are_told_with_why() -> None:
+    few = Coverage(treated=Telling(devices=16, told=11), control=Telling(devices=24, told=17))
+    told = verdict(GROWS, found(0.0, 0.01, 11, 15), 0.05, few)
+    assert told.reason.endswith(
+        "; not counted: 5 new measured too little, 7 old measured too little, "
+        "2 old have too few to be compared with"
+    )
+    assert "not counted" not in verdict(GROWS, found(0.0, 0.01), 0.05, ALL).reason
 
 
 def test_the_worst_case_bounds_what_the_interval_does_not() -> None:
