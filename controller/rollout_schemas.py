@@ -247,6 +247,9 @@ class Rollout:
     rolled_back_by: str | None = None
     """The rollout that brings its devices back; None in lists of rollouts."""
 
+    retried_by: list[str] = field(default_factory=list)
+    """The rollouts that tried its devices again, the oldest first; empty in lists of rollouts."""
+
     rollback_of: str | None = None
     """The rollout that this one undoes; no further device joins it."""
 
@@ -276,17 +279,18 @@ class Rollout:
     not in `counts` yet, or count as cancelled there after a halt."""
 
     control: int = 0
-    """Devices that keep the old release until the gates have passed in the last stage."""
+    """Devices that keep the old release until the gates have passed in the last stage; of one that
+    was halted or aborted, those that did."""
 
     gates: list[ShownGate] = field(default_factory=list)
-    acknowledged: int = 0
-    """How many of the failed devices the operator acknowledged by going on after a halt."""
-
-    failures: FailureSums = field(default_factory=FailureSums)
     next_look_in_s: float | None = None
     """In how many seconds its gates are looked at next, at the earliest; None if they are not, and
     in lists of rollouts."""
 
+    acknowledged: int = 0
+    """How many of the failed devices the operator acknowledged by going on after a halt."""
+
+    failures: FailureSums = field(default_factory=FailureSums)
     priority: int = 0
     superseded_by: str | None = None
     """The rollout that took its devices that had not started."""

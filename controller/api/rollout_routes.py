@@ -9,7 +9,7 @@ from fastapi import APIRouter, Query
 
 from controller.api.pages import RolloutPage
 from controller.api.services import AskedBy, Services, router
-from controller.domain.states import RolloutState
+from controller.domain.states import DeploymentState, RolloutState
 from controller.rollout_plan_schemas import RolloutPlan
 from controller.rollout_schemas import (
     DevicePart,
@@ -66,10 +66,15 @@ def list_rollouts(
 
 @rollout_routes.get("/{rollout}")
 def get_rollout(
-    services: Services, rollout: str, limit: LimitParameter = DEFAULT_LISTED
+    services: Services,
+    rollout: str,
+    limit: LimitParameter = DEFAULT_LISTED,
+    state: Annotated[
+        DeploymentState | None, Query(description="Only its devices in this state.")
+    ] = None,
 ) -> Rollout:
     """Return a rollout with its deployments and the reason of every decision."""
-    return services.rollouts.get(rollout, limit=limit)
+    return services.rollouts.get(rollout, limit=limit, state=state)
 
 
 @rollout_routes.get("/{rollout}/gates")

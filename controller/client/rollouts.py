@@ -6,6 +6,7 @@ from typing import Final
 
 from controller.client.connection import segment
 from controller.client.listing import Listing, Resource, order
+from controller.domain.states import DeploymentState
 from controller.rehearsal_schemas import Rehearsal, RehearsalRequest
 from controller.rollout_control_schemas import JoinRequest, LeaveRequest, MembersChange
 from controller.rollout_plan_schemas import RolloutPlan
@@ -49,9 +50,19 @@ class Rollouts(Resource):
         params |= order(sort, reverse=reverse)
         return Listing(self._api, "/v1/rollouts", Rollout, params, at_once=AT_ONCE)
 
-    def get(self, rollout: str) -> Rollout:
-        """Return a rollout with its devices and the reason of every decision."""
-        return self._api.get(f"/v1/rollouts/{segment(rollout)}", Rollout)
+    def get(
+        self, rollout: str, *, limit: int | None = None, state: DeploymentState | str = ""
+    ) -> Rollout:
+        """Return a rollout with its devices and the reason of every decision.
+
+        Args:
+            rollout: Its identifier.
+            limit: The greatest number of its devices; None for what the controller gives, 10,000.
+            state: Only its devices in this state; empty for all.
+        """
+        params = {"limit": "" if limit is None else str(limit), "state": str(state)}
+        given = {name: value for name, value in params.items() if value}
+        return self._api.get(f"/v1/rollouts/{segment(rollout)}", Rollout, given)
 
     def gates(self, rollout: str) -> RolloutGates:
         """Return the gates of a rollout, with what each look at them has shown."""

@@ -214,12 +214,13 @@ class Rollouts:
         self._work.answer(model, since_s=began_s)
         return new
 
-    def get(self, rollout: str, *, limit: int) -> Rollout:
+    def get(self, rollout: str, *, limit: int, state: DeploymentState | None = None) -> Rollout:
         """Return a rollout with its deployments and its log.
 
         Args:
             rollout: Its identifier.
             limit: The greatest number of deployments.
+            state: Only the deployments that are shown in this state; None for all.
 
         Returns:
             The rollout.
@@ -229,7 +230,7 @@ class Rollouts:
         """
         with self._database.reading() as transaction:
             row = rollouts.get(transaction, rollout)
-            return shown_rollouts.whole(transaction, row, self._transfers, limit=limit)
+            return shown_rollouts.whole(transaction, row, self._transfers, limit=limit, state=state)
 
     def part(self, rollout: str, device: str) -> DevicePart:
         """Return one device's part in a rollout.

@@ -9,7 +9,7 @@ from controller.domain.failure_limits import failures, share_of
 from controller.domain.rollout_view import RolloutView, StageSpec
 from controller.domain.stage_progress import stage_states, stage_targets, targets_of
 from controller.domain.stage_shadow import ShadowView
-from controller.domain.states import ACTIVE_ROLLOUTS, DeploymentState, shown_state
+from controller.domain.states import ACTIVE_ROLLOUTS, DeploymentState, RolloutState, shown_state
 from controller.domain.transfers import FETCHING, together
 from controller.rollout_control_schemas import ShownLimits
 from controller.rollout_schemas import (
@@ -92,7 +92,7 @@ def outline(transaction: Transaction, row: RolloutRow) -> Rollout:
             "rate_now": rate.at(view.succeeded) if rate else None,
             "counts": deployments.shown_counts(transaction, row.id),
             "preparing": rollout_work.left(transaction, row.id),
-            "control": view.control,
+            "control": view.control or _kept_to_the_end(transaction, row),
             "acknowledged": view.acknowledged,
             "failures": _failures(view),
             "priority": row.priority,
@@ -106,7 +106,12 @@ def outline(transaction: Transaction, row: RolloutRow) -> Rollout:
 
 
 def whole(
-    transaction: Transaction, row: RolloutRow, transfers: Transfers, *, limit: int
+    transaction: Transaction,
+    row: RolloutRow,
+    transfers: Transfers,
+    *,
+    limit: int,
+    state: DeploymentState | None = None,
 ) -> Rollout:
     """Return a rollout with its deployments and its log.
 
@@ -115,19 +120,21 @@ def whole(
         row: The rollout.
         transfers: The transfers that run.
         limit: The greatest number of deployments.
+        state: Only the deployments that are shown in this state; None for all.
 
     Returns:
         All that is known of it.
     """
     shown = outline(transaction, row)
     shown.gates = shown_gates.last(transaction, row)
+    shown.next_look_in_s = gate_times.next_look_in_s(transaction, row)
     shown.rolled_back_by = rollouts.rollback_of(transaction, row.id)
+    shown.retried_by = rollouts.retries_of(transaction, row.id)
     shown.previous = way_back.previous_counts(transaction, row.id)
     shown.outcomes = [convert(each, OutcomeGroup) for each in outcomes.groups(transaction, row.id)]
-    parts = deployments.of_rollout(transaction, row.id, limit=limit)
+    parts = deployments.of_rollout(transaction, row.id, limit=limit, state=state)
     shown.deployments = [_deployment(*part, transfers) for part in parts]
     _show_transfers(shown, row.model, deployments.fetching(transaction, row.id), transfers)
-    shown.next_look_in_s = gate_times.next_look_in_s(transaction, row)
     shown.events = [
         RolloutEvent(at_s=item.at_s, action=item.action, reason=item.reason, actor=item.actor)
         for item in rollout_log.events(transaction, row.id, limit=MAX_EVENTS)
@@ -164,6 +171,12 @@ def of_device(
         ahead=outcomes.count_ahead(transaction, part),
         **named,
     )
+
+
+def _kept_to_the_end(transaction: Transaction, row: RolloutRow) -> int:
+    """Return how many devices of a rollout that was stopped were its control group."""
+    is_stopped = row.state in {RolloutState.HALTED, RolloutState.ABORTED}
+    return deployments.count_held_out(transaction, row.id) if is_stopped else 0
 
 
 def _shadow(spec: StageSpec, found: ShadowView | None) -> dict[str, object] | None:

@@ -9,7 +9,7 @@ from collections import Counter
 from collections.abc import Sequence
 from operator import itemgetter
 
-from sqlalchemy import ColumnElement, exists, func, select
+from sqlalchemy import ColumnElement, and_, exists, func, or_, select
 from sqlalchemy.orm import Session
 
 from controller.domain.deployment_codes import EXCLUDED
@@ -78,6 +78,16 @@ def count_control(session: Session, rollout: str) -> int:
     statement = select(func.count()).where(
         DeploymentRow.rollout == rollout,
         DeploymentRow.state == DeploymentState.PENDING,
+        DeploymentRow.is_control.is_(True),
+    )
+    return session.scalar(statement) or 0
+
+
+def count_held_out(session: Session, rollout: str) -> int:
+    """Return how many devices were the control group of a rollout that was stopped."""
+    statement = select(func.count()).where(
+        DeploymentRow.rollout == rollout,
+        DeploymentRow.state.in_((DeploymentState.PENDING, DeploymentState.CANCELLED)),
         DeploymentRow.is_control.is_(True),
     )
     return session.scalar(statement) or 0
@@ -243,7 +253,7 @@ def _of_devices(
 
 
 def of_rollout(
-    session: Session, rollout: str, *, limit: int
+    session: Session, rollout: str, *, limit: int, state: DeploymentState | None = None
 ) -> list[tuple[DeploymentRow, bool, ReleaseRow]]:
     """Return deployments of a rollout, sorted by device.
 
@@ -251,6 +261,7 @@ def of_rollout(
         session: The transaction.
         rollout: The rollout.
         limit: The greatest number.
+        state: Only those that people see in this state; None for all.
 
     Returns:
         Each with whether its device is online, and the release that it is brought to.
@@ -260,11 +271,25 @@ def of_rollout(
         .join(DeviceRow, DeviceRow.id == DeploymentRow.device)
         .join(RolloutRow, RolloutRow.id == DeploymentRow.rollout)
         .join(ReleaseRow, ReleaseRow.digest == target())
-        .where(DeploymentRow.rollout == rollout)
+        .where(DeploymentRow.rollout == rollout, *([] if state is None else [_is_shown(state)]))
         .order_by(DeploymentRow.device)
         .limit(limit)
     )
     return [(part, bool(online), release) for part, online, release in rows]
+
+
+def _is_shown(state: DeploymentState) -> ColumnElement[bool]:
+    """Return the condition that people see a deployment in a state; see `shown_state`."""
+    found = {
+        online: [each for each in DeploymentState if shown_state(each, online=online) is state]
+        for online in (True, False)
+    }
+    return or_(
+        *(
+            and_(DeviceRow.online.is_(online), DeploymentRow.state.in_(states))
+            for online, states in found.items()
+        )
+    )
 
 
 def targets(session: Session, rollout: str, devices: Sequence[str]) -> dict[str, str]:

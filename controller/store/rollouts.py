@@ -119,6 +119,17 @@ def rollback_of(session: Session, rollout: str) -> str | None:
     )
 
 
+def retries_of(session: Session, rollout: str) -> list[str]:
+    """Return the rollouts that tried devices of another one again, the oldest first."""
+    return list(
+        session.scalars(
+            select(RolloutRow.id)
+            .where(RolloutRow.origin == rollout, RolloutRow.is_retry.is_(True))
+            .order_by(RolloutRow.created_at_s, RolloutRow.id)
+        )
+    )
+
+
 def limits(row: RolloutRow) -> Limits:
     """Return the limits that the operator set."""
     return Limits(
