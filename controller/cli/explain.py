@@ -3,53 +3,70 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import asdict
 from itertools import groupby
 from typing import Final
 
 import typer
 
-from controller.cli.arguments import selected
+from controller.cli.arguments import JsonOption, selected
 from controller.cli.connecting import connect, tell_cut_off
+from controller.cli.ending import outcome_line
 from controller.cli.gates import drawn_gates, write_gates
 from controller.cli.named_arguments import RolloutArgument
+from controller.cli.next_steps import next_step
+from controller.cli.output import write_json
 from controller.cli.stage_view import shadow_lines
 from controller.cli.watch import counts_text, event_text
-from controller.domain.gates.states import GateState
-from controller.domain.states import DeploymentState, RolloutState
+from controller.domain.states import DeploymentState
 from controller.domain.wording import counted
-from controller.rollout_schemas import DevicePart, OutcomeGroup, Rollout, RolloutEvent
+from controller.rollout_schemas import DevicePart, Rollout, RolloutEvent
 from wire.console.output import write, write_lines
 from wire.console.text import local_time, plain_text
 
 AT_WORK: Final = frozenset({"start", "return", "wait"})
 """What happens to devices again and again: of several in a row only the first and last are told."""
 
-UNREACHED: Final = (DeploymentState.CANCELLED, DeploymentState.FAILED)
 
-
-def rollout_explain(context: typer.Context, rollout: RolloutArgument) -> None:
+def rollout_explain(
+    context: typer.Context, rollout: RolloutArgument, as_json: JsonOption = False
+) -> None:
     """Tell what a rollout did, who asked for it, and why it is where it is.
 
-    `fleet why DEVICE --rollout ROLLOUT` tells the part of one device.
+    `fleet why DEVICE --rollout ROLLOUT` tells the part of one device. With --json the parts of the
+    page are lists of lines, each event has its time and actor, and gates are as `fleet rollout
+    gates --json` has them.
 
     Examples:
         fleet rollout explain r-7f3a
+        fleet rollout explain r-7f3a --json
     """
     with connect(context) as api:
         found = api.rollouts.get(rollout)
         tell_cut_off(api)
-        back = api.rollouts.get(found.rolled_back_by) if found.rolled_back_by else None
-    write_lines(_head(found))
+        back = api.rollouts.get(found.rolled_back_by, limit=1) if found.rolled_back_by else None
+    head, shadows, outcomes = _head(found), shadow_lines(found.stages), _outcomes(found)
+    can_be_done = next_step(found, back)
+    if as_json:
+        write_json({
+            "rollout": found.id, "state": found.state, "reason": found.reason, "about": head,
+            "happened": [asdict(event) for event in found.events], "shadows": shadows,
+            "gates": [asdict(gate) for gate in found.gates],
+            "next_look_in_s": found.next_look_in_s, "devices": outcomes,
+            "can_be_done": can_be_done,
+        })  # fmt: skip
+        return
+    write_lines(head)
     _write_part("What happened", happened(found.events))
-    if waits := shadow_lines(found.stages):
-        _write_part("What shadows show", waits)
+    if shadows:
+        _write_part("What shadows show", shadows)
     if found.gates:
         write()
         write("What the gates say")
-        write_gates(found.gates)
+        write_gates(found.gates, found.next_look_in_s)
         write_lines(drawn_gates(found.gates))
-    _write_part("What has become of the devices", _outcomes(found))
-    _write_part("What can be done", [next_step(found, back)])
+    _write_part("What has become of the devices", outcomes)
+    _write_part("What can be done", [can_be_done])
 
 
 def part_lines(part: DevicePart) -> list[str]:
@@ -57,6 +74,8 @@ def part_lines(part: DevicePart) -> list[str]:
     its, device = part.deployment, plain_text(part.deployment.device)
     online = "online" if part.online else "offline"
     to_get = "was to get" if its.finished_at_s is not None else "is to get"
+    if its.state is DeploymentState.SUCCEEDED:
+        to_get = "got"
     lines = [f"{device} {to_get} {its.release} by rollout {part.rollout}; it is {online}"]
     if its.started_at_s is not None:
         before = part.previous or "nothing of the model"
@@ -106,11 +125,14 @@ def _head(rollout: Rollout) -> list[str]:
     targets = ", ".join([*map(str, first), counted(last)])
     stages = "1 stage" if len(rollout.stages) == 1 else f"{len(rollout.stages)} stages"
     by = f" by {plain_text(rollout.created_by)}" if rollout.created_by else ""
-    hours = ", ".join(map(plain_text, rollout.windows))
+    hours = " or ".join(map(plain_text, rollout.windows))
+    follow = [("rolled back by", rollout.rolled_back_by or "")]
+    follow += [("tried again by", each) for each in rollout.retried_by]
     return [
         f"Rollout {rollout.id} {what}, in {stages}: to {targets}",
-        *([f"devices activate it within {hours}, in their local time"] if hours else []),
+        *([f"devices activate it within {hours}, each by its own local time"] if hours else []),
         f"made at {local_time(rollout.created_at_s)}{by}",
+        *(f"{what} {plain_text(other)}" for what, other in follow if other),
         f"{rollout.state}: {plain_text(rollout.reason)}".rstrip(": "),
     ]
 
@@ -144,80 +166,4 @@ def _told(group: Sequence[RolloutEvent]) -> list[str]:
 
 
 def _outcomes(rollout: Rollout) -> list[str]:
-    return [counts_text(rollout), *map(_outcome, rollout.outcomes)]
-
-
-def _outcome(group: OutcomeGroup) -> str:
-    names = ", ".join(map(plain_text, group.devices))
-    such = "" if group.count == len(group.devices) else "such as "
-    code = f" with {plain_text(group.error_code)}" if group.error_code else ""
-    detail = f": {plain_text(group.detail)}" if group.detail else ""
-    return f"{group.count} {group.state}{code} ({such}{names}){detail}"
-
-
-def next_step(rollout: Rollout, rollback: Rollout | None = None) -> str:
-    """Say which orders the controller would take now, as far as the rollout tells.
-
-    Args:
-        rollout: The rollout.
-        rollback: The one that rolled it back, if one did.
-    """
-    its, by = rollout.id, rollout.rolled_back_by
-    back = f"`fleet rollout rollback {its}` brings its devices back"
-    has_it = rollout.counts.get(DeploymentState.SUCCEEDED, 0) > 0
-    match rollout.state:
-        case _ if by is not None:
-            text = (
-                f"Rollout {by} brings its devices back: `fleet rollout explain {by}` tells of it."
-            )
-            if left := _unreached(rollback):
-                text += (
-                    f" {counted(left)} of it did not go back: `fleet rollout rollback {its}` takes "
-                    "those that still have the release."
-                )
-        case RolloutState.RUNNING:
-            text = _while_it_runs(rollout)
-        case RolloutState.PAUSED:
-            text = (
-                f"`fleet rollout resume {its}` lets it go on, `fleet rollout abort {its}` ends it."
-            )
-        case RolloutState.HALTED:
-            on = f"`fleet rollout resume {its}` goes on all the same, without those that failed."
-            text = f"{back}. {on}" if has_it else on
-        case RolloutState.ABORTED if _is_left(rollout):
-            text = f"`fleet rollout retry {its}` tries it with the devices without the release."
-        case _:
-            text = f"{back}, if need be." if has_it else "Nothing: no device has its release."
-            if rollout.counts.get(DeploymentState.FAILED, 0):
-                again = f"`fleet rollout retry {its} --failed` tries those that failed once more."
-                text = f"{again} {text}"
-    return text
-
-
-def _while_it_runs(rollout: Rollout) -> str:
-    """Say what a rollout that runs waits for, and what lets it go on without."""
-    its = rollout.id
-    waits = {
-        "awaiting_approval": f"`fleet rollout approve {its}` lets the next stage begin.",
-        "waiting_for_shadow": "The stage begins by itself when its shadow agrees: `fleet shadow "
-        f"show {rollout.model}` shows it. `fleet rollout approve {its}` begins it without.",
-        "waiting_for_gates": f"The stage ends by itself when its gates pass: `fleet rollout gates "
-        f"{its}` shows what they say, and whether the rollout has enough devices to tell. `fleet "
-        f"rollout approve {its}` lets it end all the same.",
-    }
-    usual = f"It goes on by itself; `fleet rollout watch {its}` follows it."
-    return next((waits[s.state] for s in rollout.stages if s.state in waits), usual)
-
-
-def _unreached(rollout: Rollout | None) -> int:
-    """Return how many devices a rollout has ended without."""
-    return sum(rollout.counts.get(state, 0) for state in UNREACHED) if rollout else 0
-
-
-def _is_left(rollout: Rollout) -> bool:
-    """Tell whether devices could be tried again; what a gate or a shadow has stopped is not."""
-    passed = [g for g in rollout.gates if g.looks and g.looks[-1].state is GateState.PASS]
-    left = _unreached(rollout) - rollout.left_out
-    shadows = [stage.shadow for stage in rollout.stages if stage.shadow is not None]
-    held = [each for each in shadows if each.state is not GateState.PASS and not each.waived]
-    return left > 0 and not held and all(g.waived or g in passed for g in rollout.gates)
+    return [counts_text(rollout), *map(outcome_line, rollout.outcomes)]

@@ -8,10 +8,10 @@ import typer
 
 from controller.cli.arguments import JsonOption, parse_duration
 from controller.cli.connecting import connect
+from controller.cli.ending import EXIT_NO
 from controller.cli.errors import ArgumentError
 from controller.cli.named_arguments import DeviceArgument
 from controller.cli.output import write_json
-from controller.cli.watch import EXIT_NO
 from controller.client.fleet import Fleet
 from controller.query_schemas import ReportAsked
 from wire.clock import Clock, SystemClock

@@ -13,11 +13,12 @@ import typer
 from controller.cli.arguments import JsonOption, parse_duration
 from controller.cli.commands import Commands, add_group
 from controller.cli.connecting import connect
+from controller.cli.ending import EXIT_NO
 from controller.cli.errors import ArgumentError
 from controller.cli.measure_view import counts, is_measured, show_measurement
 from controller.cli.output import write_json
 from controller.cli.repeating import PATIENCE_S
-from controller.cli.watch import EXIT_NO, POLL_S
+from controller.cli.watch import POLL_S
 from controller.client.errors import UnreachableError
 from controller.client.fleet import Fleet
 from controller.measure_schemas import MAX_LIMIT_S, Measurement, MeasurementRequest

@@ -8,9 +8,9 @@ import typer
 
 from controller.cli.arguments import JsonOption, selected
 from controller.cli.connecting import connect
+from controller.cli.ending import EXIT_NO
 from controller.cli.output import write_json
 from controller.cli.releases import ReleaseArgument
-from controller.cli.watch import EXIT_NO
 from controller.domain.wording import counted
 from controller.rollout_plan_schemas import PreflightReport
 from wire.console.output import write, write_fields, write_lines

@@ -11,6 +11,7 @@ from controller.cli import completion
 from controller.cli.arguments import JsonOption
 from controller.cli.commands import Commands, add_group
 from controller.cli.connecting import connect
+from controller.cli.ending import EXIT_NO
 from controller.cli.errors import ArgumentError
 from controller.cli.listing import unlist, unlisting
 from controller.cli.output import write_json
@@ -19,7 +20,6 @@ from controller.cli.publishing import published
 from controller.cli.registries import CaFileOption, ClearTextOption, fetched
 from controller.cli.release_view import show_release, show_running, way_back
 from controller.cli.signing import DraftOption, KeysOption, RootOption, SecretOption, Signing
-from controller.cli.watch import EXIT_NO
 from controller.client.errors import AnswerError, FaultError
 from wire.console.output import write, write_lines, write_table
 from wire.console.sizes import bytes_text

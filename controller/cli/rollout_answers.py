@@ -11,9 +11,15 @@ from controller.cli.output import write_json
 from controller.cli.watch import counts_text, event_text, watch
 from controller.client.fleet import Fleet
 from controller.rollout_schemas import Rollout
-from wire.console.output import remark, write
+from wire.console.output import is_terminal, remark, write
 
-WatchOption = Annotated[bool, typer.Option("--watch", help="Follow the rollout until it ends.")]
+WatchOption = Annotated[
+    bool,
+    typer.Option(
+        "--watch",
+        help="Follow the rollout until it ends. The exit status is that of `fleet rollout watch`.",
+    ),
+]
 
 
 def tell_skipped(rollout: Rollout) -> None:
@@ -33,4 +39,11 @@ def answer(api: Fleet, rollout: Rollout, *, follow: bool, as_json: bool) -> int:
     tell_cut_off(api)
     if not follow:
         return 0
-    return watch(lambda: api.rollouts.get(rollout.id))
+    return follow_up(api, rollout.id)
+
+
+def follow_up(api: Fleet, rollout: str) -> int:
+    """Follow a rollout until it ends; return the exit status."""
+    # Only a terminal shows devices one by one.
+    limit = None if is_terminal() else 1
+    return watch(lambda: api.rollouts.get(rollout, limit=limit))

@@ -12,6 +12,7 @@ import typer
 from controller.cli import completion
 from controller.cli.arguments import JsonOption
 from controller.cli.connecting import connect
+from controller.cli.ending import EXIT_NO
 from controller.cli.errors import ArgumentError
 from controller.cli.output import write_json
 from controller.cli.preflight import MAX_NAMED, SelectorOption
@@ -34,7 +35,6 @@ from controller.cli.rollout_file import (
     schema,
 )
 from controller.cli.rollout_plan_view import NAMED, write_plan
-from controller.cli.watch import EXIT_NO
 from controller.client.fleet import Fleet
 from controller.rollout_schemas import RolloutRequest
 from wire.codec import to_pretty_json

@@ -8,9 +8,9 @@ import typer
 
 from controller.cli.arguments import JsonOption
 from controller.cli.connecting import connect
+from controller.cli.ending import EXIT_NO
 from controller.cli.named_arguments import RolloutArgument
 from controller.cli.output import write_json
-from controller.cli.watch import EXIT_NO
 from controller.domain.wording import counted
 from controller.rollout_control_schemas import JoinRequest, LeaveRequest, MembersChange
 from wire.console.output import remark, write

@@ -12,25 +12,30 @@ from controller.cli.commands import Commands, add_group
 from controller.cli.connecting import connect, tell_cut_off
 from controller.cli.explain import rollout_explain
 from controller.cli.gates import rollout_gates, write_gates
+from controller.cli.lists import time_heading
 from controller.cli.named_arguments import RolloutArgument
+from controller.cli.next_steps import window_text
 from controller.cli.output import write_json
 from controller.cli.paging import CountOption, CursorOption, ReverseOption, take
 from controller.cli.preflight import rollout_check
-from controller.cli.rollout_answers import WatchOption, answer, tell_skipped
+from controller.cli.rollout_answers import WatchOption, answer, follow_up, tell_skipped
 from controller.cli.rollout_control import failures_text, limits_text
 from controller.cli.rollout_create import rollout_create, rollout_schema
 from controller.cli.rollout_members import rollout_add, rollout_exclude
 from controller.cli.rollout_rehearse import rollout_rehearse
-from controller.cli.stage_view import rate_text, rules_text, shadow_lines
+from controller.cli.stage_view import rate_text, rules_text, shadow_lines, stage_text
 from controller.cli.transfers import share_text
-from controller.cli.watch import counts_text, event_text, state_text, transfer_lines, watch
+from controller.cli.watch import counts_text, event_text, state_text, transfer_lines
 from controller.client.rollouts import Rollouts
+from controller.domain.states import RolloutState
 from controller.domain.wording import counted
 from controller.rollout_schemas import RetryRequest, RollbackRequest, Rollout
 from wire.console.output import write, write_fields, write_lines, write_table
-from wire.console.text import local_time
+from wire.console.text import local_time, plain_text
 
 NEWEST: Final = 100
+MAX_DEVICES: Final = 50
+"""Devices of a rollout that a person is shown unasked."""
 
 
 def register(app: typer.Typer) -> None:
@@ -93,48 +98,82 @@ def rollout_list(  # noqa: PLR0913, PLR0917 - one parameter for each option
     if as_json:
         write_json(rollouts)
         return
+    created = time_heading("CREATED", (r.created_at_s for r in rollouts))
+    finished = time_heading("FINISHED", (r.finished_at_s for r in rollouts))
     write_table(
-        ("ROLLOUT", "MODEL", "RELEASE", "STATE", "DEVICES", "SELECTOR", "CREATED", "FINISHED"),
+        ("ROLLOUT", "KIND", "MODEL", "RELEASE", "STATE", "DEVICES", "SELECTOR", created, finished),
         [
             (
-                r.id, _model(r), r.release, r.state, counts_text(r), selected(r.selector),
-                local_time(r.created_at_s), local_time(r.finished_at_s),
+                r.id, _kind(r), _model(r), r.release, r.state, counts_text(r),
+                selected(r.selector), local_time(r.created_at_s), local_time(r.finished_at_s),
             )
             for r in rollouts
         ],
-        minor=("MODEL", "FINISHED", "CREATED", "SELECTOR"),
+        minor=("MODEL", finished, created, "SELECTOR", "KIND"),
     )  # fmt: skip
 
 
+def _kind(rollout: Rollout) -> str:
+    if rollout.rollback_of:
+        return f"rollback of {rollout.rollback_of}"
+    return f"retry of {rollout.retry_of}" if rollout.retry_of else "rollout"
+
+
 def rollout_show(
-    context: typer.Context, rollout: RolloutArgument, as_json: JsonOption = False
+    context: typer.Context,
+    rollout: RolloutArgument,
+    state: Annotated[
+        str,
+        typer.Option(
+            help="Only devices that are pending, assigned, waiting, succeeded, failed or "
+            "cancelled.",
+            metavar="STATE",
+        ),
+    ] = "",
+    limit: Annotated[
+        int | None,
+        typer.Option(
+            help="Show at most so many devices. The default is 50, and with --json 10,000.",
+            metavar="N",
+            min=1,
+        ),
+    ] = None,
+    as_json: JsonOption = False,
 ) -> None:
     """Show a rollout: its stages, devices and decisions.
 
     Examples:
         fleet rollout show r-7f3a
+        fleet rollout show r-7f3a --state failed
     """
+    if limit is None and not as_json:
+        limit = MAX_DEVICES
     with connect(context) as api:
-        found = api.rollouts.get(rollout)
+        found = api.rollouts.get(rollout, limit=limit, state=state)
         tell_cut_off(api)
     if as_json:
         write_json(found)
         return
-    _show(found)
+    _show(found, state)
 
 
 def rollout_watch(context: typer.Context, rollout: RolloutArgument) -> int:
     """Follow a rollout until it ends.
 
-    The exit status is 0 when it succeeded, also without devices that are offline, and 1 when it was
-    halted or aborted.
+    On a terminal its devices are shown as they work; elsewhere a line tells each decision, and now
+    and then one tells how many devices are in which state. The last line says how many devices have
+    the release, and what can be done.
+
+    The exit status is 0 when it succeeded and no device failed, 1 when it was halted or aborted,
+    and 3 when it succeeded although devices failed, within its limits, or without any device that
+    has the release. Devices that are offline have not failed: they get it when they return.
 
     Examples:
         fleet rollout watch r-7f3a
     """
     with connect(context) as api:
         tell_cut_off(api)
-        return watch(lambda: api.rollouts.get(rollout))
+        return follow_up(api, rollout)
 
 
 def rollout_pause(context: typer.Context, rollout: RolloutArgument) -> None:
@@ -254,10 +293,19 @@ def _model(rollout: Rollout) -> str:
 
 
 def _control_text(rollout: Rollout) -> str:
-    return f"{counted(rollout.control)} with the old release" if rollout.control else ""
+    if not rollout.control:
+        return ""
+    is_over = rollout.state in {RolloutState.HALTED, RolloutState.ABORTED}
+    return f"{counted(rollout.control)} {'kept' if is_over else 'with'} the old release"
 
 
-def _show(rollout: Rollout) -> None:
+def _windows_text(rollout: Rollout) -> str:
+    if rollout.state is RolloutState.RUNNING:
+        return window_text(rollout)
+    return ", ".join(rollout.windows)
+
+
+def _show(rollout: Rollout, state: str = "") -> None:
     previous = [f"{count} x {release or 'none'}" for release, count in rollout.previous.items()]
     write_fields(
         [
@@ -270,6 +318,8 @@ def _show(rollout: Rollout) -> None:
             ("reason", rollout.reason),
             ("rolls back", rollout.rollback_of),
             ("tries again", rollout.retry_of),
+            *([("rolled back by", rollout.rolled_back_by)] if rollout.rolled_back_by else []),
+            *(("tried again by", other) for other in rollout.retried_by),
             ("devices", counts_text(rollout)),
             *([("spread over", rollout.spread)] if rollout.spread else []),
             *(
@@ -284,7 +334,7 @@ def _show(rollout: Rollout) -> None:
             ("limits", limits_text(rollout.limits)),
             ("priority", rollout.priority or None),
             ("superseded by", rollout.superseded_by),
-            ("windows", ", ".join(rollout.windows)),
+            ("windows", _windows_text(rollout)),
             ("created", local_time(rollout.created_at_s)),
             ("created by", rollout.created_by),
             ("finished", local_time(rollout.finished_at_s)),
@@ -293,18 +343,26 @@ def _show(rollout: Rollout) -> None:
     write()
     write_table(
         ("STAGE", "TO DEVICES", "RULES", "STATE"),
-        [(s.number, s.target, rules_text(s), s.state.replace("_", " ")) for s in rollout.stages],
+        [(s.number, s.target, rules_text(s), stage_text(s, rollout)) for s in rollout.stages],
     )
     if waits := shadow_lines(rollout.stages):
         write()
         write_lines(waits)
     if rollout.gates:
         write()
-        write_gates(rollout.gates)
+        write_gates(rollout.gates, rollout.next_look_in_s)
+    _write_devices(rollout, state)
+    if rollout.events:
+        write()
+        write_lines([event_text(event) for event in rollout.events])
+
+
+def _write_devices(rollout: Rollout, state: str) -> None:
     if rollout.deployments:
+        finished = time_heading("FINISHED", (d.finished_at_s for d in rollout.deployments))
         write()
         write_table(
-            ("DEVICE", "STATE", "RELEASE", "STAGE", "PHASE", "FINISHED", "ERROR", "DETAIL"),
+            ("DEVICE", "STATE", "RELEASE", "STAGE", "PHASE", finished, "ERROR", "DETAIL"),
             [
                 (
                     d.device, state_text(d), d.release, d.stage or None,
@@ -313,8 +371,13 @@ def _show(rollout: Rollout) -> None:
                 )
                 for d in rollout.deployments
             ],
-            minor=("RELEASE", "FINISHED", "PHASE", "STAGE", "ERROR"),
+            minor=("RELEASE", finished, "PHASE", "STAGE", "ERROR"),
         )  # fmt: skip
-    if rollout.events:
+    counts = {str(each): count for each, count in rollout.counts.items()}
+    rest = (counts.get(state, 0) if state else sum(counts.values())) - len(rollout.deployments)
+    if rest > 0:
+        such = "" if state else "; --state failed shows those that failed"
+        write(f"and {counted(rest)} more: --limit shows more{such}")
+    elif state and not rollout.deployments:
         write()
-        write_lines([event_text(event) for event in rollout.events])
+        write(f"no device is {plain_text(state)}")

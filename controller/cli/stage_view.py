@@ -6,6 +6,8 @@ from collections.abc import Sequence
 
 from controller.domain.stage_shadow import ShadowNeed
 from controller.domain.start_rate import MAX_PER_MINUTE
+from controller.domain.states import RolloutState
+from controller.rollout_schemas import Rollout
 from controller.stage_schemas import (
     PlannedStage,
     Rate,
@@ -27,6 +29,14 @@ def rules_text(stage: PlannedStage | StageProgress) -> str:
             *([f"first a shadow: {_need(stage.shadow)}"] if stage.shadow else []),
         ]
     )
+
+
+def stage_text(stage: StageProgress, rollout: Rollout) -> str:
+    """Return the state of a stage; where a rollout was stopped, its stage is no more at work."""
+    is_stopped = rollout.state in {RolloutState.HALTED, RolloutState.ABORTED}
+    if is_stopped and stage.state not in {"done", "waiting"}:
+        return str(rollout.state)
+    return stage.state.replace("_", " ")
 
 
 def shadow_lines(stages: Sequence[StageProgress]) -> list[str]:

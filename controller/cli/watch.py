@@ -2,8 +2,10 @@
 
 Rules:
 - Watching survives a restart of the controller: it waits while the controller does not answer.
-- Figures of transfers change all the time: live they are shown with each device, elsewhere in one
-  line for all devices, at most every `TRANSFERS_EVERY_S`.
+- On a terminal devices are shown as they work. Elsewhere the rollout alone is told: its decisions,
+  the states of its stages and its own at once, and at most every `FIGURES_EVERY_S` how many devices
+  are in which state, and how far their transfers are together.
+- The last line says how many devices have the release, and what can be done.
 """
 
 from __future__ import annotations
@@ -11,25 +13,28 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
 
+from controller.cli.ending import end_lines, exit_status
 from controller.cli.repeating import answers
+from controller.cli.stage_view import stage_text
 from controller.cli.transfers import phase_text, sum_text
 from controller.domain.roles import HOME
 from controller.domain.states import DeploymentState
 from controller.errors import UnfitError
 from controller.rollout_schemas import Deployment, Rollout, RolloutEvent
 from wire.clock import Clock, SystemClock
-from wire.console.output import is_terminal, write
+from wire.console.output import is_terminal, write, write_lines
 from wire.console.text import local_time, plain_text
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
 POLL_S = 0.5
-TRANSFERS_EVERY_S = 10.0
+FIGURES_EVERY_S = 10.0
 FINAL_STATES = frozenset({"halted", "succeeded", "aborted"})
 MAX_LIVE_DEVICES = 20
 MAX_LIVE_EVENTS = 5
-EXIT_NO = 1
+AT_WORK = frozenset({"start", "return"})
+"""Decisions about single devices, which the figures tell in short."""
 
 LEFT_OUT = "left out"
 """The state of a device that cannot take the release, for people; it counts as cancelled."""
@@ -45,12 +50,13 @@ def watch(fetch: Fetch, *, clock: Clock | None = None) -> int:
         clock: Source of time and of waiting.
 
     Returns:
-        0 when it succeeded, also without devices that are offline; 1 when it was halted or aborted.
+        The exit status, of `controller.cli.ending`.
     """
     clock = clock or SystemClock()
     states = _states(fetch, clock)
     last = _watch_live(states) if is_terminal() else _watch_lines(states, clock)
-    return 0 if last.state == "succeeded" else EXIT_NO
+    write_lines(end_lines(last))
+    return exit_status(last)
 
 
 def changes(old: Rollout | None, new: Rollout) -> list[str]:
@@ -61,23 +67,19 @@ def changes(old: Rollout | None, new: Rollout) -> list[str]:
         new: As it is.
 
     Returns:
-        The lines: decisions, devices, stages, the state.
+        The lines: decisions, stages, the state.
     """
     known = len(old.events) if old is not None else 0
-    lines = [event_text(event) for event in new.events[known:]]
-    before = {d.device: _device_text(d) for d in old.deployments} if old is not None else {}
-    for deployment in new.deployments:
-        text = _device_text(deployment)
-        if deployment.state != "pending" and before.get(deployment.device) != text:
-            lines.append(text)
-    stages = {s.number: s.state for s in old.stages} if old is not None else {}
+    fresh = new.events[known:]
+    lines = [event_text(event) for event in fresh if event.action not in AT_WORK]
+    stages = {s.number: stage_text(s, old) for s in old.stages} if old is not None else {}
     lines += [
-        f"stage {s.number} of {len(new.stages)} (to {s.target}): {_words(s.state)}"
+        f"stage {s.number} of {len(new.stages)} (to {s.target}): {text}"
         for s in new.stages
-        if s.state != stages.get(s.number, "waiting")
+        if (text := stage_text(s, new)) != stages.get(s.number, "waiting")
     ]
-    if old is None or old.state != new.state or old.counts != new.counts:
-        lines.append(f"rollout {new.id} {new.state}: {counts_text(new)}")
+    if old is None or old.state != new.state:
+        lines.append(_state_line(new))
     return lines
 
 
@@ -129,18 +131,22 @@ def _states(fetch: Fetch, clock: Clock) -> Iterator[Rollout]:
 
 def _watch_lines(states: Iterator[Rollout], clock: Clock) -> Rollout:
     last: Rollout | None = None
-    told: list[str] = []
+    told: set[str] = set()
     told_s = float("-inf")
     for rollout in states:
         lines = changes(last, rollout)
-        fetching = transfer_lines(rollout)
-        if fetching not in ([], told) and clock.monotonic_s() - told_s >= TRANSFERS_EVERY_S:
-            lines += fetching
-            told, told_s = fetching, clock.monotonic_s()
+        figures = [_state_line(rollout), *transfer_lines(rollout)]
+        if clock.monotonic_s() - told_s >= FIGURES_EVERY_S:
+            lines += [line for line in figures if line not in {*told, *lines}]
+            told, told_s = set(figures), clock.monotonic_s()
         _write_lines(lines)
         last = rollout
     assert last is not None  # noqa: S101 - `_states` yields a final state, or raises
     return last
+
+
+def _state_line(rollout: Rollout) -> str:
+    return f"rollout {rollout.id} {rollout.state}: {counts_text(rollout)}"
 
 
 def _write_lines(lines: list[str]) -> None:
@@ -176,10 +182,10 @@ def _picture(rollout: Rollout) -> RenderableType:
     for name in ("STAGE", "TO DEVICES", "STATE"):
         stages.add_column(name)
     for stage in rollout.stages:
-        stages.add_row(str(stage.number), str(stage.target), _words(stage.state))
+        stages.add_row(str(stage.number), str(stage.target), stage_text(stage, rollout))
     active = [d for d in rollout.deployments if d.state in {"assigned", "waiting", "failed"}]
     fetching = [Text(line) for line in transfer_lines(rollout)]
-    lines = [Text(_device_text(d, live=True)) for d in active[:MAX_LIVE_DEVICES]]
+    lines = [Text(_device_text(d)) for d in active[:MAX_LIVE_DEVICES]]
     if len(active) > MAX_LIVE_DEVICES:
         lines.append(Text(f"and {len(active) - MAX_LIVE_DEVICES} more"))
     events = [Text(event_text(e), style="dim") for e in rollout.events[-MAX_LIVE_EVENTS:]]
@@ -187,14 +193,12 @@ def _picture(rollout: Rollout) -> RenderableType:
     return Group(head, bar, Text(counts_text(rollout)), *fetching, stages, *lines, *events)
 
 
-def _device_text(deployment: Deployment, *, live: bool = False) -> str:
+def _device_text(deployment: Deployment) -> str:
     text = f"{plain_text(deployment.device)} {state_text(deployment)}"
     if deployment.state == "assigned" and deployment.phase:
-        transfer = deployment.transfer if live else None
-        text += f" {phase_text(deployment.phase, transfer, waits=bool(deployment.detail))}"
+        waits = bool(deployment.detail)
+        text += f" {phase_text(deployment.phase, deployment.transfer, waits=waits)}"
     if deployment.state == "assigned" and deployment.detail:
-        text += f": {plain_text(deployment.detail)}"
-    if deployment.error_code == UnfitError.code:
         text += f": {plain_text(deployment.detail)}"
     if deployment.state == "waiting":
         text += ": offline, goes on when it returns"
@@ -207,7 +211,3 @@ def event_text(event: RolloutEvent) -> str:
     """Return a decision and its reason, in one line."""
     who = f" ({plain_text(event.actor)})" if event.actor not in {"", HOME} else ""
     return f"{local_time(event.at_s)} {plain_text(event.action)}: {plain_text(event.reason)}{who}"
-
-
-def _words(state: str) -> str:
-    return state.replace("_", " ")

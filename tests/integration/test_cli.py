@@ -150,13 +150,24 @@ def test_failing_rollout_halts_and_is_rolled_back(
     done = stack.fleet("rollout", "watch", created["id"])
     assert done.code == 1, done.out + done.err
     assert "halted" in done.out
-    assert "bad-1 failed: agent.probe golden test failed" in done.out
+    assert "1 failed with agent.probe (bad-1): golden test failed" in done.out
+    last = done.out.splitlines()[-1]
+    assert "exit status 1. `fleet rollout" in last
+    failed = stack.ok("rollout", "show", created["id"], "--state", "failed").out
+    assert [line.split()[0] for line in failed.splitlines() if "agent.probe" in line] == ["bad-1"]
+    assert "cam-" not in failed.partition("bad-1")[2].partition("\n\n")[0]
+    few = stack.ok("rollout", "show", created["id"], "--limit", "1").out
+    assert "and 2 devices more: --limit shows more; --state failed" in few
+    assert stack.fleet("rollout", "show", created["id"], "--state", "broken").code == 2
     assert "\x1b" not in done.out
     back = stack.fleet("rollout", "rollback", created["id"], "--to", releases[0])
     assert back.code == 0, back.err
     stack.fleet("rollout", "watch", back.out.strip())
     shown = stack.ok("rollout", "show", back.out.strip(), "--json").json
     assert (shown["release"], shown["rollback_of"]) == (releases[0], created["id"])
+    assert f"rollback of {created['id']}" in stack.ok("rollout", "list").out
+    first = stack.ok("rollout", "show", created["id"]).out
+    assert f"rolled back by  {back.out.strip()}" in first
     assert shown["finished_at_s"] is not None
 
 

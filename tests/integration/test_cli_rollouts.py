@@ -95,7 +95,8 @@ def test_a_rollout_succeeds_without_a_device_that_is_offline(
     done = stack.fleet("rollout", "create", "digits:2", "--offline-limit", "1s", "--watch")
     assert done.code == 0, done.out + done.err
     rollout, *lines = done.out.splitlines()
-    assert "cam-3 waiting: offline, goes on when it returns" in lines
+    assert lines[-1] == "2 of 3 devices have digits:2, 1 to follow when online again"
+    assert not any(line.startswith("cam-") for line in lines), "nobody reads a line for each device"
     assert f"rollout {rollout} succeeded: 2 succeeded, 1 waiting; 3 in all" in lines
     assert any("waits for 1 device that is offline, for 1s at most" in line for line in lines)
     assert "2 succeeded, 1 waiting; 3 in all" in stack.ok("rollout", "list").out
@@ -126,13 +127,19 @@ def test_a_halted_rollout_goes_on_and_what_failed_is_tried_again(
     assert (other.code, other.err.count("\n")) == (2, 1)
     resumed = stack.ok("rollout", "resume", rollout)
     assert resumed.out.startswith(f"rollout {rollout} running: ")
-    assert stack.fleet("rollout", "watch", rollout).code == 0
+    watched = stack.fleet("rollout", "watch", rollout)
+    assert (watched.code, "2 of 3 devices have digits:3; exit status 3" in watched.out) == (3, True)
     assert "1 of the failed" in stack.ok("rollout", "show", rollout).out
     puppets["cam-2"].outcome = "succeeded"
     again = stack.fleet("rollout", "retry", rollout, "--failed", "--watch")
     assert again.code == 0, again.out + again.err
     assert "1 succeeded; 1 in all" in again.out
-    assert "tries again" in stack.ok("rollout", "show", again.out.splitlines()[0]).out
+    second = again.out.splitlines()[0]
+    assert again.out.splitlines()[-1] == "1 of 1 device has digits:3"
+    assert "tries again" in stack.ok("rollout", "show", second).out
+    assert f"tried again by  {second}" in stack.ok("rollout", "show", rollout).out
+    assert f"retry of {rollout}" in stack.ok("rollout", "list").out
+    assert "cam-2 got digits:3 by rollout" in stack.ok("why", "cam-2", "--rollout", second).out
     nothing = stack.fleet("rollout", "retry", rollout, "--failed")
     assert (nothing.code, nothing.err.count("\n")) == (2, 1)
     assert nothing.err.endswith(f"; `fleet rollout show {rollout}` lists its devices\n")

@@ -158,6 +158,7 @@ def test_a_harmless_release_reaches_all_and_the_control_group_last(fleet: Measur
     rollout = roll_out(fleet, LATENCY, FAILURES)
     control = fleet.show(rollout)["control"]
     assert control == 5
+    assert fleet.show(rollout)["next_look_in_s"] > 0
     most = 0
     for _ in range(120):
         if not fleet.show(rollout)["control"]:
@@ -292,8 +293,17 @@ def test_people_see_what_gates_say(fleet: MeasuredFleet, tmp_path: Path) -> None
         made = fleet_here("rollout", "create", "digits:2", *words, "--gate", LATENCY, *where)
         assert made.code == 0, made.err
         rollout = made.out.strip()
-        assert "not looked at yet" in fleet_here("rollout", "gates", rollout, *where).out
+        asked = fleet_here("rollout", "gates", rollout, *where).out
+        assert "not looked at yet" in asked
+        assert re.search(r"(?m)^the next look comes in .+ at the earliest$", asked)
         fleet.until(rollout, "halted")
+        assert "the next look" not in fleet_here("rollout", "gates", rollout, *where).out
+        page = fleet_here("rollout", "show", rollout, *where).out
+        assert re.search(r"(?m)^control group +5 devices kept the old release$", page)
+        assert re.search(r"(?m)^1 +8 +soaks 2m +halted$", page)
+        told = fleet_here("rollout", "explain", rollout, "--json", *where).json
+        assert (told["state"], told["gates"][0]["text"]) == ("halted", LATENCY)
+        assert "rollout rollback" in told["can_be_done"]
         shown = fleet_here("rollout", "gates", rollout, "--looks", *where).out
         assert re.search(r"fail +\+[\d.]+ % +\+[\d.]+ % to \+[\d.]+ % +8 new, 12 old", shown)
         assert re.search(r"\[ +\| +! +-+o-+ *\] ", shown), shown

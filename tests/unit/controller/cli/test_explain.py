@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 import re
+import time
+from collections.abc import Sequence
 
 import pytest
 
-from controller.cli.explain import happened, next_step, part_lines
+from controller.cli.explain import happened, part_lines
+from controller.cli.next_steps import next_step, window_text
 from controller.domain.states import DeploymentState, RolloutState
 from controller.rollout_schemas import Deployment, DevicePart, Rollout, RolloutEvent
+from controller.stage_schemas import StageProgress
+from wire.codec import convert
 
 ENDED = (DeploymentState.SUCCEEDED, DeploymentState.FAILED, DeploymentState.CANCELLED)
 
@@ -46,8 +51,10 @@ def part(state: DeploymentState, *, is_control: bool = False, started: bool = Tr
 )
 def test_a_device_that_was_started_says_what_became_of_it(told: DevicePart, last: str) -> None:
     lines = part_lines(told)
-    verb = "was" if told.deployment.state in ENDED else "is"
-    assert lines[0] == f"cam-1 {verb} to get digits:2 by rollout r1; it is online"
+    verb = "was to get" if told.deployment.state in ENDED else "is to get"
+    if told.deployment.state is DeploymentState.SUCCEEDED:
+        verb = "got"
+    assert lines[0] == f"cam-1 {verb} digits:2 by rollout r1; it is online"
     assert lines[1].startswith("it was started in stage 1, at ")
     assert lines[1].endswith("; it had digits:1 before")
     assert last in lines[-1]
@@ -96,6 +103,11 @@ def test_after_failures_a_retry_is_offered() -> None:
     counts = {DeploymentState.SUCCEEDED: 4, DeploymentState.FAILED: 2}
     told = next_step(rollout("r1", RolloutState.SUCCEEDED, counts))
     assert told.startswith("`fleet rollout retry r1 --failed` tries those that failed once more.")
+    tried = rollout("r1", RolloutState.SUCCEEDED, counts)
+    tried.retried_by = ["r2", "r3"]
+    assert next_step(tried).startswith(
+        "Rollout r3 tried devices of it again: `fleet rollout explain"
+    )
 
 
 def test_a_rollback_that_did_not_reach_all_is_offered_again() -> None:
@@ -104,6 +116,48 @@ def test_a_rollback_that_did_not_reach_all_is_offered_again() -> None:
     counts = {DeploymentState.SUCCEEDED: 1, DeploymentState.CANCELLED: 1}
     told = next_step(bad, rollout("r2", RolloutState.SUCCEEDED, counts))
     assert "1 device of it did not go back: `fleet rollout rollback r1`" in told
+
+
+def running(stage: str, *, approval: bool = False, windows: Sequence[str] = ()) -> Rollout:
+    found = rollout("r1", RolloutState.RUNNING, {DeploymentState.ASSIGNED: 1})
+    shown = {"number": 1, "target": 1, "state": stage, "approval": approval}
+    found.stages = [convert(shown, StageProgress)]
+    found.created_by, found.windows = "ci", list(windows)
+    return found
+
+
+def test_a_stage_that_needs_two_people_says_who_may_not_approve_it() -> None:
+    told = next_step(running("awaiting_approval", approval=True))
+    assert told == (
+        "`fleet rollout approve r1` lets the next stage begin; that takes another API token than "
+        "ci, which made the rollout."
+    )
+    assert "another API token" in next_step(running("waiting_for_gates", approval=True))
+    assert "another API token" not in next_step(running("waiting_for_gates"))
+
+
+def test_a_window_is_named_with_when_it_opens_and_by_whose_clock(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("TZ", "Europe/Berlin")
+    time.tzset()
+    held = running("running", windows=["03:00-05:00"])
+    part = Deployment(device="cam-1", state=DeploymentState.ASSIGNED, stage=1, detail="it waits")
+    held.deployments = [part]
+    midnight_s = 20_000 * 86_400.0
+    try:
+        told = next_step(held, now_s=midnight_s)
+        open_now = window_text(held, midnight_s + 2 * 3600.0)
+    finally:
+        monkeypatch.undo()
+        time.tzset()
+    assert told.endswith(
+        " Devices activate the release within 03:00-05:00, each by its own local time; by the "
+        "clock here (CEST) that begins at 2024-10-04 03:00, in 1 h. 1 device puts it off, cam-1: "
+        "it waits."
+    )
+    assert open_now.endswith("by the clock here (CEST) that is now.")
+    assert not window_text(running("running"))
 
 
 def rollout(

@@ -6,11 +6,12 @@ from dataclasses import asdict, replace
 
 import pytest
 
-from controller.cli.watch import changes, counts_text, transfer_lines, watch
+from controller.cli.ending import end_lines, outcome_line
+from controller.cli.watch import changes, counts_text, state_text, transfer_lines, watch
 from controller.client.errors import UnreachableError
 from controller.domain.states import DeploymentState, RolloutState
 from controller.domain.transfers import TransferSum
-from controller.rollout_schemas import Deployment, Rollout, RolloutEvent
+from controller.rollout_schemas import Deployment, OutcomeGroup, Rollout, RolloutEvent
 from controller.stage_schemas import StageProgress
 from wire.codec import convert
 
@@ -74,44 +75,94 @@ def scripted(*steps: Rollout | Exception) -> Callable[[], Rollout]:
     return fetch
 
 
+DONE = {DeploymentState.SUCCEEDED: 2}
+
+
 @pytest.mark.parametrize(
-    ("state", "code"),
-    [(RolloutState.SUCCEEDED, 0), (RolloutState.HALTED, 1), (RolloutState.ABORTED, 1)],
+    ("state", "counts", "code"),
+    [
+        (RolloutState.SUCCEEDED, DONE, 0),
+        (RolloutState.SUCCEEDED, {DeploymentState.SUCCEEDED: 1, DeploymentState.WAITING: 1}, 0),
+        (RolloutState.SUCCEEDED, {DeploymentState.SUCCEEDED: 1, DeploymentState.FAILED: 1}, 3),
+        (RolloutState.SUCCEEDED, {DeploymentState.FAILED: 2}, 3),
+        (RolloutState.SUCCEEDED, {DeploymentState.WAITING: 2}, 3),
+        (RolloutState.HALTED, DONE, 1),
+        (RolloutState.ABORTED, DONE, 1),
+    ],
 )
-def test_exit_code(state: RolloutState, code: int, capsys: pytest.CaptureFixture[str]) -> None:
-    clock = StepClock()
-    assert (
-        watch(scripted(rollout(), rollout(RolloutState.PAUSED), rollout(state)), clock=clock)
-        == code
+def test_exit_status(
+    state: RolloutState,
+    counts: dict[DeploymentState, int],
+    code: int,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    steps = rollout(), rollout(RolloutState.PAUSED), rollout(state, counts=counts)
+    assert watch(scripted(*steps), clock=StepClock()) == code
+    lines = capsys.readouterr().out.splitlines()
+    assert any(line.startswith(f"rollout r1 {state}: ") for line in lines)
+    assert (f"exit status {code}" in lines[-1]) == (code > 0)
+
+
+def test_the_last_lines_say_who_failed_how_many_have_it_and_what_to_do() -> None:
+    counts = {DeploymentState.SUCCEEDED: 4, DeploymentState.FAILED: 6, DeploymentState.WAITING: 2}
+    ended = rollout(RolloutState.SUCCEEDED, counts=counts)
+    ended.outcomes = [
+        OutcomeGroup(
+            state=DeploymentState.FAILED,
+            error_code="agent.golden",
+            count=6,
+            detail="3 of 8 answers differ",
+            devices=["cam-1", "cam-2"],
+        )
+    ]
+    why, what = end_lines(ended)
+    assert why == "6 failed with agent.golden (such as cam-1, cam-2): 3 of 8 answers differ"
+    assert what == (
+        "4 of 12 devices have digits:2, 2 to follow when online again; exit status 3. "
+        "`fleet rollout retry r1 --failed` tries those that failed once more. "
+        "`fleet rollout rollback r1` brings its devices back, if need be."
     )
-    out = capsys.readouterr().out
-    assert f"rollout r1 {state}: 2 pending; 2 in all" in out
+    good = rollout(RolloutState.SUCCEEDED, counts=DONE)
+    assert end_lines(good) == ["all 2 devices have digits:2"]
+    back = rollout(RolloutState.SUCCEEDED, counts=DONE)
+    back.rollback_of = "r0"
+    assert end_lines(back) == ["all 2 devices went back"]
 
 
-def test_one_line_for_each_change() -> None:
+def test_one_line_for_each_change_of_the_rollout_and_none_for_devices() -> None:
     assert changes(None, rollout()) == [
         "stage 1 of 1 (to 2): running",
         "rollout r1 running: 2 pending; 2 in all",
     ]
     assert changes(rollout(), rollout()) == []
-    assigned = Deployment(
-        device="cam-1", state=DeploymentState.ASSIGNED, stage=1, phase="fetching", done_bytes=512,
-        total_bytes=2048,
-    )  # fmt: skip
-    counts: dict[DeploymentState, int] = {
-        DeploymentState.PENDING: 1,
-        DeploymentState.ASSIGNED: 1,
-    }
-    second = rollout(counts=counts, deployments=[assigned], stage="soaking")
-    assert changes(rollout(), second) == [
-        "cam-1 assigned fetching",
+    assigned = Deployment(device="cam-1", state=DeploymentState.ASSIGNED, stage=1, phase="fetching")
+    counts = {DeploymentState.PENDING: 1, DeploymentState.ASSIGNED: 1}
+    events = [
+        RolloutEvent(at_s=0.0, action="start", reason="1 device"),
+        RolloutEvent(at_s=1.0, action="wait", reason="waits for 1 device"),
+    ]
+    second = rollout(counts=counts, deployments=[assigned], stage="soaking", events=events)
+    told = changes(rollout(), second)
+    assert [line.partition(" wait: ")[2] or line for line in told] == [
+        "waits for 1 device",
         "stage 1 of 1 (to 2): soaking",
-        "rollout r1 running: 1 pending, 1 assigned; 2 in all",
     ]
     assert changes(second, second) == []
-    held = replace(assigned, detail="hook x says later\x1b[2J")
-    third = rollout(counts=counts, deployments=[held], stage="soaking")
-    assert changes(second, third) == ["cam-1 assigned fetching: hook x says later\ufffd[2J"]
+    halted = rollout(RolloutState.HALTED, counts=counts, stage="soaking", events=events)
+    assert changes(second, halted)[0] == "stage 1 of 1 (to 2): halted"
+
+
+def test_figures_are_told_now_and_then(capsys: pytest.CaptureFixture[str]) -> None:
+    steps = [
+        rollout(counts={DeploymentState.PENDING: 100 - done, DeploymentState.SUCCEEDED: done})
+        for done in range(1, 61)
+    ]
+    end = rollout(RolloutState.SUCCEEDED, counts={DeploymentState.SUCCEEDED: 100}, stage="done")
+    watch(scripted(*steps, end), clock=StepClock())
+    lines = capsys.readouterr().out.splitlines()
+    told = [line for line in lines if line.startswith("rollout r1 running")]
+    assert [line.split()[3] for line in told] == ["99", "79", "59"], "every ten seconds"
+    assert lines[-1] == "all 100 devices have digits:2"
 
 
 def together(done_mib: int, *, devices: int = 3, **changes: float | None) -> TransferSum:
@@ -185,15 +236,22 @@ def test_failures_and_decisions_are_told_with_their_reason() -> None:
         detail="bad\x1b[2J",
     )
     event = RolloutEvent(at_s=0, action="halt", reason="1 failed, 0 allowed")
-    lines = changes(rollout(), rollout(RolloutState.HALTED, deployments=[failed], events=[event]))
-    assert lines[0].endswith("halt: 1 failed, 0 allowed")
-    assert lines[1] == "cam-1 failed: agent.probe bad\ufffd[2J"
+    halted = rollout(RolloutState.HALTED, deployments=[failed], events=[event])
+    assert changes(rollout(), halted)[0].endswith("halt: 1 failed, 0 allowed")
+    with_code = OutcomeGroup(
+        state=DeploymentState.FAILED,
+        error_code=failed.error_code,
+        count=1,
+        detail=failed.detail,
+        devices=["cam-1"],
+    )
+    assert outcome_line(with_code) == "1 failed with agent.probe (cam-1): bad\ufffd[2J"
 
 
 def test_controller_that_comes_back(capsys: pytest.CaptureFixture[str]) -> None:
     away = UnreachableError("no controller answers at http://x")
     fetch = scripted(rollout(), away, away, rollout(RolloutState.SUCCEEDED))
-    assert watch(fetch, clock=StepClock()) == 0
+    assert watch(fetch, clock=StepClock()) == 3, "no device has it"
     assert capsys.readouterr().err == "fleet: no controller answers at http://x; waiting for it\n"
 
 
@@ -224,8 +282,7 @@ def test_a_device_that_cannot_take_the_release_is_told_as_left_out() -> None:
         deployments=parts,
     )
     halted.left_out = 1
-    lines = changes(None, halted)
-    assert lines[:2] == ["cam-1 left out: it lacks onnxruntime", "cam-2 cancelled"]
+    assert [state_text(part) for part in parts] == ["left out", "cancelled"]
     assert counts_text(halted) == "1 cancelled, 1 succeeded, 1 left out; 3 in all"
     halted.counts[DeploymentState.CANCELLED], halted.left_out = 1, 1
     assert counts_text(halted) == "1 succeeded, 1 left out; 2 in all"

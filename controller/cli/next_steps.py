@@ -1,0 +1,136 @@
+"""What can be done about a rollout now: what the controller would take, and what is waited for."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from typing import Final
+
+from controller.domain.gates.states import GateState
+from controller.domain.states import DeploymentState, RolloutState
+from controller.domain.wording import counted
+from controller.rollout_schemas import Rollout
+from wire.clock import SystemClock
+from wire.console.progress import about_text
+from wire.console.text import plain_text
+from wire.windows import opens_in_s, parse_window
+
+UNREACHED: Final = (DeploymentState.CANCELLED, DeploymentState.FAILED)
+
+
+def next_step(
+    rollout: Rollout, rollback: Rollout | None = None, *, now_s: float | None = None
+) -> str:
+    """Say which orders the controller would take now, as far as the rollout tells.
+
+    Args:
+        rollout: The rollout.
+        rollback: The one that rolled it back, if one did.
+        now_s: Wall time; None for that of the clock here.
+    """
+    its, by = rollout.id, rollout.rolled_back_by
+    back = f"`fleet rollout rollback {its}` brings its devices back"
+    has_it = rollout.counts.get(DeploymentState.SUCCEEDED, 0) > 0
+    match rollout.state:
+        case _ if by is not None:
+            text = (
+                f"Rollout {by} brings its devices back: `fleet rollout explain {by}` tells of it."
+            )
+            if left := _unreached(rollback):
+                text += (
+                    f" {counted(left)} of it did not go back: `fleet rollout rollback {its}` takes "
+                    "those that still have the release."
+                )
+        case RolloutState.RUNNING:
+            text = _while_it_runs(rollout, now_s)
+        case RolloutState.PAUSED:
+            text = (
+                f"`fleet rollout resume {its}` lets it go on, `fleet rollout abort {its}` ends it."
+            )
+        case RolloutState.HALTED:
+            on = f"`fleet rollout resume {its}` goes on all the same, without those that failed."
+            text = f"{back}. {on}" if has_it else on
+        case RolloutState.ABORTED if _is_left(rollout):
+            text = f"`fleet rollout retry {its}` tries it with the devices without the release."
+        case _:
+            text = f"{back}, if need be." if has_it else "Nothing: no device has its release."
+            if rollout.counts.get(DeploymentState.FAILED, 0):
+                text = f"{_again(rollout)} {text}"
+    return text
+
+
+def _again(rollout: Rollout) -> str:
+    """Say how devices that failed are tried again: what failed in a retry, by a retry of that."""
+    if not rollout.retried_by:
+        return f"`fleet rollout retry {rollout.id} --failed` tries those that failed once more."
+    last = rollout.retried_by[-1]
+    return f"Rollout {last} tried devices of it again: `fleet rollout explain {last}` tells of it."
+
+
+def _while_it_runs(rollout: Rollout, now_s: float | None) -> str:
+    """Say what a rollout that runs waits for, and what lets it go on without."""
+    its = rollout.id
+    waits = {
+        "awaiting_approval": f"`fleet rollout approve {its}` lets the next stage begin",
+        "waiting_for_shadow": "The stage begins by itself when its shadow agrees: `fleet shadow "
+        f"show {rollout.model}` shows it. `fleet rollout approve {its}` begins it without",
+        "waiting_for_gates": f"The stage ends by itself when its gates pass: `fleet rollout gates "
+        f"{its}` shows what they say, and whether the rollout has enough devices to tell. `fleet "
+        f"rollout approve {its}` lets it end all the same",
+    }
+    usual = f"It goes on by itself; `fleet rollout watch {its}` follows it."
+    found = next((waits[s.state] for s in rollout.stages if s.state in waits), "")
+    told = f"{found}{_who_may(rollout)}." if found else usual
+    return " ".join(filter(None, (told, window_text(rollout, now_s), _put_off(rollout))))
+
+
+def _who_may(rollout: Rollout) -> str:
+    """Say that not everybody may approve: two API tokens let stages go on that need approval."""
+    if not rollout.created_by or not any(stage.approval for stage in rollout.stages):
+        return ""
+    made_by = plain_text(rollout.created_by)
+    return f"; that takes another API token than {made_by}, which made the rollout"
+
+
+def window_text(rollout: Rollout, now_s: float | None = None) -> str:
+    """Say when the window of a rollout opens; empty of one without windows.
+
+    Args:
+        rollout: The rollout.
+        now_s: Wall time; None for that of the clock here.
+    """
+    known = [window for text in rollout.windows if (window := parse_window(text)) is not None]
+    if not known:
+        return ""
+    hours = " or ".join(map(plain_text, rollout.windows))
+    at = datetime.fromtimestamp(SystemClock().now_s() if now_s is None else now_s, UTC).astimezone()
+    zone = plain_text(at.strftime("%Z"))
+    text = f"Devices activate the release within {hours}, each by its own local time"
+    in_s = opens_in_s(known, at)
+    if not in_s:
+        return f"{text}; by the clock here ({zone}) that is now."
+    opens = (at.replace(tzinfo=None) + timedelta(seconds=in_s)).strftime("%Y-%m-%d %H:%M")
+    return f"{text}; by the clock here ({zone}) that begins at {opens}, in {about_text(in_s)}."
+
+
+def _put_off(rollout: Rollout) -> str:
+    """Say which devices have their order and put it off, and what the first of them says."""
+    found = [d for d in rollout.deployments if d.state is DeploymentState.ASSIGNED and d.detail]
+    if not found:
+        return ""
+    waits = "1 device puts" if len(found) == 1 else f"{len(found)} devices put"
+    such = "" if len(found) == 1 else "such as "
+    return f"{waits} it off, {such}{plain_text(found[0].device)}: {plain_text(found[0].detail)}."
+
+
+def _unreached(rollout: Rollout | None) -> int:
+    """Return how many devices a rollout has ended without."""
+    return sum(rollout.counts.get(state, 0) for state in UNREACHED) if rollout else 0
+
+
+def _is_left(rollout: Rollout) -> bool:
+    """Tell whether devices could be tried again; what a gate or a shadow has stopped is not."""
+    passed = [g for g in rollout.gates if g.looks and g.looks[-1].state is GateState.PASS]
+    left = _unreached(rollout) - rollout.left_out
+    shadows = [stage.shadow for stage in rollout.stages if stage.shadow is not None]
+    held = [each for each in shadows if each.state is not GateState.PASS and not each.waived]
+    return left > 0 and not held and all(g.waived or g in passed for g in rollout.gates)
