@@ -21,7 +21,7 @@ from controller.cli.arguments import JsonOption, parse_duration, parse_rate
 from controller.cli.commands import Commands, add_group
 from controller.cli.connecting import connect
 from controller.cli.errors import ArgumentError
-from controller.cli.lists import write_list
+from controller.cli.lists import time_heading, write_list
 from controller.cli.output import write_json
 from controller.cli.paging import CountOption, CursorOption, ReverseOption, take
 from controller.domain.roles import Role
@@ -123,8 +123,9 @@ def access_list(
         write_json(tokens)
         return
     now_s = SystemClock().now_s()
+    expires = time_heading("EXPIRES", (t.expires_at_s for t in tokens))
     write_list(
-        ("NAME", "ROLE", "STATE", "EXPIRES", "LAST USED", "MADE", "BY"),
+        ("NAME", "ROLE", "STATE", expires, "LAST USED", "MADE", "BY"),
         [
             (
                 t.name, t.role, t.state, local_time(t.expires_at_s), age_text(t.used_at_s, now_s),

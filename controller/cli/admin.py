@@ -11,6 +11,7 @@ from controller.cli import broker, completion
 from controller.cli.arguments import HomeArgument, JsonOption, parse_duration, parse_labels
 from controller.cli.commands import Commands, add_command, add_group
 from controller.cli.connecting import connect
+from controller.cli.lists import time_heading
 from controller.cli.output import write_json
 from controller.cli.paging import CountOption, CursorOption, ReverseOption, take
 from controller.domain.states import AUTO
@@ -322,8 +323,9 @@ def token_list(
         write_json(tokens)
         return
     now_s = SystemClock().now_s()
+    expires = time_heading("EXPIRES", (t.expires_at_s for t in tokens))
     write_table(
-        ("TOKEN", "STATE", "USES LEFT", "ACCEPTS", "MADE", "EXPIRES", "LAST USED", "LABELS"),
+        ("TOKEN", "STATE", "USES LEFT", "ACCEPTS", "MADE", expires, "LAST USED", "LABELS"),
         [
             (
                 t.id, t.state, t.uses_left, t.accepts, age_text(t.created_at_s, now_s),

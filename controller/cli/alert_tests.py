@@ -12,6 +12,7 @@ from controller.cli.alert_values import amount_text, group_shown
 from controller.cli.arguments import JsonOption, parse_duration
 from controller.cli.connecting import connect
 from controller.cli.errors import ArgumentError
+from controller.cli.lists import time_heading
 from controller.cli.output import write_json
 from controller.client.fleet import Fleet
 from telemetry.errors import AlertRuleError
@@ -89,8 +90,10 @@ def _test_rules(api: Fleet, values: dict[str, Any], since: str, step: str, *, as
     if as_json:
         write_json(found)
         return code
+    spans = [span for result in found for span in result.spans]
+    fired = time_heading("FIRED", (span.fired_at_s for span in spans))
     write_table(
-        ("ALERT", "GROUP", "FIRED", "RESOLVED", "LASTED", "FURTHEST"),
+        ("ALERT", "GROUP", fired, "RESOLVED", "LASTED", "FURTHEST"),
         [
             (
                 result.alert, group_shown(span.group), local_time(span.fired_at_s),

@@ -21,6 +21,7 @@ from controller.cli.alert_values import amount_text, compared_text, group_shown
 from controller.cli.arguments import JsonOption, parse_duration
 from controller.cli.commands import Commands, add_group
 from controller.cli.connecting import connect
+from controller.cli.lists import time_heading
 from controller.cli.output import write_json
 from controller.cli.paging import CountOption, CursorOption, ReverseOption, take
 from wire.console.output import (
@@ -144,9 +145,10 @@ def alert_show(
         _write_alerts(found.alerts)
     is_person = is_terminal()
     if found.history:
+        time = time_heading("TIME", (e.at_s for e in found.history))
         write()
         write_table(
-            ("TIME", "GROUP", "WHAT", "VALUE", "BY", "DETAIL"),
+            (time, "GROUP", "WHAT", "VALUE", "BY", "DETAIL"),
             [
                 (
                     local_time(e.at_s),
@@ -271,8 +273,9 @@ def _write_alerts(found: list[Alert], *, is_sorted: bool = False) -> None:
     """Write alerts, the gravest first; what has no place in the table comes below it."""
     is_person = is_terminal()
     ordered = found if is_sorted else sorted(found, key=_urgency)
+    since = time_heading("SINCE", (a.since_s for a in ordered))
     table = table_lines(
-        ("ALERT", "GROUP", "STATE", "SEVERITY", "VALUE", "SINCE", "ACK", "SUMMARY"),
+        ("ALERT", "GROUP", "STATE", "SEVERITY", "VALUE", since, "ACK", "SUMMARY"),
         [
             (
                 a.alert,
@@ -286,7 +289,7 @@ def _write_alerts(found: list[Alert], *, is_sorted: bool = False) -> None:
             )
             for a in ordered
         ],
-        minor=("SUMMARY", "ACK", "SINCE"),
+        minor=("SUMMARY", "ACK", since),
         right=("VALUE",) if is_person else (),
     )
     for line in table.lines:

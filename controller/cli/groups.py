@@ -10,7 +10,7 @@ from controller.cli import completion
 from controller.cli.arguments import JsonOption
 from controller.cli.commands import Commands, add_group
 from controller.cli.connecting import connect
-from controller.cli.lists import write_list
+from controller.cli.lists import time_heading, write_list
 from controller.cli.output import write_json
 from controller.cli.paging import CountOption, CursorOption, ReverseOption, take
 from controller.group_schemas import GroupMembers, GroupRequest
@@ -79,11 +79,12 @@ def group_list(
     if as_json:
         write_json(groups)
         return
+    changed = time_heading("CHANGED", (group.changed_at_s for group in groups))
     write_list(
-        ("GROUP", "SELECTOR", "CHANGED"),
+        ("GROUP", "SELECTOR", changed),
         [(group.name, group.selector, local_time(group.changed_at_s)) for group in groups],
         none="there are no groups; `fleet group set NAME SELECTOR` makes one",
-        minor=("CHANGED",),
+        minor=(changed,),
     )
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from controller.cli.lists import time_heading
 from controller.cli.output import write_json
 from controller.metadata_schemas import MetadataState
 from wire.console.output import remark, write_table
@@ -28,7 +29,8 @@ def show_state(state: MetadataState) -> None:
     ]
     if state.fault:
         remark(f"warning: {state.fault}")
-    write_table(("ROLE", "VERSION", "EXPIRES", "SIGN", "RELEASES", "KEYS"), rows)
+    expires = time_heading("EXPIRES", (role.expires_at_s for role in state.roles))
+    write_table(("ROLE", "VERSION", expires, "SIGN", "RELEASES", "KEYS"), rows)
     if state.trust_file_devices:
         remark(f"devices that trust trust.json, and nothing of this: {state.trust_file_devices}")
     if state.unknown_devices:

@@ -15,6 +15,7 @@ from controller.cli.commands import Commands, add_group
 from controller.cli.connecting import connect
 from controller.cli.ending import EXIT_NO
 from controller.cli.errors import ArgumentError
+from controller.cli.lists import time_heading
 from controller.cli.measure_view import counts, is_measured, show_measurement
 from controller.cli.output import write_json
 from controller.cli.repeating import PATIENCE_S
@@ -185,10 +186,11 @@ def measure_list(
     if as_json:
         write_json(found)
         return
+    asked = time_heading("ASKED", (m.asked_at_s for m in found))
     write_table(
-        ("MEASUREMENT", "RELEASE", "ASKED", "DEVICES"),
+        ("MEASUREMENT", "RELEASE", asked, "DEVICES"),
         [(m.id, m.release, local_time(m.asked_at_s), counts(m)) for m in found],
-        minor=("ASKED",),
+        minor=(asked,),
     )
 
 
@@ -217,8 +219,9 @@ def measure_figures(
     if as_json:
         write_json([to_builtins(each) for each in found])
         return
+    measured = time_heading("MEASURED", (each.figures.at_s for each in found))
     write_table(
-        ("PROFILE", "RELEASE", "VARIANT", "LATENCY", "MEMORY", "DEVICES", "MEASURED"),
+        ("PROFILE", "RELEASE", "VARIANT", "LATENCY", "MEMORY", "DEVICES", measured),
         [
             (
                 each.profile,
@@ -231,7 +234,7 @@ def measure_figures(
             )
             for each in found
         ],
-        minor=("MEASURED",),
+        minor=(measured,),
     )
 
 

@@ -12,6 +12,7 @@ from controller.cli.arguments import JsonOption, selected
 from controller.cli.commands import Commands, add_group
 from controller.cli.connecting import connect
 from controller.cli.errors import ArgumentError
+from controller.cli.lists import time_heading
 from controller.cli.output import write_json
 from controller.client.errors import FaultError
 from controller.client.fleet import Fleet
@@ -171,8 +172,9 @@ def policy_list(context: typer.Context, as_json: JsonOption = False) -> None:
     if as_json:
         write_json(policies)
         return
+    changed = time_heading("CHANGED", (p.changed_at_s for p in policies))
     write_table(
-        ("POLICY", "PRIORITY", "MODEL", "SELECTOR", "KIND", "DEVICES", "ACCEPTED", "CHANGED"),
+        ("POLICY", "PRIORITY", "MODEL", "SELECTOR", "KIND", "DEVICES", "ACCEPTED", changed),
         [
             (
                 p.name, p.priority, p.model or "all", selected(p.selector), p.policy.kind,
@@ -181,7 +183,7 @@ def policy_list(context: typer.Context, as_json: JsonOption = False) -> None:
             )
             for p in policies
         ],
-        minor=("CHANGED", "ACCEPTED"),
+        minor=(changed, "ACCEPTED"),
     )  # fmt: skip
 
 

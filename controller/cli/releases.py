@@ -14,6 +14,7 @@ from controller.cli.connecting import connect
 from controller.cli.ending import EXIT_NO
 from controller.cli.errors import ArgumentError
 from controller.cli.listing import unlist, unlisting
+from controller.cli.lists import time_heading
 from controller.cli.output import write_json
 from controller.cli.paging import CountOption, CursorOption, ReverseOption, take
 from controller.cli.publishing import published
@@ -125,8 +126,9 @@ def release_list(
     if as_json:
         write_json(releases)
         return
+    published = time_heading("PUBLISHED", (r.published_at_s for r in releases))
     write_table(
-        ("RELEASE", "STATE", "SIZE", "PUBLISHED", "DIGEST"),
+        ("RELEASE", "STATE", "SIZE", published, "DIGEST"),
         [
             (
                 f"{r.name}:{r.version}", r.state, bytes_text(r.size_bytes),
@@ -134,7 +136,7 @@ def release_list(
             )
             for r in releases
         ],
-        minor=("PUBLISHED",),
+        minor=(published,),
     )  # fmt: skip
 
 

@@ -72,7 +72,9 @@ def write_plan(plan: RolloutPlan) -> None:
     _write_stages(plan)
     _write_bytes("PROFILE", plan.by_profile)
     _write_bytes("NETWORK", plan.by_network)
-    remark(f"nothing was begun: --dry-run; with --id {plan.id} the same devices start first")
+    # One that would not begin has to be changed, and then others may start first.
+    again = "" if plan.refused else f"; with --id {plan.id} the same devices start first"
+    remark(f"nothing was begun: --dry-run{again}")
 
 
 def _control(plan: RolloutPlan) -> str:

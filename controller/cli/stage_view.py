@@ -59,7 +59,7 @@ def _need(shadow: StageShadow | ShownStageShadow) -> str:
 
 
 def _state(shadow: ShownStageShadow) -> str:
-    return "begun without it by the operator" if shadow.waived else shadow.state
+    return "begun without it, as approved by hand" if shadow.waived else shadow.state
 
 
 def rate_text(rate: Rate | None, now: float | None = None) -> str:

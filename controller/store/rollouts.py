@@ -232,7 +232,7 @@ def move(session: Session, row: RolloutRow, order: RolloutOrder) -> None:
 def approve(session: Session, row: RolloutRow, *, now_s: float) -> None:
     """Let the stage after the current one begin."""
     row.approved_stage = row.stage + 1
-    reason = f"stage {row.approved_stage} was approved by the operator"
+    reason = f"stage {row.approved_stage} was approved"
     log(session, row.id, action="approve", reason=reason, now_s=now_s)
 
 
@@ -242,12 +242,12 @@ def pass_by_hand(
     """Let the current stage end despite gates that hold it."""
     row.gates_passed_by_hand = row.stage
     names = ", ".join(gate.text for gate in held)
-    reason = f"stage {row.stage} may end without {names}: approved by the operator"
+    reason = f"stage {row.stage} may end without {names}: approved by hand"
     log(session, row.id, action="approve", reason=reason, now_s=now_s)
 
 
 def begin_by_hand(session: Session, row: RolloutRow, *, now_s: float) -> None:
     """Let the current stage begin without the shadow that holds it."""
     stage_shadows.waive(session, row, now_s=now_s)
-    reason = f"stage {row.stage} may begin without its shadow: approved by the operator"
+    reason = f"stage {row.stage} may begin without its shadow: approved by hand"
     log(session, row.id, action="approve", reason=reason, now_s=now_s)

@@ -301,7 +301,7 @@ def test_policies(
     assert [p["name"] for p in stack.ok("policy", "list", "--json").json] == ["lab", "everyone"]
     table = stack.ok("policy", "list").out.splitlines()
     assert table[0].split() == [
-        "POLICY", "PRIORITY", "MODEL", "SELECTOR", "KIND", "DEVICES", "ACCEPTED", "CHANGED"
+        "POLICY", "PRIORITY", "MODEL", "SELECTOR", "KIND", "DEVICES", "ACCEPTED", "CHANGED", "(UTC)"
     ]  # fmt: skip
     assert table[1].split()[:5] == ["lab", "0", "all", "stage=lab", "adaptive"]
     shown = stack.ok("policy", "show", "lab").out

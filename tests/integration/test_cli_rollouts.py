@@ -82,6 +82,7 @@ def test_a_dry_run_ends_with_1_for_a_rollout_that_would_not_begin(
     assert (done.code, done.err.count("\n")) == (1, 1)
     assert "it would not begin: 3 devices cannot show what a gate asks" in done.out
     assert "too few devices" in done.out
+    assert done.err == "nothing was begun: --dry-run\n", "one that is mended may start others first"
     nothing = stack.fleet("rollout", "create", "--dry-run")
     assert (nothing.code, nothing.out) == (2, "")
     assert nothing.err.startswith("fleet: no release is named; give RELEASE, or write")

@@ -26,4 +26,4 @@ def test_a_line_tells_how_far_a_shadow_is() -> None:
     assert shadow_lines([STAGE]) == [f"shadow before stage 2: hold; {SHADOW.reason}"]
     SHADOW.waived = True
     (line,) = shadow_lines([STAGE])
-    assert line.startswith("shadow before stage 2: begun without it by the operator; 412 of")
+    assert line.startswith("shadow before stage 2: begun without it, as approved by hand; 412 of")
