@@ -17,7 +17,7 @@ from controller.cli.paging import CursorOption, take
 from controller.client.fleet import Fleet
 from controller.domain.audit_chain import AuditRow, ChainCheck
 from wire.clock import SystemClock
-from wire.console.output import remark, write
+from wire.console.output import write
 from wire.console.text import local_time, plain_text
 
 PAGE_ROWS: Final = 1000
@@ -76,8 +76,6 @@ def audit_list(
         none="the audit log has no such row",
         minor=("ROLE", "ROW"),
     )  # fmt: skip
-    if len(rows) == limit:
-        remark(f"these are the newest {limit}; --limit shows more")
 
 
 def audit_verify(
