@@ -48,8 +48,12 @@ class RehearsedHistory:
     """Earlier installs of the model that succeeded: how long an install takes is drawn of them."""
 
     median_install_s: float
+    outcomes: int = 0
+    """How many devices of earlier rollouts the shares are of, wherever they are: each counts once
+    for each release, when it got it first."""
+
     failed_percent: float
-    """The share of the devices of earlier rollouts that failed otherwise than by these two."""
+    """The share of those that failed otherwise than by these two."""
 
     refused_percent: float
     timed_out_percent: float

@@ -115,7 +115,7 @@ def not_listed(
         return NOTHING
     found = trusted.releases.get(target_path(name, version))
     if found is None:
-        return f"no trusted list has the release {name}:{version}"
+        return f"no trusted list has the release {name}:{version} yet: it waits for that"
     if found.sha256 != sha256:
         return f"the trusted list has another package as {name}:{version}"
     late_s = clock.time_s - found.expires_at_s

@@ -13,6 +13,7 @@ from starlette.routing import Match
 from starlette.types import Scope
 
 from controller.domain import roles
+from controller.domain.acts import act
 from controller.domain.roles import Caller
 from controller.errors import ForbiddenError
 from controller.store.acting import Act
@@ -68,8 +69,8 @@ def check(caller: Caller, wanted: Asked) -> None:
     if wanted.path is None or roles.may(caller.role, wanted.route):
         return
     raise ForbiddenError(
-        f"{wanted.route} needs the role {roles.needed(wanted.route)}; the API token {caller.name} "
-        f"is of a{'n' if caller.role[0] in 'ao' else ''} {caller.role}",
+        f"{act(wanted.route)} needs the role {roles.needed(wanted.route)}; the API token "
+        f"{caller.name} is of a{'n' if caller.role[0] in 'ao' else ''} {caller.role}",
         remedy="use another token; an admin makes one with `fleet access create`",
     )
 

@@ -13,11 +13,34 @@ from typing import Annotated, Final
 
 import typer
 
-from controller.cli.errors import ArgumentError
-from wire.durations import parse_duration_s
-from wire.errors import WireFormatError
+from controller.client.errors import ArgumentError
+from controller.client.words import (
+    MAX_DURATION_S,
+    WHOLE_PERCENT,
+    parse_agreement,
+    parse_duration,
+    parse_percent,
+)
 
-MAX_DURATION_S = 10 * 366 * 86_400.0
+__all__ = [
+    "ALL_DEVICES",
+    "GLOBAL_FLAGS",
+    "GLOBAL_OPTIONS",
+    "MAX_BYTES",
+    "MAX_DURATION_S",
+    "WHOLE_PERCENT",
+    "HomeArgument",
+    "JsonOption",
+    "hoist_global_options",
+    "parse_agreement",
+    "parse_bytes",
+    "parse_duration",
+    "parse_labels",
+    "parse_percent",
+    "parse_rate",
+    "selected",
+]
+
 MAX_BYTES = 10**12
 _UNITS: Final = {
     "": 1, "b": 1, "kb": 1000, "mb": 1000**2, "gb": 1000**3,
@@ -26,8 +49,6 @@ _UNITS: Final = {
 _SIZE = re.compile(r"([0-9]{1,15}(?:\.[0-9]{1,6})?) ?([kmg]?i?b|)", re.IGNORECASE | re.ASCII)
 _RATE = re.compile(r"([0-9]{1,6}(?:\.[0-9]{1,6})?)/(s|min|h)", re.ASCII)
 _RATE_UNITS_S: Final = {"s": 1.0, "min": 60.0, "h": 3600.0}
-_NUMBER = re.compile(r"\d+(?:\.\d+)?")
-WHOLE_PERCENT = 100.0
 
 JsonOption = Annotated[bool, typer.Option("--json", help="Print as JSON.")]
 HomeArgument = Annotated[
@@ -36,30 +57,6 @@ HomeArgument = Annotated[
 ALL_DEVICES = "all devices"
 GLOBAL_OPTIONS = ("--home", "--url", "--token-file", "--ca-file")
 GLOBAL_FLAGS = ("--api-clear-text",)
-
-
-def parse_duration(text: str, *, option: str) -> float:
-    """Read a duration.
-
-    Args:
-        text: Such as `90s`, `5m`, `1h30m`, `500ms`, `7d`; or `0`.
-        option: The option that it belongs to, for the error.
-
-    Returns:
-        Seconds.
-
-    Raises:
-        ArgumentError: Not a duration, or longer than ten years.
-    """
-    try:
-        seconds = parse_duration_s(text)
-    except WireFormatError as exc:
-        raise ArgumentError(f"{option}: {exc.message}", remedy=exc.remedy) from exc
-    if seconds > MAX_DURATION_S:
-        raise ArgumentError(
-            f"{option}: {text!r} is longer than ten years", remedy="give a shorter time, such as 7d"
-        )
-    return seconds
 
 
 def parse_rate(text: str, *, option: str) -> float:
@@ -103,49 +100,6 @@ def parse_bytes(text: str, *, option: str) -> int:
             f"{option}: {text!r} is not a size", remedy="write a number and a unit, such as 1MB"
         )
     return int(size)
-
-
-def parse_percent(text: str, *, option: str) -> float:
-    """Read a share of the devices that may be 0.
-
-    Args:
-        text: Such as `10%` or `10`.
-        option: For the text of a fault.
-
-    Returns:
-        The percentage.
-
-    Raises:
-        ArgumentError: Not a number, or out of range.
-    """
-    number = text.strip().removesuffix("%").strip()
-    is_number = number.isascii() and _NUMBER.fullmatch(number) is not None
-    if is_number and float(number) <= WHOLE_PERCENT:
-        return float(number)
-    raise ArgumentError(
-        f"{option}: {text!r} is not a percentage up to 100%", remedy="write it as 10%"
-    )
-
-
-def parse_agreement(text: str, *, option: str) -> float:
-    """Read how often a shadow is to agree.
-
-    Args:
-        text: Such as `99%` or `99`.
-        option: For the text of a fault.
-
-    Returns:
-        The percentage.
-
-    Raises:
-        ArgumentError: Not a percentage, or a number up to 1, which people mean as a share of 1.
-    """
-    percent = parse_percent(text, option=option)
-    if 0 < percent <= 1 and "%" not in text:
-        raise ArgumentError(
-            f"{option}: {text} would be {percent:g} %", remedy=f"write {WHOLE_PERCENT * percent:g}%"
-        )
-    return percent
 
 
 def parse_labels(pairs: Sequence[str]) -> dict[str, str]:

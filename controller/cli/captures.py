@@ -103,7 +103,9 @@ def capture_start(
     selector: Annotated[
         str,
         typer.Option(
-            help="The devices that it is for. The default is all devices.", metavar="SELECTOR"
+            help="The devices that it is for. The default is all devices.",
+            metavar="SELECTOR",
+            autocompletion=completion.selectors,
         ),
     ] = "",
     as_json: JsonOption = False,

@@ -57,6 +57,18 @@ def groups(incomplete: str) -> list[str]:
     return _asked(lambda fleet: (g.name for g in fleet.groups.list()))
 
 
+def selectors(incomplete: str) -> list[str]:
+    """Return the groups as selectors; a longer selector is not completed."""
+    del incomplete
+    return _asked(lambda fleet: (f"group:{g.name}" for g in fleet.groups.list()))
+
+
+def metrics(incomplete: str) -> list[str]:
+    """Return names of metrics that devices have reported."""
+    del incomplete
+    return _asked(lambda fleet: (m.name for m in fleet.telemetry.metrics()))
+
+
 def models(incomplete: str) -> list[str]:
     """Return names of models."""
     del incomplete

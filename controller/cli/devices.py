@@ -6,6 +6,7 @@ from typing import Annotated
 
 import typer
 
+from controller.cli import completion
 from controller.cli.arguments import JsonOption
 from controller.cli.commands import Commands, add_command, add_group
 from controller.cli.connecting import connect, tell_cut_off
@@ -75,6 +76,7 @@ def device_list(
         typer.Option(
             help="Show only these devices, such as 'site=berlin and agent_version<1.4'.",
             metavar="SELECTOR",
+            autocompletion=completion.selectors,
         ),
     ] = "",
     drifted: Annotated[

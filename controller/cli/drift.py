@@ -30,6 +30,11 @@ from controller.cli.questions import (
 from controller.drift_schemas import DriftingDevices, DriftPart, ReleaseDrift
 from wire.console.output import table_lines, write, write_exact, write_lines
 
+NOTHING_COUNTED = (
+    "no device has counted samples of what it is asked and answers in this time "
+    "(model_samples_total): agents do while they answer, simulated devices do not"
+)
+
 KINDS: tuple[tuple[str, Kind], ...] = (
     ("variant", "text"),
     ("tensor", "text"),
@@ -198,7 +203,7 @@ def _show_devices(found: DriftingDevices, chosen: Form) -> None:
         [
             f"{found.release} carries no evaluation to compare with; packages built anew do"
             if not found.variants
-            else "no device has counted enough requests in this time"
+            else "no device has counted enough samples of what it is asked and answers"
         ]
     )
 
@@ -214,7 +219,7 @@ def _said(found: ReleaseDrift) -> str:
     if not found.variants:
         return f"{found.release} carries no evaluation to compare with; packages built anew do"
     if not found.parts:
-        return "no device has counted requests in this time"
+        return NOTHING_COUNTED
     moved = [f"{p.measure} of {p.tensor} ({p.variant})" for p in found.parts if p.moved]
     if moved:
         return f"beyond what chance gives: {', '.join(moved)}"

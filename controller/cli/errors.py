@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
+from controller.client.errors import ArgumentError
 from wire.errors import FleetError
+
+__all__ = ["ArgumentError", "CliError", "NotVerifiedError", "PackageFilesError"]
 
 
 class CliError(FleetError):
     """A command cannot be done as it was given."""
 
     code = "cli"
-
-
-class ArgumentError(CliError):
-    """A value on the command line makes no sense."""
-
-    code = "cli.argument"
 
 
 class PackageFilesError(CliError):

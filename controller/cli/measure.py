@@ -10,6 +10,7 @@ from typing import Annotated, Final
 
 import typer
 
+from controller.cli import completion
 from controller.cli.arguments import JsonOption, parse_duration
 from controller.cli.commands import Commands, add_group
 from controller.cli.connecting import connect
@@ -74,6 +75,7 @@ def measure_run(
             "--on",
             help="The devices, such as site=berlin,profile=rpi4; only lent ones are asked.",
             metavar="SELECTOR",
+            autocompletion=completion.selectors,
         ),
     ],
     most_devices: Annotated[

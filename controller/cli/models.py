@@ -63,7 +63,9 @@ def model_remove(
     selector: Annotated[
         str,
         typer.Option(
-            help="The devices that lose it. The default is all devices.", metavar="SELECTOR"
+            help="The devices that lose it. The default is all devices.",
+            metavar="SELECTOR",
+            autocompletion=completion.selectors,
         ),
     ] = "",
     as_json: JsonOption = False,

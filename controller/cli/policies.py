@@ -72,7 +72,9 @@ def policy_set(  # noqa: PLR0913, PLR0917 - one parameter for each option
     selector: Annotated[
         str,
         typer.Option(
-            help="The devices that it is for. The default is all devices.", metavar="SELECTOR"
+            help="The devices that it is for. The default is all devices.",
+            metavar="SELECTOR",
+            autocompletion=completion.selectors,
         ),
     ] = "",
     priority: Annotated[

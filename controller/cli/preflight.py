@@ -6,6 +6,7 @@ from typing import Annotated
 
 import typer
 
+from controller.cli import completion
 from controller.cli.arguments import JsonOption, selected
 from controller.cli.connecting import connect
 from controller.cli.ending import EXIT_NO
@@ -20,7 +21,9 @@ MAX_NAMED = 100_000
 SelectorOption = Annotated[
     str,
     typer.Option(
-        help="The devices of the rollout. The default is all devices.", metavar="SELECTOR"
+        help="The devices of the rollout. The default is all devices.",
+        metavar="SELECTOR",
+        autocompletion=completion.selectors,
     ),
 ]
 

@@ -15,6 +15,7 @@ from typing import Annotated, Final
 
 import typer
 
+from controller.cli import completion
 from controller.cli.arguments import parse_duration, parse_labels
 from controller.cli.errors import ArgumentError
 from controller.query_schemas import TelemetryQuestion
@@ -29,7 +30,9 @@ STAT: Final = typer.Option(
 )
 StatOption = Annotated[str, STAT]
 SELECTOR: Final = typer.Option(
-    metavar="EXPRESSION", help="Count only devices that match it: site=berlin."
+    metavar="EXPRESSION",
+    help="Count only devices that match it: site=berlin.",
+    autocompletion=completion.selectors,
 )
 SelectorOption = Annotated[str, SELECTOR]
 UNIT: Final = typer.Option(
@@ -46,7 +49,9 @@ UntilOption = Annotated[str, UNTIL]
 MetricArgument = Annotated[
     str,
     typer.Argument(
-        metavar="METRIC", help="Such as inference_latency_ms: see `fleet telemetry metrics`."
+        metavar="METRIC",
+        help="Such as inference_latency_ms: see `fleet telemetry metrics`.",
+        autocompletion=completion.metrics,
     ),
 ]
 BY: Final = typer.Option(

@@ -6,6 +6,7 @@ from typing import Annotated
 
 import typer
 
+from controller.cli import completion
 from controller.cli.arguments import JsonOption
 from controller.cli.connecting import connect, tell_cut_off
 from controller.cli.lists import write_list
@@ -17,7 +18,12 @@ from wire.console.text import age_text
 def device_drift(
     context: typer.Context,
     selector: Annotated[
-        str, typer.Option(help="Show only these devices, such as site=berlin.", metavar="SELECTOR")
+        str,
+        typer.Option(
+            help="Show only these devices, such as site=berlin.",
+            metavar="SELECTOR",
+            autocompletion=completion.selectors,
+        ),
     ] = "",
     as_json: JsonOption = False,
 ) -> None:

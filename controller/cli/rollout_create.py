@@ -27,19 +27,12 @@ from controller.cli.rollout_control import (
     WindowOption,
     WorstCaseOption,
 )
-from controller.cli.rollout_file import (
-    MAX_FILE_BYTES,
-    RolloutFile,
-    read_rollout_file,
-    request_of,
-    schema,
-)
 from controller.cli.rollout_plan_view import NAMED, write_plan
 from controller.client.fleet import Fleet
+from controller.client.rollout_files import RolloutFile, read_file, request_of, schema
 from controller.rollout_schemas import RolloutRequest
 from wire.codec import to_pretty_json
 from wire.console.output import write_exact
-from wire.files import open_file
 
 
 def rollout_create(  # noqa: PLR0913, PLR0917 - one parameter for each option
@@ -310,23 +303,6 @@ def _settings(given: Mapping[str, Any]) -> dict[str, Any]:
     if exclude or allow:
         settings["unfit"] = "exclude" if exclude else "allow"
     return settings
-
-
-def read_file(path: Path) -> RolloutFile:
-    """Read the file of a rollout.
-
-    Args:
-        path: Where it is.
-
-    Raises:
-        ArgumentError: It cannot be read, or holds something else.
-    """
-    try:
-        with open_file(path) as file:
-            return read_rollout_file(file.read(MAX_FILE_BYTES + 1), str(path))
-    except OSError as exc:
-        reason = (exc.strerror or str(exc)).lower()
-        raise ArgumentError(f"cannot read {path}: {reason}", remedy="check the path") from exc
 
 
 def _tell_plan(api: Fleet, body: RolloutRequest, *, as_json: bool) -> int:

@@ -6,6 +6,7 @@ from typing import Annotated
 
 import typer
 
+from controller.cli import completion
 from controller.cli.arguments import JsonOption
 from controller.cli.connecting import connect
 from controller.cli.ending import EXIT_NO
@@ -20,11 +21,18 @@ def rollout_add(
     context: typer.Context,
     rollout: RolloutArgument,
     devices: Annotated[
-        list[str] | None, typer.Argument(metavar="[DEVICE...]", help="Devices that join it.")
+        list[str] | None,
+        typer.Argument(
+            metavar="DEVICE", help="Devices that join it.", autocompletion=completion.devices
+        ),
     ] = None,
     selector: Annotated[
         str | None,
-        typer.Option(help="Which devices join it, instead of names.", metavar="SELECTOR"),
+        typer.Option(
+            help="Which devices join it, instead of names.",
+            metavar="SELECTOR",
+            autocompletion=completion.selectors,
+        ),
     ] = None,
     as_json: JsonOption = False,
 ) -> int:
@@ -48,11 +56,16 @@ def rollout_exclude(
     context: typer.Context,
     rollout: RolloutArgument,
     devices: Annotated[
-        list[str] | None, typer.Argument(metavar="[DEVICE...]", help="Who leaves it.")
+        list[str] | None,
+        typer.Argument(metavar="DEVICE", help="Who leaves it.", autocompletion=completion.devices),
     ] = None,
     selector: Annotated[
         str | None,
-        typer.Option(help="Which of its devices leave it, instead of names.", metavar="SELECTOR"),
+        typer.Option(
+            help="Which of its devices leave it, instead of names.",
+            metavar="SELECTOR",
+            autocompletion=completion.selectors,
+        ),
     ] = None,
     as_json: JsonOption = False,
 ) -> int:

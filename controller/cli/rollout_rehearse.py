@@ -11,8 +11,7 @@ from controller.cli.arguments import JsonOption, parse_percent, selected
 from controller.cli.connecting import connect
 from controller.cli.errors import ArgumentError
 from controller.cli.output import write_json
-from controller.cli.rollout_create import read_file
-from controller.cli.rollout_file import request_of
+from controller.client.rollout_files import read_file, request_of
 from controller.domain.rehearsal.results import RehearsedCourse, Spread
 from controller.domain.wording import counted
 from controller.rehearsal_schemas import MAX_RUNS, MAX_SEED, Rehearsal, RehearsalRequest
@@ -113,7 +112,10 @@ def write_rehearsal(found: Rehearsal) -> None:
                 "earlier installs",
                 f"{known.installs}: half took up to {about_text(known.median_install_s)}",
             ),
-            ("of all devices", f"{ends}{known.timed_out_percent:.3g} % timed out"),
+            (
+                "earlier outcomes",
+                f"{known.outcomes}: {ends}{known.timed_out_percent:.3g} % timed out",
+            ),
         ]
     )
     _write_course("a release like the one that serves", found.plain)

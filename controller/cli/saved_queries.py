@@ -151,6 +151,9 @@ def telemetry_saved(
 ) -> None:
     """List the saved queries, and who saved them.
 
+    SAVED BY is the name of the API token. People share that of the controller's directory, which
+    the audit log calls home: of it, it is the user of the machine on which `fleet` ran.
+
     Examples:
         fleet telemetry saved
     """

@@ -6,6 +6,7 @@ from typing import Annotated
 
 import typer
 
+from controller.cli import completion
 from controller.cli.arguments import JsonOption, parse_percent, selected
 from controller.cli.commands import Commands, add_group
 from controller.cli.connecting import connect
@@ -40,12 +41,19 @@ def register(app: typer.Typer) -> None:
 def shadow_start(
     context: typer.Context,
     release: Annotated[
-        str, typer.Argument(metavar="RELEASE", help="Digest or NAME:VERSION of the release.")
+        str,
+        typer.Argument(
+            metavar="RELEASE",
+            help="Digest or NAME:VERSION of the release.",
+            autocompletion=completion.releases,
+        ),
     ],
     selector: Annotated[
         str,
         typer.Option(
-            help="The devices that it is for. The default is all devices.", metavar="SELECTOR"
+            help="The devices that it is for. The default is all devices.",
+            metavar="SELECTOR",
+            autocompletion=completion.selectors,
         ),
     ] = "",
     share: Annotated[

@@ -37,9 +37,10 @@ from controller.cli.questions import (
     UnitOption,
     UntilOption,
     WhereOption,
-    checked,
+    check_conditions,
     conditions,
     listed,
+    times_asked,
 )
 from controller.cli.saved_queries import (
     telemetry_forget,
@@ -230,12 +231,14 @@ def telemetry_compare(  # noqa: PLR0913, PLR0917 - one parameter for each option
         fleet telemetry compare temperature_c berlin hamburg --by site --since 1d
     """
     chosen = chosen_form(form, as_json=as_json, as_csv=as_csv, output=output, possible=RECORDS)
-    question = TelemetryQuestion(
-        metric=metric, stat=stat, by=by, where=conditions(where, model), selector=selector,
-        since=since, until=until,
-    )  # fmt: skip
+    since, until = times_asked(since, until)
+    only = conditions(where, model)
+    check_conditions(only)
     with connect(context) as api:
-        found = api.telemetry.compare(checked(question), first, second, unit=unit)
+        found = api.telemetry.compare(
+            metric, first, second, stat=stat, by=by, where=only, selector=selector, since=since,
+            until=until, unit=unit,
+        )  # fmt: skip
     kinds = ((by, "text"), (stat, "number"), ("devices", "whole"), ("values", "number"))
     groups = [(g.name, g.value, g.devices, g.values) for g in (found.first, found.second)]
     if write_records(chosen, found, kinds, groups):

@@ -215,7 +215,11 @@ def telemetry_dead_letters(
     context: typer.Context,
     device: Annotated[
         str,
-        typer.Argument(metavar="[DEVICE]", help="Identifier of the device; the default is all."),
+        typer.Argument(
+            metavar="DEVICE",
+            help="Identifier of the device; the default is all.",
+            autocompletion=completion.devices,
+        ),
     ] = "",
     form: RecordsFormatOption = "",
     output: RecordsOutputOption = None,

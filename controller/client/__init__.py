@@ -13,31 +13,43 @@ Rules:
 from __future__ import annotations
 
 import importlib
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
     from controller.client.errors import (
         AnswerError,
+        ArgumentError,
         ClientError,
         FaultError,
         NoControllerError,
         UnreachableError,
     )
     from controller.client.fleet import Fleet
+    from controller.client.rollout_files import rollout_file, rollout_request
 
 __all__ = [
     "AnswerError",
+    "ArgumentError",
     "ClientError",
     "FaultError",
     "Fleet",
     "NoControllerError",
     "UnreachableError",
+    "rollout_file",
+    "rollout_request",
 ]
-_FLEET: Final = "controller.client.fleet"
 _ERRORS: Final = "controller.client.errors"
+_ELSEWHERE: Final = MappingProxyType(
+    {
+        "Fleet": "controller.client.fleet",
+        "rollout_file": "controller.client.rollout_files",
+        "rollout_request": "controller.client.rollout_files",
+    }
+)
 
 
 def __getattr__(name: str) -> object:
     if name not in __all__:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(importlib.import_module(_FLEET if name == "Fleet" else _ERRORS), name)
+    return getattr(importlib.import_module(_ELSEWHERE.get(name, _ERRORS)), name)

@@ -20,6 +20,12 @@ class ClientError(FleetError):
     code = "client"
 
 
+class ArgumentError(ClientError):
+    """A value as a person writes it, on the command line, in a file or in a program, cannot be."""
+
+    code = "client.argument"
+
+
 class IdentifierError(ClientError):
     """A text cannot be the name of anything."""
 

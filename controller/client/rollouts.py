@@ -6,6 +6,7 @@ from typing import Final
 
 from controller.client.connection import segment
 from controller.client.listing import Listing, Resource, order
+from controller.client.rollout_files import check_stages
 from controller.domain.states import DeploymentState
 from controller.rehearsal_schemas import Rehearsal, RehearsalRequest
 from controller.rollout_control_schemas import JoinRequest, LeaveRequest, MembersChange
@@ -75,23 +76,41 @@ class Rollouts(Resource):
         )
 
     def create(self, request: RolloutRequest) -> Rollout:
-        """Begin a rollout. With an `id` of yours in the request, a second one is refused."""
+        """Begin a rollout. With an `id` of yours in the request, a second one is refused.
+
+        Args:
+            request: The rollout; `rollout_file` and `rollout_request` of `controller.client` make
+                it.
+
+        Raises:
+            ArgumentError: Its stages are no stages.
+        """
+        check_stages(request)
         return self._api.send("POST", "/v1/rollouts", Rollout, request)
 
     def plan(self, request: RolloutRequest, *, limit: int = 20) -> RolloutPlan:
         """Return what such a rollout would do; nothing is changed.
 
         Args:
-            request: The rollout.
+            request: The rollout; `rollout_file` and `rollout_request` of `controller.client` make
+                it.
             limit: How many devices are named in each place.
+
+        Raises:
+            ArgumentError: Its stages are no stages.
         """
+        check_stages(request)
         return self._api.send("POST", f"/v1/rollouts/plan?limit={limit}", RolloutPlan, request)
 
     def rehearse(self, request: RehearsalRequest) -> Rehearsal:
         """Return what such a rollout would have done; nothing is changed.
 
         It takes up to a minute or so: give the client such a `timeout_s`.
+
+        Raises:
+            ArgumentError: Its stages are no stages.
         """
+        check_stages(request.rollout)
         return self._api.send("POST", "/v1/rollouts/rehearse", Rehearsal, request)
 
     def pause(self, rollout: str) -> Rollout:

@@ -68,22 +68,37 @@ class Telemetry(Resource):
         )  # fmt: skip
         return self._api.get("/v1/telemetry/query", TelemetryTable, asked)
 
-    def compare(
-        self, question: TelemetryQuestion, first: str, second: str, *, unit: str = ""
+    def compare(  # noqa: PLR0913 - the words of a query, and two groups
+        self,
+        metric: str,
+        first: str,
+        second: str,
+        *,
+        stat: str = "",
+        by: str = "",
+        where: Sequence[str] = (),
+        selector: str = "",
+        since: str = "",
+        until: str = "",
+        unit: str = "",
     ) -> TelemetryComparison:
         """Tell whether two groups differ by more than chance.
 
         Args:
-            question: Of which metric and by which statistic; its `by` is what parts the groups, an
-                attribute or a label.
+            metric: Such as `inference_latency_ms`.
             first: The first group, such as `digits:1.0.0`.
             second: The second one.
+            stat: `mean`, or a quantile of a histogram such as `p95`; empty for `mean`.
+            by: What parts the groups, an attribute or a label; empty for `release`.
+            where: Conditions, each as `key=value`.
+            selector: Only devices that match.
+            since: How far back, such as `1h`, or a time; empty for `1h`.
+            until: Such as `10m`, or a time; empty for now.
             unit: A label whose values are compared in place of devices.
         """
         asked = _said(
-            metric=question.metric, first=first, second=second, by=question.by,
-            stat=question.stat, where=question.where, selector=question.selector,
-            since=question.since, until=question.until, unit=unit,
+            metric=metric, first=first, second=second, by=by, stat=stat, where=where,
+            selector=selector, since=since, until=until, unit=unit,
         )  # fmt: skip
         return self._api.get("/v1/telemetry/compare", TelemetryComparison, asked)
 

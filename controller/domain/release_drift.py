@@ -12,7 +12,7 @@ class Cause(StrEnum):
     """Why a device does not run what it should, as far as the controller knows."""
 
     FAILED = "failed"
-    """Its install failed."""
+    """Its install failed, also one that began after its rollout had ended without it."""
 
     REFUSES = "refuses"
     """It has not accepted its desired state, and said why."""
@@ -47,6 +47,12 @@ class Known:
     order_accepted: bool
     """Whether it has accepted that order."""
 
+    model_error: str = ""
+    """How its last install of the model failed; empty if it did not, or none of the order ended."""
+
+    installs: bool = False
+    """Whether it said last that it is installing the model."""
+
 
 def cause(known: Known) -> Cause:
     """Return why a device runs another release than it should.
@@ -54,11 +60,16 @@ def cause(known: Known) -> Cause:
     Args:
         known: What is known of it.
     """
+    # No rollout waits for a device that was away when its rollout ended, or is on the way back of
+    # one: nothing but its own word tells how that went.
+    is_alone = known.part in {None, DeploymentState.CANCELLED}
     if known.part is DeploymentState.FAILED:
         return Cause.REFUSES if known.error and not known.order_accepted else Cause.FAILED
+    if is_alone and known.model_error and not known.installs:
+        return Cause.FAILED
     if not known.online:
         return Cause.OFFLINE
-    if known.part in ORDERED_DEPLOYMENTS:
+    if known.part in ORDERED_DEPLOYMENTS or (is_alone and known.installs):
         return Cause.IN_FLIGHT
     if not known.has_accepted:
         return Cause.REFUSES if known.error else Cause.IN_FLIGHT

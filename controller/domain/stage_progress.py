@@ -4,6 +4,8 @@ Rules:
 - Stages are cumulative; the last one includes devices that joined late.
 - A stage that chooses its devices, and each before it, starts no others, and does not wait for more
   than there are.
+- A stage that was to wait for gates waits for them also when devices have left the rollout, and too
+  few may be left to tell: then a person decides.
 """
 
 from __future__ import annotations
@@ -44,8 +46,9 @@ def holding(view: RolloutView) -> tuple[GateView, ...]:
 
     One that has passed is looked at once more when the stage has soaked: harm may come late.
     """
-    is_enough = view.stages[view.stage - 1].is_enough(target_of(view))
-    if view.gates_passed_by_hand >= view.stage or not is_enough:
+    reached = max(target_of(view), _meant_target(view))
+    is_enough = view.stages[view.stage - 1].is_enough(reached)
+    if view.gates_passed_by_hand >= view.stage or not is_enough or not view.devices:
         return ()
     complete_s = view.stage_complete_at_s
     soaked_s = math.inf if complete_s is None else complete_s + view.soak_s
@@ -54,6 +57,12 @@ def holding(view: RolloutView) -> tuple[GateView, ...]:
         for gate in view.asked
         if not gate.is_waived and (gate.state is not GateState.PASS or gate.looked_at_s < soaked_s)
     )
+
+
+def _meant_target(view: RolloutView) -> int:
+    """Return how many devices the current stage was to bring to the release at the beginning."""
+    meant = view.initial_devices
+    return min(targets_of(view.stages, meant, meant)[view.stage - 1], meant - view.control)
 
 
 def stage_targets(view: RolloutView) -> tuple[int, ...]:

@@ -9,6 +9,7 @@ Rules:
 
 from __future__ import annotations
 
+import math
 import statistics
 from collections.abc import Sequence
 from threading import Lock
@@ -17,7 +18,7 @@ from typing import Final, NamedTuple
 from controller.domain.gates.language import Gate, parse_gate
 from controller.domain.preflight import Answer
 from controller.domain.rehearsal.harm import parse_harm
-from controller.domain.rehearsal.history import History, Installs
+from controller.domain.rehearsal.history import HOUR_S, History, Installs
 from controller.domain.rehearsal.results import RehearsedCourse
 from controller.domain.rehearsal.setting import Planted, RehearsedGate, Setting
 from controller.domain.rehearsal.simulation import rehearse
@@ -44,6 +45,7 @@ from controller.store.earlier_outcomes import EarlierOutcomes
 from controller.store.groups import read_selector
 from telemetry.server.store import TelemetryStore
 from wire.clock import Clock
+from wire.durations import format_duration
 
 MAX_DEVICES: Final = 2000
 MAX_WORK: Final = 50_000
@@ -53,6 +55,7 @@ MAX_READING: Final = 10_000
 """Gates times devices: of each, a week of hours is read."""
 
 MAX_EARLIER: Final = 1000
+MINUTE_S: Final = 60.0
 
 
 class _Read(NamedTuple):
@@ -200,10 +203,13 @@ class Rehearsals:
         )
         heard = reader.heard()
         if not heard.any():
+            left_s = HOUR_S - self._clock.now_s() % HOUR_S
+            wait = format_duration(math.ceil(left_s / MINUTE_S) * MINUTE_S)
             raise ConflictError(
-                "none of the devices has told anything for a whole hour of the last 7 days: there "
-                "is no history to rehearse by",
-                remedy="rehearse when they have; --dry-run shows the stages already",
+                "none of the devices told anything in the hours of the last 7 days that are over: "
+                "history is read by the hour",
+                remedy=f"rehearse in {wait}, when the hour is over, if devices tell something "
+                "before; --dry-run shows the stages already",
             )
         ended = sum(outcomes)
         installs = Installs(
@@ -224,6 +230,7 @@ class Rehearsals:
             borrowed=len(setting.devices) - known,
             installs=len(read.took_s),
             median_install_s=statistics.median(read.took_s),
+            outcomes=ended,
             failed_percent=100.0 * installs.failed,
             refused_percent=100.0 * installs.refused,
             timed_out_percent=100.0 * installs.timed_out,

@@ -10,15 +10,19 @@ from __future__ import annotations
 
 from controller.device_schemas import DriftedModel
 from controller.domain.release_drift import Cause, Known, cause
-from controller.domain.states import DeploymentState
+from controller.domain.states import ORDERED_DEPLOYMENTS, DeploymentState
 from controller.store import release_drift
 from controller.store.database import Database
 from controller.store.device_tables import DeviceRow
 from controller.store.groups import read_selector
+from controller.store.model_tables import DesiredModelRow, DeviceModelRow
 from controller.store.release_drift import Differing
 from controller.store.release_tables import ReleaseRow
 from controller.store.rollout_tables import DeploymentRow
 from wire.clock import Clock
+
+IDLE = "idle"
+"""The phase of a model of which nothing is installed."""
 
 
 class ReleaseDrift:
@@ -54,6 +58,7 @@ class ReleaseDrift:
 
 def _shown(each: Differing) -> DriftedModel:
     device, desired, part = each.device, each.desired, each.part
+    told = each.told if each.told is not None and _is_of_order(each.told, desired) else None
     why = cause(
         Known(
             online=device.online,
@@ -61,6 +66,8 @@ def _shown(each: Differing) -> DriftedModel:
             error=device.last_error,
             part=None if part is None else DeploymentState(part.state),
             order_accepted=device.reported_revision >= desired.release_revision,
+            model_error=told.last_error if told is not None else "",
+            installs=told is not None and told.phase not in {"", IDLE},
         )
     )
     return DriftedModel(
@@ -73,8 +80,13 @@ def _shown(each: Differing) -> DriftedModel:
         rollout=desired.rollout,
         cause=why,
         since_s=_since_s(why, device, part) or each.state.issued_at_s,
-        detail=_detail(why, device, part),
+        detail=_detail(why, device, part, told),
     )
+
+
+def _is_of_order(told: DeviceModelRow, desired: DesiredModelRow) -> bool:
+    """Tell whether what a device says of a model is about the order that it has now."""
+    return told.revision >= desired.release_revision
 
 
 def _since_s(why: Cause, device: DeviceRow, part: DeploymentRow | None) -> float | None:
@@ -86,15 +98,21 @@ def _since_s(why: Cause, device: DeviceRow, part: DeploymentRow | None) -> float
     return part.finished_at_s or part.started_at_s
 
 
-def _detail(why: Cause, device: DeviceRow, part: DeploymentRow | None) -> str:
+def _detail(
+    why: Cause, device: DeviceRow, part: DeploymentRow | None, told: DeviceModelRow | None
+) -> str:
     """Return what the device or the controller said of it; empty for nothing."""
     if why is Cause.REFUSES:
         return device.last_error
-    if part is None:
-        return ""
     if why is Cause.FAILED:
-        return f"{part.error_code}: {part.detail}"
-    return part.phase if why is Cause.IN_FLIGHT else ""
+        if part is not None and part.state == DeploymentState.FAILED:
+            return f"{part.error_code}: {part.detail}"
+        return told.last_error if told is not None else ""
+    if why is not Cause.IN_FLIGHT:
+        return ""
+    if part is not None and part.state in ORDERED_DEPLOYMENTS:
+        return part.phase
+    return told.phase if told is not None and told.phase != IDLE else ""
 
 
 def _name(release: ReleaseRow | None, digest: str | None) -> str | None:

@@ -1,4 +1,9 @@
-"""What became of the devices of earlier rollouts of a model, for a rehearsal of the next one."""
+"""What became of the devices of earlier rollouts of a model, for a rehearsal of the next one.
+
+Rules:
+- A device counts once for each release, with the first outcome: devices are tried again because
+  they failed, and would then count as often as they were tried.
+"""
 
 from __future__ import annotations
 
@@ -9,8 +14,9 @@ from sqlalchemy.orm import Session
 
 from controller.domain.failure_limits import FailureKind, failure_kind
 from controller.domain.states import DeploymentState
+from controller.store.deployments import target
 from controller.store.install_times import newest_rollouts
-from controller.store.rollout_tables import DeploymentRow
+from controller.store.rollout_tables import DeploymentRow, RolloutRow
 
 
 class EarlierOutcomes(NamedTuple):
@@ -23,21 +29,33 @@ class EarlierOutcomes(NamedTuple):
 
 
 def of_model(session: Session, model: str) -> EarlierOutcomes:
-    """Return what became of the devices of the newest rollouts of a model.
+    """Return what became of the devices of the newest rollouts of a model, without rollbacks.
 
     Args:
         session: The transaction.
         model: The model.
     """
     states = DeploymentState.SUCCEEDED, DeploymentState.FAILED
-    rows = session.execute(
-        select(DeploymentRow.state, DeploymentRow.error_code, DeploymentRow.phase, func.count())
+    attempt = func.row_number().over(
+        partition_by=(DeploymentRow.device, target()),
+        order_by=(RolloutRow.created_at_s, RolloutRow.id),
+    )
+    tried = (
+        select(
+            DeploymentRow.state,
+            DeploymentRow.error_code,
+            DeploymentRow.phase,
+            attempt.label("attempt"),
+        )
+        .join(RolloutRow, RolloutRow.id == DeploymentRow.rollout)
         .where(
             DeploymentRow.rollout.in_(newest_rollouts(model)),
             DeploymentRow.state.in_(states),
         )
-        .group_by(DeploymentRow.state, DeploymentRow.error_code, DeploymentRow.phase)
+        .subquery()
     )
+    kind = tried.c.state, tried.c.error_code, tried.c.phase
+    rows = session.execute(select(*kind, func.count()).where(tried.c.attempt == 1).group_by(*kind))
     succeeded, kinds = 0, dict.fromkeys(FailureKind, 0)
     for state, code, phase, count in rows:
         if state == DeploymentState.SUCCEEDED:

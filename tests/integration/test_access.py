@@ -57,8 +57,7 @@ def test_each_role_may_do_what_the_table_says(fleet: Fleet) -> None:
     refused = fleet.ask(fleet.token("look", "viewer"), "POST", "/v1/rollouts/r1/pause")
     assert refused.json()["code"] == "controller.forbidden"
     assert refused.json()["message"] == (
-        "POST /v1/rollouts/{rollout}/pause needs the role operator or admin; the API token look "
-        "is of a viewer"
+        "pausing a rollout needs the role operator or admin; the API token look is of a viewer"
     )
     assert "connection" not in refused.headers
 

@@ -56,8 +56,8 @@ def test_a_token_is_made_used_rotated_and_revoked(commands: Commands, tmp_path: 
     refused = commands.run("access", "list", key_file="ci.token")
     assert refused.code == 2
     assert refused.err == (
-        "fleet: GET /v1/access needs the role admin; the API token ci is of a viewer; use another "
-        "token; an admin makes one with `fleet access create`\n"
+        "fleet: listing API tokens needs the role admin; the API token ci is of a viewer; use "
+        "another token; an admin makes one with `fleet access create`\n"
     )
     again = commands.run("access", "create", "max", "--role", "viewer", "-o", str(file))
     assert (again.code, "it exists" in again.err) == (2, True)

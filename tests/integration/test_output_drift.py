@@ -136,7 +136,7 @@ def test_devices_that_moved_furthest_come_first(served: Served) -> None:
     ratios = [float(line.split()[-2]) for line in (first, *rest)]
     assert ratios == sorted((round(each, 2) for each in beyond), reverse=True)[:3]
     quiet = served.ok("telemetry", "drift", "digits:2.0", "--by-device").out
-    assert quiet == "no device has counted enough requests in this time\n"
+    assert quiet == "no device has counted enough samples of what it is asked and answers\n"
     for words, said in (
         (("--by-device", "--unit", "site"), "--unit does not go with --by-device"),
         (("--limit", "3"), "--limit goes with --by-device alone"),
@@ -160,7 +160,7 @@ def test_all_devices_of_a_site_may_be_one_observation(served: Served) -> None:
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (("digits:2.0",), "no device has counted requests in this time"),
+        (("digits:2.0",), "no device has counted samples of what it is asked"),
         (("digits:0.9",), "digits:0.9 carries no evaluation to compare with"),
     ],
 )

@@ -13,12 +13,15 @@ import pytest
 from controller.app.service import Controller
 from controller.cli import completion
 from controller.client import Fleet, UnreachableError
-from controller.client.errors import FaultError, RateError
+from controller.client.errors import ArgumentError, FaultError, RateError
 from controller.client.listing import Listing
 from controller.client.target import Target
 from controller.enrolment_schemas import TokenRequest
+from controller.group_schemas import GroupRequest
+from controller.rehearsal_schemas import RehearsalRequest
+from controller.rollout_schemas import RolloutRequest
 from tests.simulators.clock import FakeClock
-from tests.simulators.controller_fleet import API_TOKEN, MemoryAccess
+from tests.simulators.controller_fleet import API_TOKEN, MemoryAccess, names
 from tests.simulators.controller_fleet import Fleet as SimulatedFleet
 from tests.simulators.packages import two_variants
 from tests.simulators.raw_server import RawServer
@@ -37,12 +40,18 @@ class Served(NamedTuple):
     def connect(self) -> Fleet:
         return Fleet.connect(self.url, token_file=self.token_file)
 
+    def run(self, example: str) -> None:
+        """Run what the page shows, with this controller."""
+        code = example.replace("https://fleet.example:8470", self.url)
+        exec(code.replace('"ci.token"', repr(str(self.token_file))), {})  # noqa: S102 - our page
+
 
 @pytest.fixture
 def served(database_url: str, tmp_path: Path) -> Iterator[Served]:
     made = SimulatedFleet(database_url, tmp_path)
     made.enrol("cam-1", "cam-2", site="berlin")
     made.enrol("cam-3")
+    made.enrol(*names("ham", 12), site="hamburg")
     for version in ("1", "2", "3"):
         made.publish(two_variants(version))
     for name in ("ann", "kim"):
@@ -61,13 +70,60 @@ def served(database_url: str, tmp_path: Path) -> Iterator[Served]:
 
 
 def test_the_example_of_the_page_works(served: Served, capsys: pytest.CaptureFixture[str]) -> None:
-    example = re.search(r"```python\n(.*?)```", PAGE.read_text(), re.DOTALL)
-    assert example is not None
-    code = example[1].replace("https://fleet.example:8470", served.url)
-    exec(code.replace('"ci.token"', repr(str(served.token_file))), {})  # noqa: S102 - our page
+    served.run(examples()[0])
     lines = capsys.readouterr().out.splitlines()
     assert sorted(line.split()[0] for line in lines[:2]) == ["cam-1", "cam-2"]
     assert lines[-1].startswith("controller.unknown.release ")
+
+
+def examples() -> list[str]:
+    return re.findall(r"```python\n(.*?)```", PAGE.read_text(), re.DOTALL)
+
+
+def test_the_page_plans_makes_and_watches_a_rollout(
+    served: Served, capsys: pytest.CaptureFixture[str]
+) -> None:
+    _, example = examples()
+    assert "time.sleep(10)" in example
+    served.run(example.replace("time.sleep(10)", "fleet.rollouts.abort(rollout.id)"))
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[:3] == [
+        "stage 1 starts 1, asks gates: False",
+        "stage 2 starts 5, asks gates: True",
+        "stage 3 starts 1, asks gates: True",
+    ]
+    assert lines[3].startswith("aborted ")
+    with served.connect() as fleet:
+        rollout = next(iter(fleet.rollouts.list()))
+        assert (rollout.release, rollout.selector) == ("digits:2", "site=hamburg")
+        assert [stage.soak_s for stage in rollout.stages] == [600.0] * 3
+
+
+def test_a_request_in_other_words_is_refused_before_it_is_sent(served: Served) -> None:
+    with served.connect() as fleet:
+        words: Any = [1, "100%"]
+        request = RolloutRequest(release="digits:2", stages=words)
+        for ask in (fleet.rollouts.plan, fleet.rollouts.create):
+            with pytest.raises(ArgumentError, match=r"stages\[0\] is 1, no Stage") as caught:
+                ask(request)
+            assert "rollout_request" in caught.value.remedy
+        with pytest.raises(ArgumentError, match="stages"):
+            fleet.rollouts.rehearse(RehearsalRequest(rollout=request))
+
+
+def test_two_releases_are_compared_in_the_words_of_a_query(served: Served) -> None:
+    with (
+        served.connect() as fleet,
+        pytest.raises(FaultError, match=r"no values with release=digits:1"),
+    ):
+        fleet.telemetry.compare(
+            "inference_latency_ms",
+            "digits:1",
+            "digits:2",
+            stat="p95",
+            where=["variant=a"],
+            since="1d",
+        )
 
 
 def test_lists_come_whole_in_every_order_one_by_one(served: Served) -> None:
@@ -112,6 +168,8 @@ def name_of(thing: Any) -> Any:
 def test_names_are_completed_from_the_controller_of_the_line(
     served: Served, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    with served.connect() as fleet:
+        fleet.groups.set("cameras", GroupRequest(selector="cpu_count>=1"))
     line = f"fleet device show cam --url {served.url} --token-file {served.token_file}"
     monkeypatch.setenv("COMP_WORDS", line)
     monkeypatch.setattr(completion, "TIMEOUT_S", 10.0)  # of a busy machine
@@ -120,6 +178,8 @@ def test_names_are_completed_from_the_controller_of_the_line(
     assert served.rollout in completion.rollouts("r")
     assert sorted(completion.releases("digits:")) == ["digits:1", "digits:2", "digits:3"]
     assert completion.models("") == ["digits"]
+    assert completion.selectors("group:") == ["group:cameras"]
+    assert completion.metrics("") == []
     assert completion.api_tokens("") == ["ann", "kim"]
     monkeypatch.setenv("COMP_WORDS", line.replace(served.url, "http://127.0.0.1:1"))
     assert completion.devices("cam-") == []

@@ -109,7 +109,28 @@ def test_without_history_it_is_refused(fleet: MeasuredFleet) -> None:
     for _ in range(5):
         Fleet.step(fleet, 1.0)
     assert fleet.state(first) == "succeeded"
-    assert refused().startswith("none of the devices has told anything for a whole hour")
+    fleet.clock.advance(3600.0 - fleet.clock.now_s() % 3600.0 + 57 * 60.0)
+    answer = fleet.api.post("/v1/rollouts/rehearse", json={"rollout": SPEC}).json()
+    assert answer["message"].startswith("none of the devices told anything in the hours")
+    assert answer["remedy"].startswith("rehearse in 3m, when the hour is over")
+
+
+def test_a_device_that_is_tried_again_counts_once_for_each_release(fleet: MeasuredFleet) -> None:
+    failing = [fleet.devices[name] for name in names("cam", 5)]
+    for device in failing:
+        device.outcome = "failed"
+    tried = fleet.roll_out("digits:1", max_failures=DEVICES)
+    assert fleet.run(tried)["state"] == "succeeded"
+    for _ in range(2):
+        made = fleet.api.post(f"/v1/rollouts/{tried}/retry", json={"only_failed": True})
+        tried = made.raise_for_status().json()["id"]
+        for _ in range(5):
+            Fleet.step(fleet, 1.0)
+    for device in failing:
+        device.outcome = "succeeded"
+    lived(fleet)
+    history = rehearse(fleet)["history"]
+    assert (history["outcomes"], history["failed_percent"]) == (DEVICES, 25.0)
 
 
 def test_people_see_what_the_rollout_would_have_done(fleet: MeasuredFleet, tmp_path: Path) -> None:

@@ -57,6 +57,30 @@ def test_it_says_who_differs_and_why(fleet: Fleet) -> None:
     assert causes(fleet) == expected, "it was told again, and has the release back"
 
 
+def test_an_install_that_fails_after_its_rollout_has_let_the_device_go_has_failed(
+    fleet: Fleet,
+) -> None:
+    fleet.enrol("cam-1", "cam-2")
+    for version in ("1", "2", "3"):
+        fleet.publish(two_variants(version))
+    fleet.run(fleet.roll_out("digits:1"))
+    device = fleet.devices["cam-1"]
+    device.leave()
+    rollout = fleet.roll_out("digits:2", offline_limit_s=0)
+    assert fleet.run(rollout)["state"] == "succeeded"
+    taken = fleet.roll_out("digits:3", selector="id=cam-1")
+    fleet.api.post(f"/v1/rollouts/{taken}/abort").raise_for_status()
+    assert causes(fleet) == {"cam-1": "offline"}
+    device.outcome = "busy"
+    device.connect()
+    fleet.step()
+    assert causes(fleet) == {"cam-1": "in-flight"}
+    device.report(device.revision, device.active, "failed", "digits")
+    (found,) = fleet.api.get("/v1/release-drift").json()
+    assert (found["cause"], found["desired_release"]) == ("failed", "digits:2")
+    assert "the golden test failed" in found["detail"]
+
+
 @pytest.mark.parametrize(
     ("known", "expected"),
     [
@@ -65,6 +89,10 @@ def test_it_says_who_differs_and_why(fleet: Fleet) -> None:
         ({"part": DeploymentState.WAITING, "online": False}, Cause.OFFLINE),
         ({"has_accepted": False, "error": "no"}, Cause.REFUSES),
         ({"has_accepted": False}, Cause.IN_FLIGHT),
+        ({"model_error": "no"}, Cause.FAILED),
+        ({"model_error": "no", "installs": True}, Cause.IN_FLIGHT),
+        ({"model_error": "no", "part": DeploymentState.SUCCEEDED}, Cause.CONTRADICTS),
+        ({"part": DeploymentState.CANCELLED}, Cause.LOST),
         ({}, Cause.LOST),
     ],
 )

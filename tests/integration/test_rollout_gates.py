@@ -239,6 +239,35 @@ def test_a_stage_of_too_few_devices_to_tell_does_not_wait(fleet: MeasuredFleet) 
         assert fleet.show(rollout)["stages"][0]["state"] != "waiting_for_gates"
 
 
+def test_a_stage_keeps_its_gates_when_devices_are_excluded(fleet: MeasuredFleet) -> None:
+    fleet.reports = False
+    for device in fleet.devices.values():
+        device.outcome = "busy"
+    stages = [{"percent": 100}]
+    rollout = roll_out(fleet, LATENCY, stages=stages, control_percent=25, max_in_flight=1)
+    Fleet.step(fleet)
+    began = {name for name, device in fleet.devices.items() if device.documents[-1].revision > 1}
+    parts = {
+        name: fleet.api.get(f"/v1/rollouts/{rollout}/devices/{name}") for name in fleet.devices
+    }
+    treated = [name for name, part in parts.items() if not part.json()["is_control"]]
+    leaving = {"devices": [name for name in treated if name not in began][:12]}
+    fleet.api.post(f"/v1/rollouts/{rollout}/exclude", json=leaving).raise_for_status()
+    for device in fleet.devices.values():
+        device.outcome = "succeeded"
+        if device.name in began:
+            device.active = TWO.digest
+            device.report(device.revision, TWO.digest, "succeeded", "digits")
+    for _ in range(6):
+        fleet.step()
+    shown = fleet.show(rollout)
+    assert len(fleet.running(TWO.digest)) == DEVICES - 5 - 12
+    assert (shown["state"], shown["stages"][0]["state"]) == ("running", "waiting_for_gates")
+    fleet.approve(rollout).raise_for_status()
+    fleet.reports = True
+    assert fleet.until(rollout, "succeeded", "halted")["state"] == "succeeded"
+
+
 def test_a_gate_of_one_stage_is_asked_there_alone_and_shares_what_may_err(
     fleet: MeasuredFleet,
 ) -> None:

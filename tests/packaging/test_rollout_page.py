@@ -7,14 +7,16 @@ from __future__ import annotations
 
 import re
 import tomllib
+from dataclasses import fields
 from pathlib import Path
 
 import msgspec
 import pytest
 
 from controller.cli import main
-from controller.cli.rollout_file import RolloutFile, option_of, read_rollout_file, schema
+from controller.client.rollout_files import RolloutFile, option_of, read_rollout_file, schema
 from controller.domain.gates.language import MAX_GATES
+from controller.rollout_schemas import RolloutRequest
 from controller.stage_schemas import MAX_STAGES
 from wire.codec import to_pretty_json
 
@@ -28,6 +30,22 @@ def test_the_file_of_the_page_is_a_rollout() -> None:
     spec = read_rollout_file(text.encode(), "rollout.toml")
     assert (spec.release, spec.stages) == ("detector:1.1.0", [1, "10%", "100%"])
     assert f"{MAX_STAGES} stages and {MAX_GATES} gates" in PAGE
+
+
+def test_the_page_of_the_client_has_each_key_that_a_request_calls_otherwise() -> None:
+    table = (DOCS / "client.md").read_text().partition("| in the file |")[2].partition("\n\n")[0]
+    keys, names = (
+        set(
+            re.findall(r"\w+", " ".join(row.split(" | ")[column] for row in table.splitlines()[2:]))
+        )
+        for column in (0, 1)
+    )
+    of_file, of_request = (
+        set(RolloutFile.__struct_fields__),
+        {f.name for f in fields(RolloutRequest)},
+    )
+    assert of_file - of_request <= keys
+    assert of_request - of_file - {"id"} <= names
 
 
 def test_the_table_has_every_key_with_its_option_and_default() -> None:

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from controller.cli.errors import ArgumentError
-from controller.cli.rollout_stages import StageTable, parse_stage, stage_of
 from controller.cli.stage_view import rate_text, rules_text
+from controller.client.rollout_stages import StageTable, parse_stage, stage_of
 from controller.stage_schemas import Rate, Stage, StageProgress
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
+from controller.domain.acts import ACTS, act
 from controller.domain.roles import RIGHTS, Role, may, needed
 
 PAGE = Path(__file__).parents[4] / "docs/access.md"
@@ -27,6 +28,13 @@ def test_an_operator_does_all_but_approve_and_rule_tokens() -> None:
         "POST /v1/access/{name}/rotate",
         "POST /v1/rollouts/{rollout}/approve",
     ]
+
+
+def test_what_not_all_may_do_has_words() -> None:
+    limited = {route for route, roles in RIGHTS.items() if roles != frozenset(Role)}
+    assert set(ACTS) == limited
+    assert act("POST /v1/rollouts/{rollout}/approve") == "approving a rollout"
+    assert act("POST /v1/new") == "POST /v1/new"
 
 
 def test_what_the_table_lacks_is_for_an_admin() -> None:

@@ -409,6 +409,15 @@ def test_a_stage_of_too_few_devices_does_not_wait_for_gates() -> None:
     assert decide(replace(few, gates=(gate(GateState.HOLD),))).action == "advance"
 
 
+def test_a_stage_that_was_to_wait_for_gates_waits_also_when_devices_have_left() -> None:
+    last = replace(GATED, stage=2, pending=0, candidates=(), gates=(gate(GateState.HOLD),))
+    few = replace(last, succeeded=3)
+    assert decide(few).reason.startswith("stage 2 waits for gates: ")
+    assert decide(replace(few, gates_passed_by_hand=2)).releases_control
+    nobody = replace(last, succeeded=0, control=0)
+    assert decide(nobody).action == "finish"
+
+
 def test_a_gate_of_one_stage_says_nothing_in_the_others() -> None:
     bad = gate(GateState.FAIL, stage=2)
     assert decide(replace(GATED, gates=(bad,))).action == "advance"

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import jsonschema
 import pytest
 
-from controller.cli.errors import ArgumentError
-from controller.cli.rollout_file import (
+from controller.client.errors import ArgumentError
+from controller.client.rollout_files import (
     MAX_FILE_BYTES,
     RolloutFile,
     read_rollout_file,
     request_of,
+    rollout_file,
+    rollout_request,
     schema,
 )
 from controller.rollout_schemas import RolloutRequest
@@ -141,7 +145,7 @@ def test_a_fault_of_a_shadow_names_its_stage(words: str, said: str) -> None:
         ('unfit = "no"', "unfit must be one of refuse, exclude, allow, not 'no'"),
         ('control = "60%"', "control must be a share such as \"10%\", 0 to 50, not '60%'"),
         ("control = nan", 'control must be a share such as "10%", 0 to 50, not nan'),
-        ('windows = ["9-5"]', "windows must be at most 16 windows that open, such as 22:00-05:00"),
+        ('windows = ["25:00"]', "windows: '25:00' is no window that opens, such as 22:00-05:00"),
         ('gates = ["faster"]', "gates: cannot read the gate 'faster'"),
         ('selector = "a=="', "selector: cannot read the selector at character 4"),
         ('release = ""', "release must be NAME:VERSION or a digest, not ''"),
@@ -185,3 +189,43 @@ def test_the_schema_takes_what_the_reader_takes(text: str) -> None:
 )  # fmt: skip
 def test_the_schema_refuses_what_the_reader_refuses(text: str) -> None:
     assert not VALIDATOR.is_valid(from_toml(text.encode(), dict))
+
+
+def test_a_program_uses_the_words_of_the_file(tmp_path: Path) -> None:
+    file = tmp_path / "rollout.toml"
+    file.write_text('release = "digits:2"\nstages = [1, "100%"]\nsoak = "10m"\ncontrol = 20\n')
+    expected = RolloutRequest(
+        release="digits:2",
+        stages=[Stage(count=1), Stage(percent=100)],
+        soak_s=600,
+        control_percent=20,
+    )
+    assert rollout_file(file) == rollout_file(str(file)) == expected
+    made = rollout_request(release="digits:2", stages=[1, "100%"], soak="10m", control=20)
+    assert made == expected
+    size = {"size": "10%", "soak": "1h"}
+    (stage,) = rollout_request(release="digits:2", stages=[size]).stages
+    assert stage == Stage(percent=10, soak_s=3600)
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        ({"soak_s": 600}, "rollout_request: there is no setting soak_s (did you mean soak?)"),
+        ({"stages": ["0%"]}, "rollout_request: stages[0]: '0%' is not a number of devices"),
+        ({"soak": 600}, "rollout_request: soak must be a text, not a whole number"),
+    ],
+)
+def test_a_fault_in_a_program_names_the_key(words: dict[str, object], said: str) -> None:
+    with pytest.raises(ArgumentError) as caught:
+        rollout_request(**({"release": "digits:2"} | words))
+    assert caught.value.message.startswith(said)
+    assert caught.value.remedy
+
+
+def test_a_file_without_a_release_or_that_is_not_there_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "empty.toml").touch()
+    with pytest.raises(ArgumentError, match=r"empty\.toml: no release is named"):
+        rollout_file(tmp_path / "empty.toml")
+    with pytest.raises(ArgumentError, match=r"cannot read .*: no such file"):
+        rollout_file(tmp_path / "none.toml")

@@ -1,4 +1,7 @@
-"""A rollout as a person writes it, in a file: its keys are the words of the options.
+"""A rollout as a person writes it, in a file or a program: its keys are the words of the options.
+
+    request = rollout_file("rollout.toml")
+    request = rollout_request(release="detector:1.1.0", stages=[1, "10%", "100%"], soak="30m")
 
 Rules:
 - What would have no effect is a fault: a key that is misspelt, a value of the wrong kind.
@@ -9,30 +12,33 @@ Rules:
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from pathlib import Path
 from types import MappingProxyType
 from typing import Annotated, Any, Final
 
 import msgspec
 
-from controller.cli import rollout_control
-from controller.cli.arguments import parse_agreement, parse_duration, parse_percent
-from controller.cli.errors import ArgumentError
-from controller.cli.rollout_control import ControlKeys, control_of
-from controller.cli.rollout_stages import SIZES, Count, Duration, StageWords, Text, stage_of
+from controller.client import rollout_keys
+from controller.client.errors import ArgumentError
+from controller.client.rollout_keys import ControlKeys, control_of
+from controller.client.rollout_stages import SIZES, Count, Duration, StageWords, Text, stage_of
+from controller.client.words import parse_agreement, parse_duration, parse_percent
 from controller.domain.gates.language import MAX_GATES, parse_gate
 from controller.domain.selectors import parse_selector
 from controller.domain.start_rate import MAX_PER_MINUTE, MIN_PER_MINUTE
 from controller.errors import ControllerError
 from controller.rollout_schemas import RolloutRequest, UnfitRule
-from controller.stage_schemas import MAX_DEVICES, MAX_STAGES, MAX_WAIT_S, Rate
+from controller.stage_schemas import MAX_DEVICES, MAX_STAGES, MAX_WAIT_S, Rate, Stage
 from wire.codec import convert, from_toml
 from wire.errors import WireFormatError
+from wire.files import open_file
 from wire.settings_faults import no_such_setting, plain_fault
 from wire.windows import window_faults
 
 MAX_FILE_BYTES: Final = 64 * 1024
 MAX_FAULT_CHARS: Final = 400
 MAX_CONTROL_PERCENT: Final = 50
+_RELEASE: Final = 'write release = "NAME:VERSION"'
 REMEDY: Final = "docs/rollouts.md lists the keys and their limits"
 DIALECT: Final = "https://json-schema.org/draft/2020-12/schema"
 _PERCENT: Final = MappingProxyType({"pattern": r"^[0-9]+(\.[0-9]+)? *%?$", "examples": ["10%"]})
@@ -177,7 +183,7 @@ LIMITS: Final[Mapping[str, str]] = MappingProxyType(
         "control": 'a share such as "10%", 0 to 50',
         "shadow_agreement": 'a share such as "99%", above 0',
         "unfit": '"refuse", "exclude" or "allow"',
-        **rollout_control.LIMITS,
+        **rollout_keys.LIMITS,
     }
 )
 """What keys may be whose kind does not tell."""
@@ -200,6 +206,74 @@ def option_of(key: str) -> str:
     return OPTIONS.get(key, f"--{key.replace('_', '-')}")
 
 
+def rollout_file(path: Path | str) -> RolloutRequest:
+    """Return the rollout of a TOML file, as `fleet rollout create -f` reads it.
+
+    Args:
+        path: Where it is; docs/rollouts.md lists its keys.
+
+    Returns:
+        The request, for `fleet.rollouts.plan` and `create`.
+
+    Raises:
+        ArgumentError: It cannot be read, a key or a value cannot be, or no release is named.
+    """
+    request = request_of(read_file(Path(path)))
+    if not request.release:
+        raise ArgumentError(f"{path}: no release is named", remedy=_RELEASE)
+    return request
+
+
+def rollout_request(**words: object) -> RolloutRequest:
+    """Return a rollout of the words of the file, such as `stages=[1, "100%"]` and `soak="30m"`.
+
+    Args:
+        words: The keys of docs/rollouts.md and their values.
+
+    Returns:
+        The request, for `fleet.rollouts.plan` and `create`.
+
+    Raises:
+        ArgumentError: A key or a value cannot be, or no release is named.
+    """
+    request = request_of(spec_of(words, "rollout_request"))
+    if not request.release:
+        raise ArgumentError("rollout_request: no release is named", remedy=_RELEASE)
+    return request
+
+
+def check_stages(request: RolloutRequest) -> None:
+    """Refuse stages in the words of the file where the request has them as they are sent.
+
+    Raises:
+        ArgumentError: There is such a stage.
+    """
+    for number, stage in enumerate(request.stages):
+        if not isinstance(stage, Stage):
+            raise ArgumentError(
+                f"stages[{number}] is {repr(stage)[:64]}, no Stage",
+                remedy="make the request with rollout_request, which takes the words of the file, "
+                "or give such as Stage(count=1) or Stage(percent=100)",
+            )
+
+
+def read_file(path: Path) -> RolloutFile:
+    """Read the file of a rollout.
+
+    Args:
+        path: Where it is.
+
+    Raises:
+        ArgumentError: It cannot be read, or holds something else.
+    """
+    try:
+        with open_file(path) as file:
+            return read_rollout_file(file.read(MAX_FILE_BYTES + 1), str(path))
+    except OSError as exc:
+        reason = (exc.strerror or str(exc)).lower()
+        raise ArgumentError(f"cannot read {path}: {reason}", remedy="check the path") from exc
+
+
 def read_rollout_file(data: bytes, name: str) -> RolloutFile:
     """Read a rollout.
 
@@ -219,6 +293,22 @@ def read_rollout_file(data: bytes, name: str) -> RolloutFile:
         fault = f"not TOML: {exc.message.removeprefix('not a valid dict: ')}"
         error = _faulty(name, fault, "write the keys of docs/rollouts.md in TOML")
         raise error from exc
+    return spec_of(values, name)
+
+
+def spec_of(values: Mapping[str, object], name: str) -> RolloutFile:
+    """Return a rollout of its keys.
+
+    Args:
+        values: The keys and their values.
+        name: Where they stand, for a fault.
+
+    Returns:
+        What they say; every value can be.
+
+    Raises:
+        ArgumentError: A key or a value cannot be.
+    """
     for key in values:
         if key not in RolloutFile.__struct_fields__:
             error = _faulty(name, no_such_setting(key[:64], RolloutFile), REMEDY)
@@ -231,7 +321,6 @@ def read_rollout_file(data: bytes, name: str) -> RolloutFile:
     request = request_of(spec, called=lambda key: f"{name}: {key}")
     for key, is_wrong in (
         ("control", request.control_percent > MAX_CONTROL_PERCENT),
-        ("windows", bool(window_faults(spec.windows))),
         ("shadow_agreement", request.shadow_agreement_percent == 0),
         ("soak", request.soak_s > MAX_WAIT_S),
         ("deadline", not 0 < request.device_deadline_s <= MAX_WAIT_S),
@@ -240,6 +329,9 @@ def read_rollout_file(data: bytes, name: str) -> RolloutFile:
         if is_wrong:
             error = _faulty(name, _not_within(key, values), REMEDY)
             raise error
+    if faults := window_faults(spec.windows):
+        error = _faulty(name, f"windows: {faults[0]}", REMEDY)
+        raise error
     try:
         parse_selector(spec.selector)
     except ControllerError as exc:

@@ -9,13 +9,13 @@ from typing import Annotated, Final
 
 import msgspec
 
-from controller.cli.arguments import (
+from controller.client.errors import ArgumentError
+from controller.client.words import (
     WHOLE_PERCENT,
     parse_agreement,
     parse_duration,
     parse_percent,
 )
-from controller.cli.errors import ArgumentError
 from controller.domain.gates.language import MAX_GATES, parse_gate
 from controller.domain.selectors import parse_selector
 from controller.domain.stage_shadow import LEAST_IN_ALL
