@@ -4,6 +4,8 @@ Rules:
 - A step returns the devices that have a new desired state. The caller publishes them after the
   transaction.
 - A device that goes back gets a new desired state, because a revision never goes down.
+- Nobody goes back to what a rollback takes away: when one is halted or aborted, devices that have
+  their order keep it, and those that failed keep what they have.
 - A decision, its effects and its reason are saved in one transaction. Where they concern very many
   devices, what is left of the effects is saved with it (`controller.store.rollout_work`).
 - A rollout that finishes without devices that are offline gives them its release all the same: they
@@ -193,7 +195,13 @@ def _leave(session: Session, row: RolloutRow, count: int, *, now_s: float) -> li
 
 
 def end(
-    session: Session, row: RolloutRow, order: RolloutOrder, *, reason: str, now_s: float
+    session: Session,
+    row: RolloutRow,
+    order: RolloutOrder,
+    *,
+    reason: str,
+    now_s: float,
+    is_undone: bool = False,
 ) -> list[str]:
     """End a rollout before its time: none of its devices starts any more.
 
@@ -211,8 +219,20 @@ def end(
         IllegalTransitionError: It has ended already.
     """
     _close(session, row, order, reason=reason, now_s=now_s)
-    verdict = _ended(order, reason)
-    return taking_out.begin(session, row, WorkKind.TAKE_OUT, verdict, now_s=now_s)
+    kind = WorkKind.TAKE_OUT
+    if way_back.takes_away(session, row) and not is_undone:
+        kind = WorkKind.CANCEL
+        _let_go_on(session, row, now_s=now_s)
+    return taking_out.begin(session, row, kind, _ended(order, reason), now_s=now_s)
+
+
+def _let_go_on(session: Session, row: RolloutRow, *, now_s: float) -> None:
+    """Leave their order to the devices of a rollout that ends: they finish by themselves."""
+    if working := deployments.in_state(session, row.id, DeploymentState.ASSIGNED):
+        changes.move(session, row.id, working, DeploymentEvent.WAIT, now_s=now_s)
+    if ordered := deployments.in_state(session, row.id, DeploymentState.WAITING):
+        reason = named(ordered, "still on the way back, and may finish it")
+        log(session, row.id, action="leave", reason=reason, now_s=now_s)
 
 
 def recall_all(session: Session, row: RolloutRow, *, reason: str, now_s: float) -> list[str]:
@@ -223,6 +243,7 @@ def recall_all(session: Session, row: RolloutRow, *, reason: str, now_s: float) 
         row: The rollout, locked.
         reason: Why.
         now_s: Wall time.
+        is_undone: Whether it is rolled back: its devices go back, also if it is a rollback itself.
 
     Returns:
         The devices that have a new desired state.
@@ -252,7 +273,7 @@ def recall(
     waiting = deployments.in_state(session, row.id, DeploymentState.WAITING)
     wanted = deployments.targets(session, row.id, waiting)
     waiting = [device for device in waiting if wanted[device] == release]
-    known = way_back.to_restore(session, row.id)
+    known = {} if way_back.takes_away(session, row) else way_back.to_restore(session, row.id)
     mine = {device: known[device] for device in waiting if device in known}
     back = taking_out.send_back(session, row, mine, now_s=now_s)
     verdict = Verdict(error_code=_RECALLED, detail=reason[:MAX_DETAIL_CHARS])
@@ -270,6 +291,8 @@ def resume(
     now_s: float,
 ) -> None:
     """Go on with a paused rollout, or with a halted one without regard to what failed so far.
+
+    Those of a rollback keep what they have: a revoked release is told to nobody.
 
     Args:
         session: The transaction.
@@ -326,6 +349,8 @@ def to_reopen(session: Session, rollout: str) -> tuple[list[str], list[str]]:
 def skip_device(session: Session, device: str, *, reason: str, now_s: float) -> None:
     """Take a device out of the rollouts that it takes part in, if any, and let it go back.
 
+    One that is on its way back already keeps that order.
+
     Args:
         session: The transaction.
         device: The device.
@@ -337,7 +362,8 @@ def skip_device(session: Session, device: str, *, reason: str, now_s: float) -> 
     """
     for part in deployments.unfinished(session, device):
         verdict = Verdict(error_code="controller.skipped", detail=reason)
-        if part.state in ORDERED_DEPLOYMENTS:
+        is_back = way_back.takes_away(session, session.get_one(RolloutRow, part.rollout))
+        if part.state in ORDERED_DEPLOYMENTS and not is_back:
             back = way_back.to_restore(session, part.rollout)
             mine = {name: item for name, item in back.items() if name == device}
             taking_out.restore(session, part.rollout, part.model, mine, now_s=now_s)
