@@ -313,6 +313,7 @@ def resume(
         row.stage_complete_at_s = None
         # What was approved then was another standing than that with which it goes on.
         row.approved_stage = min(row.approved_stage, row.stage)
+        row.gates_passed_by_hand = min(row.gates_passed_by_hand, row.stage - 1)
         failed = changes.acknowledge_failures(session, row.id)
         waived = gates.waive_failed(session, row.id)
         if stage_shadows.waive_failed(session, row, now_s=now_s):
