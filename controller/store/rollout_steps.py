@@ -16,6 +16,7 @@ Rules:
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import NamedTuple
 
 from sqlalchemy.orm import Session
 
@@ -32,7 +33,9 @@ from controller.store import deployment_changes as changes
 from controller.store import (
     deployments,
     desired,
+    free_devices,
     gates,
+    penalties,
     rollout_work,
     stage_shadows,
     start_rates,
@@ -45,6 +48,7 @@ from controller.store.rollout_log import log, named
 from controller.store.rollout_tables import RolloutRow
 from controller.store.rollouts import move
 from controller.store.tables import MAX_DETAIL_CHARS
+from controller.store.taking_in import LOST as LOST_MEANWHILE
 from wire.windows import longest_wait_s, parse_window
 
 MAX_LEFT = 100
@@ -57,6 +61,20 @@ _LOST = Verdict(
     error_code=LOST,
     detail="went offline when the release may have run on it, and did not come back in time",
 )
+
+
+class Reopening(NamedTuple):
+    """With which of its cancelled devices a halted rollout goes on, sorted.
+
+    Devices that another rollout started since are in none of these.
+    """
+
+    again: list[str]
+    revoked: list[str]
+    """Left out, as what they are brought to was revoked."""
+
+    held_out: list[str]
+    """Left out, as they are held out of rollouts that do not name their devices."""
 
 
 def look(session: Session, row: RolloutRow, *, elapsed_s: float) -> None:
@@ -207,10 +225,11 @@ def end(
 
     Args:
         session: The transaction.
-        row: The rollout.
+        row: The rollout, locked.
         order: `HALT` or `ABORT`.
         reason: Why.
         now_s: Wall time.
+        is_undone: Whether it is rolled back: its devices go back, also if it is a rollback itself.
 
     Returns:
         The devices that go back, with a new desired state.
@@ -243,7 +262,6 @@ def recall_all(session: Session, row: RolloutRow, *, reason: str, now_s: float) 
         row: The rollout, locked.
         reason: Why.
         now_s: Wall time.
-        is_undone: Whether it is rolled back: its devices go back, also if it is a rollback itself.
 
     Returns:
         The devices that have a new desired state.
@@ -256,6 +274,8 @@ def recall(
     session: Session, row: RolloutRow, *, release: str, reason: str, now_s: float
 ) -> list[str]:
     """Take the order back from devices that wait for one release of a rollout that has ended.
+
+    Those of a rollback keep what they have: a revoked release is told to nobody.
 
     Args:
         session: The transaction.
@@ -286,28 +306,23 @@ def resume(
     session: Session,
     row: RolloutRow,
     *,
-    reopened: Sequence[str] = (),
-    revoked: Sequence[str] = (),
+    found: Reopening | None = None,
     now_s: float,
 ) -> None:
     """Go on with a paused rollout, or with a halted one without regard to what failed so far.
 
-    Those of a rollback keep what they have: a revoked release is told to nobody.
-
     Args:
         session: The transaction.
         row: The rollout, locked.
-        reopened: If it was halted, the devices with which it goes on, as `to_reopen` says.
-        revoked: Those with which it does not.
+        found: If it was halted, with which devices it goes on, as `to_reopen` says.
         now_s: Wall time.
 
     Raises:
         IllegalTransitionError: It is neither paused nor halted.
     """
-    was_halted = row.finished_at_s is not None
     move(session, row, RolloutOrder.RESUME)
     reason = "resumed by the operator"
-    if was_halted:
+    if found is not None:
         row.finished_at_s = None
         row.superseded_by = row.awaited_by = None
         row.stage_complete_at_s = None
@@ -318,33 +333,42 @@ def resume(
         waived = gates.waive_failed(session, row.id)
         if stage_shadows.waive_failed(session, row, now_s=now_s):
             waived.append(f"the shadow before stage {row.stage}")
-        first, rest = reopened[: rollout_work.AT_ONCE], reopened[rollout_work.AT_ONCE :]
-        changes.reopen(session, row.id, first)
+        first, rest = found.again[: rollout_work.AT_ONCE], found.again[rollout_work.AT_ONCE :]
+        free = free_devices.still_free(session, row.id, row.model, first, joins=False)
+        changes.reopen(session, row.id, sorted(free))
         rollout_work.save(session, row.id, WorkKind.REOPEN, dict.fromkeys(rest))
-        reason += f": {failed} failed are acknowledged, {len(reopened)} go on"
+        ordered = deployments.counts(session, row.id)[DeploymentState.WAITING]
+        goes_on = len(free) + len(rest) + ordered
+        reason += f": {failed} failed are acknowledged, {goes_on} go on"
         if waived:
             reason += f"; without {', '.join(waived)}"
-        if revoked:
-            why = named(revoked, "left out: the release was revoked")
-            log(session, row.id, action="skip", reason=why, now_s=now_s)
+        left_out = {
+            "left out: the release was revoked": found.revoked,
+            "left out: held out of rollouts, as installs failed": found.held_out,
+            LOST_MEANWHILE: [device for device in first if device not in free],
+        }
+        for why, devices in left_out.items():
+            if devices:
+                log(session, row.id, action="skip", reason=named(devices, why), now_s=now_s)
     row.reason = reason = reason[:MAX_DETAIL_CHARS]
     log(session, row.id, action=RolloutOrder.RESUME, reason=reason, now_s=now_s)
 
 
-def to_reopen(session: Session, rollout: str) -> tuple[list[str], list[str]]:
-    """Return the devices with which a halted rollout can go on, and those whose release is revoked.
+def to_reopen(session: Session, row: RolloutRow) -> Reopening:
+    """Return with which of its cancelled devices a halted rollout goes on.
 
     Args:
         session: The transaction.
-        rollout: The rollout.
-
-    Returns:
-        Both, sorted; devices that another rollout started since are in neither.
+        row: The rollout.
     """
-    wanted = deployments.unreached(session, rollout, DeploymentState.CANCELLED)
+    wanted = deployments.unreached(session, row.id, DeploymentState.CANCELLED)
     known = published(session, set(wanted.values()))
-    again = [device for device, digest in wanted.items() if digest in known]
-    return again, [device for device in wanted if wanted[device] not in known]
+    held = set() if row.origin is not None else penalties.held_out_among(session, list(wanted))
+    return Reopening(
+        again=[each for each, digest in wanted.items() if digest in known and each not in held],
+        revoked=[each for each, digest in wanted.items() if digest not in known],
+        held_out=[each for each, digest in wanted.items() if digest in known and each in held],
+    )
 
 
 def skip_device(session: Session, device: str, *, reason: str, now_s: float) -> None:
