@@ -40,13 +40,14 @@ from controller.store import (
     free_devices,
     listed_rollouts,
     releases,
+    reopening,
     rollout_log,
     rollout_steps,
     rollouts,
 )
 from controller.store.database import Database, Transaction
 from controller.store.new_rollouts import NewRollout
-from controller.store.rollout_steps import Reopening
+from controller.store.reopening import Reopening
 from controller.store.rollout_tables import RolloutRow
 from telemetry.server.store import TelemetryStore
 from wire.clock import Clock
@@ -316,7 +317,7 @@ class Rollouts:
             rollout_checks.check_settled(transaction, rollout)
             releases.get_published(transaction, row.release)
             follow_ups.refuse_rolled_back(transaction, row.id)
-            found = rollout_steps.to_reopen(transaction, row)
+            found = reopening.to_reopen(transaction, row)
             _refuse_taken(transaction, row, found)
             return found
 
@@ -326,7 +327,7 @@ class Rollouts:
                 found = decide(transaction)
             elif found is not None:  # a device may have been added to another one meanwhile
                 _refuse_taken(transaction, row, found)
-            rollout_steps.resume(transaction, row, found=found, now_s=now_s)
+            reopening.resume(transaction, row, found=found, now_s=now_s)
 
         self._work.order(lambda _: model, decide, save)
         self._work.answer(model, since_s=began_s)
