@@ -111,7 +111,11 @@ def _order(name: str, act: Callable[[Rollouts, str], None], description: str) ->
 
 _order("pause", Rollouts.pause, "Start nothing until resumed.")
 _order("resume", Rollouts.resume, "Go on; after a halt, without the devices that failed.")
-_order("abort", Rollouts.abort, "End it; devices that failed or have not finished go back.")
+_order(
+    "abort",
+    Rollouts.abort,
+    "End it; devices that failed or have not finished go back, unless it is a rollback.",
+)
 
 
 @rollout_routes.post("/{rollout}/rollback", status_code=201)

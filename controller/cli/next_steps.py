@@ -28,7 +28,9 @@ def next_step(
         now_s: Wall time; None for that of the clock here.
     """
     its, by = rollout.id, rollout.rolled_back_by
-    back = f"`fleet rollout rollback {its}` brings its devices back"
+    undone = rollout.rollback_of
+    what = "its devices back" if undone is None else f"the release of {undone} again"
+    back = f"`fleet rollout rollback {its}` brings {what}"
     has_it = rollout.counts.get(DeploymentState.SUCCEEDED, 0) > 0
     match rollout.state:
         case _ if by is not None:
@@ -48,14 +50,26 @@ def next_step(
             )
         case RolloutState.HALTED:
             on = f"`fleet rollout resume {its}` goes on all the same, without those that failed."
-            text = f"{back}. {on}" if has_it else on
+            if undone is not None:
+                text = f"{on} `fleet rollout rollback {undone}` takes all that still have its "
+                text += f"release. {_on_their_way(rollout)}"
+            else:
+                text = f"{back}. {on}" if has_it else on
         case RolloutState.ABORTED if _is_left(rollout):
             text = f"`fleet rollout retry {its}` tries it with the devices without the release."
+            text += f" {_on_their_way(rollout)}"
         case _:
             text = f"{back}, if need be." if has_it else "Nothing: no device has its release."
             if rollout.counts.get(DeploymentState.FAILED, 0):
                 text = f"{_again(rollout)} {text}"
-    return text
+    return text.rstrip()
+
+
+def _on_their_way(rollout: Rollout) -> str:
+    """Say how many devices of a rollback that was stopped finish by themselves; empty for none."""
+    counts = rollout.counts
+    left = counts.get(DeploymentState.ASSIGNED, 0) + counts.get(DeploymentState.WAITING, 0)
+    return f"{counted(left)} with the order to go back may still do so." if left else ""
 
 
 def _again(rollout: Rollout) -> str:

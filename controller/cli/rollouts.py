@@ -200,7 +200,8 @@ def rollout_resume(context: typer.Context, rollout: RolloutArgument) -> None:
 def rollout_abort(context: typer.Context, rollout: RolloutArgument) -> None:
     """End a rollout.
 
-    Devices that have not finished go back; the others keep the release.
+    Devices that have not finished go back; the others keep the release. Those
+    of a rollback that have begun finish it.
 
     Examples:
         fleet rollout abort r-7f3a

@@ -122,7 +122,7 @@ class Rollouts(Resource):
         return self._order(rollout, "resume")
 
     def abort(self, rollout: str) -> Rollout:
-        """End it; devices that failed or have not finished go back."""
+        """End it; devices that failed or have not finished go back, unless it is a rollback."""
         return self._order(rollout, "abort")
 
     def approve(self, rollout: str) -> Rollout:

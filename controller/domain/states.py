@@ -235,8 +235,9 @@ def shown_state(state: DeploymentState, *, online: bool) -> DeploymentState:
         online: Whether the device is online.
 
     Returns:
-        `WAITING` for an unfinished deployment of a device that is offline, else the state.
+        `WAITING` for an unfinished deployment of a device that is offline, `ASSIGNED` for one that
+        waited and is back, or whose rollout left it its order, else the state.
     """
     if state in UNFINISHED_DEPLOYMENTS and not online:
         return DeploymentState.WAITING
-    return state
+    return DeploymentState.ASSIGNED if state is DeploymentState.WAITING else state

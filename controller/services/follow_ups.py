@@ -149,7 +149,9 @@ def roll_back(
     reason = f"rolled back by rollout {new}"
     if first.state in ACTIVE_ROLLOUTS:
         order = RolloutOrder.ABORT
-        told = rollout_steps.end(transaction, first, order, reason=reason, now_s=now_s)
+        told = rollout_steps.end(
+            transaction, first, order, reason=reason, now_s=now_s, is_undone=True
+        )
     else:
         told = rollout_steps.recall_all(transaction, first, reason=reason, now_s=now_s)
     is_way_back = found.is_way_back and not keep_pace

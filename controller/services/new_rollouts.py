@@ -25,6 +25,7 @@ from controller.store import (
     device_facts,
     free_devices,
     new_rollouts,
+    penalties,
     releases,
     rollout_log,
     starting_orders,
@@ -188,7 +189,9 @@ class Making:
         met = supersession.meeting(transaction, model, selector)
         supersession.refuse(met, request)
         devices = free_devices.newcomers(transaction, "", model, selector, limit=MAX_DEVICES)
-        devices = sorted([*devices, *supersession.movable(met)])
+        moving = supersession.movable(met)
+        held_out = penalties.held_out_among(transaction, moving)
+        devices = sorted([*devices, *(each for each in moving if each not in held_out)])
         supersession.refuse_started(met, devices)
         if not devices:
             raise InvalidRequestError(

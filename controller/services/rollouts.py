@@ -40,12 +40,15 @@ from controller.store import (
     free_devices,
     listed_rollouts,
     releases,
+    reopening,
     rollout_log,
     rollout_steps,
     rollouts,
 )
 from controller.store.database import Database, Transaction
 from controller.store.new_rollouts import NewRollout
+from controller.store.reopening import Reopening
+from controller.store.rollout_tables import RolloutRow
 from telemetry.server.store import TelemetryStore
 from wire.clock import Clock
 
@@ -307,30 +310,31 @@ class Rollouts:
         now_s, began_s = self._clock.now_s(), self._clock.monotonic_s()
         model = self._ended_of(rollout)
 
-        def decide(transaction: Transaction) -> tuple[list[str], list[str]]:
+        def decide(transaction: Transaction) -> Reopening | None:
             row = rollouts.get(transaction, rollout)
             if row.state != RolloutState.HALTED:
-                return [], []
+                return None
             rollout_checks.check_not_making(transaction, model)
             rollout_checks.check_settled(transaction, rollout)
             releases.get_published(transaction, row.release)
             follow_ups.refuse_rolled_back(transaction, row.id)
-            devices, revoked = rollout_steps.to_reopen(transaction, row.id)
-            finished = deployments.in_state(transaction, row.id, DeploymentState.SUCCEEDED)
-            taken = free_devices.busy_among(transaction, row.model, [*devices, *finished])
-            follow_ups.refuse_busy(taken)
-            return devices, revoked
+            found = reopening.to_reopen(transaction, row)
+            _refuse_taken(transaction, row, found)
+            return found
 
-        def save(transaction: Transaction, found: tuple[list[str], list[str]]) -> None:
+        def save(transaction: Transaction, found: Reopening | None) -> None:
             row = rollouts.get(transaction, rollout, lock=True)
-            reopened, revoked = found
-            rollout_steps.resume(transaction, row, reopened=reopened, revoked=revoked, now_s=now_s)
+            if (found is None) == (row.state == RolloutState.HALTED):
+                found = decide(transaction)
+            elif found is not None:  # a device may have been added to another one meanwhile
+                _refuse_taken(transaction, row, found)
+            reopening.resume(transaction, row, found=found, now_s=now_s)
 
         self._work.order(lambda _: model, decide, save)
         self._work.answer(model, since_s=began_s)
 
     def abort(self, rollout: str) -> None:
-        """End a rollout; devices that failed or have not finished go back.
+        """End a rollout; devices that failed or have not finished go back, unless it is a rollback.
 
         Args:
             rollout: Its identifier.
@@ -365,3 +369,15 @@ class Rollouts:
         with self._database.transaction() as transaction:
             row = rollouts.get(transaction, rollout, lock=True)
             approvals.approve(transaction, row, by, now_s=now_s)
+
+
+def _refuse_taken(transaction: Transaction, row: RolloutRow, found: Reopening) -> None:
+    """Refuse to go on with a rollout some of whose devices another one has now.
+
+    Raises:
+        ConflictError: It has.
+    """
+    finished = deployments.in_state(transaction, row.id, DeploymentState.SUCCEEDED)
+    follow_ups.refuse_busy(
+        free_devices.busy_among(transaction, row.model, [*found.again, *finished])
+    )

@@ -43,8 +43,9 @@ from sqlalchemy.pool import ConnectionPoolEntry
 
 from controller.database_url import sqlite_path
 from controller.domain.audit_chain import COMMITTED
-from controller.errors import ConflictError, DatabaseError, InvalidRequestError, SettingsError
+from controller.errors import DatabaseError, InvalidRequestError, SettingsError
 from controller.store import acting, audit
+from controller.store.conflicts import conflict_of
 from wire.files import PRIVATE
 
 BATCH = 500
@@ -97,7 +98,7 @@ class Database:
             The transaction.
 
         Raises:
-            ConflictError: A constraint of the database forbids it.
+            conflict_of: A constraint of the database forbids it: a `ConflictError`.
             InvalidRequestError: A value cannot be in a database, such as a text with a NUL.
             DatabaseError: The database does not work.
         """
@@ -108,9 +109,7 @@ class Database:
             if noted is not None:
                 audit.tell(noted)
         except IntegrityError as exc:
-            raise ConflictError(
-                f"the database refused a value that breaks a constraint: {_first_line(exc.orig)}"
-            ) from exc
+            raise conflict_of(exc) from exc
         except DataError as exc:
             raise InvalidRequestError("the database cannot store a value of this request") from exc
         except SQLAlchemyError as exc:

@@ -57,19 +57,19 @@ def counts(session: Session, rollout: str) -> Counter[DeploymentState]:
 def shown_counts(session: Session, rollout: str) -> dict[DeploymentState, int]:
     """Return how many deployments of a rollout are in each state as people see it."""
     found = counts(session, rollout)
-    offline = session.execute(
-        select(DeploymentRow.state, func.count())
+    unfinished = session.execute(
+        select(DeploymentRow.state, DeviceRow.online, func.count())
         .join(DeviceRow, DeviceRow.id == DeploymentRow.device)
         .where(
             DeploymentRow.rollout == rollout,
             DeploymentRow.state.in_(UNFINISHED_DEPLOYMENTS),
-            DeviceRow.online.is_(False),
+            DeviceRow.online.is_(False) | (DeploymentRow.state == DeploymentState.WAITING),
         )
-        .group_by(DeploymentRow.state)
+        .group_by(DeploymentRow.state, DeviceRow.online)
     )
-    for state, count in offline:
+    for state, online, count in unfinished:
         found[DeploymentState(state)] -= count
-        found[shown_state(DeploymentState(state), online=False)] += count
+        found[shown_state(DeploymentState(state), online=online)] += count
     return {state: found[state] for state in sorted(found) if found[state]}
 
 

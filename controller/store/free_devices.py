@@ -184,6 +184,8 @@ def still_free(
 ) -> set[str]:
     """Return those of some devices that are enrolled and that no other unfinished rollout has.
 
+    Those that are held out of rollouts are not among them, but for one that names its devices.
+
     Args:
         session: The transaction.
         rollout: The rollout that is to have them.
@@ -194,10 +196,13 @@ def still_free(
     others = unfinished(session, model, but=rollout)
     mine = DeploymentRow.device == DeviceRow.id
     taken = exists().where(mine, *_keeps_in(others))
+    names_devices = session.get_one(RolloutRow, rollout).origin is not None
     has_joined = exists().where(mine, DeploymentRow.rollout == rollout)
     found: set[str] = set()
     for batch in in_batches(devices):
         wanted = [DeviceRow.id.in_(batch), DeviceRow.state == DeviceState.ENROLLED]
+        if not names_devices:
+            wanted.append(~is_held_out())
         if others:
             wanted.append(~taken)
         if joins:

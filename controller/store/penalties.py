@@ -9,6 +9,7 @@ from sqlalchemy.orm import Session
 
 from controller.domain.states import DeploymentEvent, DeploymentState, DeviceState
 from controller.store import deployment_changes, deployments
+from controller.store.database import in_batches
 from controller.store.deployment_changes import Verdict
 from controller.store.device_tables import DeviceRow
 from controller.store.penalty_tables import DevicePenaltyRow
@@ -105,13 +106,16 @@ def end(session: Session, device: str, *, now_s: float) -> None:
 
 
 def held_out_among(session: Session, devices: Sequence[str]) -> dict[str, DevicePenaltyRow]:
-    """Return those of some devices, at most as many as one statement names, that are held out."""
-    rows = session.scalars(
-        select(DevicePenaltyRow).where(
-            DevicePenaltyRow.device.in_(devices), DevicePenaltyRow.held_out.is_(True)
+    """Return those of some devices that are held out."""
+    found: dict[str, DevicePenaltyRow] = {}
+    for batch in in_batches(devices):
+        rows = session.scalars(
+            select(DevicePenaltyRow).where(
+                DevicePenaltyRow.device.in_(batch), DevicePenaltyRow.held_out.is_(True)
+            )
         )
-    )
-    return {row.device: row for row in rows}
+        found |= {row.device: row for row in rows}
+    return found
 
 
 def _over(now_s: float) -> tuple[ColumnElement[bool], ...]:

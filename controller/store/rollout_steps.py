@@ -4,6 +4,8 @@ Rules:
 - A step returns the devices that have a new desired state. The caller publishes them after the
   transaction.
 - A device that goes back gets a new desired state, because a revision never goes down.
+- Nobody goes back to what a rollback takes away: when one is halted or aborted, devices that have
+  their order keep it, and those that failed keep what they have.
 - A decision, its effects and its reason are saved in one transaction. Where they concern very many
   devices, what is left of the effects is saved with it (`controller.store.rollout_work`).
 - A rollout that finishes without devices that are offline gives them its release all the same: they
@@ -30,15 +32,11 @@ from controller.store import deployment_changes as changes
 from controller.store import (
     deployments,
     desired,
-    gates,
-    rollout_work,
-    stage_shadows,
     start_rates,
     taking_out,
     way_back,
 )
 from controller.store.deployment_changes import Moment, Verdict
-from controller.store.releases import published
 from controller.store.rollout_log import log, named
 from controller.store.rollout_tables import RolloutRow
 from controller.store.rollouts import move
@@ -193,16 +191,23 @@ def _leave(session: Session, row: RolloutRow, count: int, *, now_s: float) -> li
 
 
 def end(
-    session: Session, row: RolloutRow, order: RolloutOrder, *, reason: str, now_s: float
+    session: Session,
+    row: RolloutRow,
+    order: RolloutOrder,
+    *,
+    reason: str,
+    now_s: float,
+    is_undone: bool = False,
 ) -> list[str]:
     """End a rollout before its time: none of its devices starts any more.
 
     Args:
         session: The transaction.
-        row: The rollout.
+        row: The rollout, locked.
         order: `HALT` or `ABORT`.
         reason: Why.
         now_s: Wall time.
+        is_undone: Whether it is rolled back: its devices go back, also if it is a rollback itself.
 
     Returns:
         The devices that go back, with a new desired state.
@@ -211,8 +216,20 @@ def end(
         IllegalTransitionError: It has ended already.
     """
     _close(session, row, order, reason=reason, now_s=now_s)
-    verdict = _ended(order, reason)
-    return taking_out.begin(session, row, WorkKind.TAKE_OUT, verdict, now_s=now_s)
+    kind = WorkKind.TAKE_OUT
+    if way_back.takes_away(session, row) and not is_undone:
+        kind = WorkKind.CANCEL
+        _let_go_on(session, row, now_s=now_s)
+    return taking_out.begin(session, row, kind, _ended(order, reason), now_s=now_s)
+
+
+def _let_go_on(session: Session, row: RolloutRow, *, now_s: float) -> None:
+    """Leave their order to the devices of a rollout that ends: they finish by themselves."""
+    if working := deployments.in_state(session, row.id, DeploymentState.ASSIGNED):
+        changes.move(session, row.id, working, DeploymentEvent.WAIT, now_s=now_s)
+    if ordered := deployments.in_state(session, row.id, DeploymentState.WAITING):
+        reason = named(ordered, "still on the way back, and may finish it")
+        log(session, row.id, action="leave", reason=reason, now_s=now_s)
 
 
 def recall_all(session: Session, row: RolloutRow, *, reason: str, now_s: float) -> list[str]:
@@ -236,6 +253,8 @@ def recall(
 ) -> list[str]:
     """Take the order back from devices that wait for one release of a rollout that has ended.
 
+    Those of a rollback keep what they have: a revoked release is told to nobody.
+
     Args:
         session: The transaction.
         row: The rollout.
@@ -252,7 +271,7 @@ def recall(
     waiting = deployments.in_state(session, row.id, DeploymentState.WAITING)
     wanted = deployments.targets(session, row.id, waiting)
     waiting = [device for device in waiting if wanted[device] == release]
-    known = way_back.to_restore(session, row.id)
+    known = {} if way_back.takes_away(session, row) else way_back.to_restore(session, row.id)
     mine = {device: known[device] for device in waiting if device in known}
     back = taking_out.send_back(session, row, mine, now_s=now_s)
     verdict = Verdict(error_code=_RECALLED, detail=reason[:MAX_DETAIL_CHARS])
@@ -261,70 +280,10 @@ def recall(
     return back
 
 
-def resume(
-    session: Session,
-    row: RolloutRow,
-    *,
-    reopened: Sequence[str] = (),
-    revoked: Sequence[str] = (),
-    now_s: float,
-) -> None:
-    """Go on with a paused rollout, or with a halted one without regard to what failed so far.
-
-    Args:
-        session: The transaction.
-        row: The rollout, locked.
-        reopened: If it was halted, the devices with which it goes on, as `to_reopen` says.
-        revoked: Those with which it does not.
-        now_s: Wall time.
-
-    Raises:
-        IllegalTransitionError: It is neither paused nor halted.
-    """
-    was_halted = row.finished_at_s is not None
-    move(session, row, RolloutOrder.RESUME)
-    reason = "resumed by the operator"
-    if was_halted:
-        row.finished_at_s = None
-        row.superseded_by = row.awaited_by = None
-        row.stage_complete_at_s = None
-        # What was approved then was another standing than that with which it goes on.
-        row.approved_stage = min(row.approved_stage, row.stage)
-        failed = changes.acknowledge_failures(session, row.id)
-        waived = gates.waive_failed(session, row.id)
-        if stage_shadows.waive_failed(session, row, now_s=now_s):
-            waived.append(f"the shadow before stage {row.stage}")
-        first, rest = reopened[: rollout_work.AT_ONCE], reopened[rollout_work.AT_ONCE :]
-        changes.reopen(session, row.id, first)
-        rollout_work.save(session, row.id, WorkKind.REOPEN, dict.fromkeys(rest))
-        reason += f": {failed} failed are acknowledged, {len(reopened)} go on"
-        if waived:
-            reason += f"; without {', '.join(waived)}"
-        if revoked:
-            why = named(revoked, "left out: the release was revoked")
-            log(session, row.id, action="skip", reason=why, now_s=now_s)
-    row.reason = reason = reason[:MAX_DETAIL_CHARS]
-    log(session, row.id, action=RolloutOrder.RESUME, reason=reason, now_s=now_s)
-
-
-def to_reopen(session: Session, rollout: str) -> tuple[list[str], list[str]]:
-    """Return the devices with which a halted rollout can go on, and those whose release is revoked.
-
-    Args:
-        session: The transaction.
-        rollout: The rollout.
-
-    Returns:
-        Both, sorted; devices that another rollout started since are in neither.
-    """
-    wanted = deployments.unreached(session, rollout, DeploymentState.CANCELLED)
-    known = published(session, set(wanted.values()))
-    again = [device for device, digest in wanted.items() if digest in known]
-    return again, [device for device in wanted if wanted[device] not in known]
-
-
 def skip_device(session: Session, device: str, *, reason: str, now_s: float) -> None:
     """Take a device out of the rollouts that it takes part in, if any, and let it go back.
+
+    One that is on its way back already keeps that order.
 
     Args:
         session: The transaction.
@@ -337,7 +296,8 @@ def skip_device(session: Session, device: str, *, reason: str, now_s: float) -> 
     """
     for part in deployments.unfinished(session, device):
         verdict = Verdict(error_code="controller.skipped", detail=reason)
-        if part.state in ORDERED_DEPLOYMENTS:
+        is_back = way_back.takes_away(session, session.get_one(RolloutRow, part.rollout))
+        if part.state in ORDERED_DEPLOYMENTS and not is_back:
             back = way_back.to_restore(session, part.rollout)
             mine = {name: item for name, item in back.items() if name == device}
             taking_out.restore(session, part.rollout, part.model, mine, now_s=now_s)

@@ -21,7 +21,7 @@ from controller.store.rollout_log import log, named
 from controller.store.rollout_tables import RolloutRow
 from controller.store.work_tables import RolloutWorkRow
 
-LOST = "not taken in: gone, or in this or another rollout, since the order"
+LOST = "not taken in: gone, held out, or in this or another rollout, since the order"
 
 
 def step(session: Session, row: RolloutRow, part: RolloutWorkRow, *, now_s: float) -> None:

@@ -3,6 +3,7 @@
 Rules:
 - No device can go back to a release that is unknown or revoked.
 - No device goes back to the release that a rollout brings it, whatever it reports.
+- What a rollback takes away comes back by no end of it: see `takes_away`.
 """
 
 from __future__ import annotations
@@ -60,6 +61,23 @@ class Running:
 
     previous: ReleaseRow | None
     """What the device had before that rollout, if it can go back to it."""
+
+
+def takes_away(session: Session, rollout: RolloutRow) -> bool:
+    """Tell whether what the devices of a rollout had before is what it is to rid them of.
+
+    It is in a rollback, and in another try of one. A rollback of a rollback brings the release of
+    the first rollout again, as that did.
+
+    Args:
+        session: The transaction.
+        rollout: The rollout.
+    """
+    is_taken_away = False
+    while rollout.origin is not None:
+        is_taken_away ^= not rollout.is_retry
+        rollout = session.get_one(RolloutRow, rollout.origin)
+    return is_taken_away
 
 
 def previous_counts(session: Session, rollout: str) -> dict[str, int]:
@@ -188,7 +206,7 @@ def releases_before(
     It is the first of these that is not the ordered one: what the device reports, what it is to run
     now, what was recorded at an earlier order of this rollout or of the one that it tries again.
     A device that is told to go back still reports the ordered release until it has done so. What it
-    is to run comes first where a way back ordered it, or the end of a rollout that gave it another:
+    is to run comes first where a rollback ordered it, or the end of a rollout that gave it another:
     what it reports is what it was to be rid of. What it is to run counts nothing where it failed to
     install it.
 
@@ -204,12 +222,13 @@ def releases_before(
     orders = [rollout.id, rollout.origin if rollout.is_retry else None]
     earlier = and_(DeploymentRow.device == DeviceRow.id, DeploymentRow.rollout.in_(orders))
     order, found = aliased(DeploymentRow), dict[str, Before]()
+    rids: dict[str | None, bool] = {None: True}
     for batch in in_batches(sorted(wanted)):
         rows = session.execute(
             select(
                 DeviceRow.id,
                 DeploymentRow.is_first,
-                order.rollout.is_(None) | RolloutRow.is_way_back,
+                order.rollout,
                 order.state,
                 DeviceModelRow.release,
                 DesiredModelRow.release,
@@ -234,14 +253,15 @@ def releases_before(
                     order.revision == DesiredModelRow.release_revision,
                 ),
             )
-            .outerjoin(RolloutRow, RolloutRow.id == order.rollout)
             .where(DeviceRow.id.in_(batch))
         ).all()
         usable = published(session, {digest for row in rows for digest in row[4:] if digest})
-        for device, was_first, is_way_back, order_state, told, ordered, recorded in rows:
+        for ordering in {row[2] for row in rows} - rids.keys():
+            rids[ordering] = takes_away(session, session.get_one(RolloutRow, ordering))
+        for device, was_first, ordering, order_state, told, ordered, recorded in rows:
             digest, seen = wanted[device], found.get(device)
             meant = None if order_state == DeploymentState.FAILED else ordered
-            known = [meant, told, recorded] if is_way_back else [told, meant, recorded]
+            known = [meant, told, recorded] if rids[ordering] else [told, meant, recorded]
             others = (each for each in known if each in usable and each != digest)
             same = digest if ordered == digest else None
             release = next(others, seen.release if seen else same)

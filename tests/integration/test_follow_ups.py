@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from sqlalchemy import Connection, event
 
 from tests.simulators.controller_fleet import Fleet, names
 from tests.simulators.packages import two_variants
@@ -113,6 +114,32 @@ def test_resume_leaves_alone_what_another_rollout_has_started_since(
     order(fleet, rollout, "resume").raise_for_status()
     assert fleet.run(rollout)["counts"] == {"failed": 1, "cancelled": 1, "succeeded": 4}
     assert fleet.running(THREE.digest) == {taken}
+
+
+def test_resume_names_the_rollout_that_a_device_joined_while_it_was_decided(fleet: Fleet) -> None:
+    rollout = halted(fleet, "cam-002")
+    (device, *_) = [name for name, state in parts(fleet.show(rollout)).items() if state != "failed"]
+    fleet.publish(two_variants("4", best="4"))
+    fleet.enrol("late")
+    for each in fleet.devices.values():
+        each.outcome = "busy"
+    other = fleet.roll_out("digits:3", selector="id=late")
+    joined: list[Any] = []
+
+    def join(connection: Connection) -> None:
+        """Join another rollout before the order saves what it decided."""
+        if not connection.get_execution_options().get("fleet_read_only") and not joined:
+            joined.append(None)
+            joined[0] = order(fleet, other, "add", {"devices": [device]}).json().get("changed")
+
+    event.listen(fleet.controller._database.engine, "engine_connect", join)
+    answer = order(fleet, rollout, "resume")
+    assert joined == [[device]]
+    assert answer.status_code == 409
+    told = answer.json()
+    assert f"device {device} takes part in rollout {other}, which has not ended" in str(told)
+    assert f"fleet rollout abort {other}" in str(told)
+    assert fleet.state(rollout) == "halted"
 
 
 def test_only_what_failed_is_tried_again(fleet: Fleet) -> None:

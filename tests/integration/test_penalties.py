@@ -82,6 +82,78 @@ def test_what_has_not_begun_is_cancelled(fleet: Fleet) -> None:
     assert parts["cam-1"]["error_code"] == "controller.held_out"
 
 
+def hold_out(fleet: Fleet, device: str, *versions: str) -> None:
+    """Let a device fail to install releases, until it is held out."""
+    before, fleet.devices[device].outcome = fleet.devices[device].outcome, "failed"
+    for version in versions:
+        fleet.publish(two_variants(version))
+        fleet.run(fleet.roll_out(f"digits:{version}", selector=f"id={device}"))
+    fleet.devices[device].outcome = before
+    fleet.step(11)
+    assert shown(fleet, device)["held_out_until_s"] is not None
+
+
+def test_a_resumed_rollout_goes_on_without_who_is_held_out_and_a_retry_takes_it(
+    fleet: Fleet,
+) -> None:
+    fleet.enrol("cam-1", "cam-2", "cam-3")
+    fleet.publish(package("1", [(variant("v"), b"faces")], name="faces"))
+    for device in fleet.devices.values():
+        device.outcomes["faces"] = "busy"
+    rollout = fleet.roll_out("faces:1", max_in_flight=1)
+    fleet.step()
+    states = {each["device"]: each["state"] for each in fleet.show(rollout)["deployments"]}
+    (working,) = [device for device, state in states.items() if state == "assigned"]
+    held, other = (device for device in states if device != working)
+    at_work = fleet.devices[working].documents[-1].models[0]
+    assert at_work.release is not None
+    fleet.devices[working].report(at_work.revision, at_work.release.digest, "failed", "faces")
+    fleet.step()
+    assert fleet.state(rollout) == "halted"
+    hold_out(fleet, held, "1", "2")
+    for device in fleet.devices.values():
+        device.outcomes["faces"] = "succeeded"
+    fleet.api.post(f"/v1/rollouts/{rollout}/resume").raise_for_status()
+    ended = fleet.run(rollout)
+    assert ended["counts"] == {"cancelled": 1, "failed": 1, "succeeded": 1}
+    skipped = [each["reason"] for each in ended["events"] if each["action"] == "skip"]
+    why = f"1 device left out: held out of rollouts, as installs failed: {held}"
+    assert skipped == [why]
+    again = fleet.api.post(f"/v1/rollouts/{rollout}/retry", json={}).json()
+    assert fleet.run(again["id"])["counts"] == {"succeeded": 2}
+    assert shown(fleet, other)["held_out_until_s"] is None
+
+
+def test_who_is_held_out_is_not_added_and_is_told_so(fleet: Fleet) -> None:
+    fleet.enrol("cam-1", "cam-2")
+    hold_out(fleet, "cam-2", "1", "2")
+    fleet.publish(two_variants("3"))
+    rollout = fleet.roll_out("digits:3", selector="id=cam-1")
+    body = {"devices": ["cam-2"]}
+    told = fleet.api.post(f"/v1/rollouts/{rollout}/add", json=body).json()
+    assert told["changed"] == []
+    why = "2 installs failed within 1d; `fleet device restore` ends that"
+    assert told["unchanged"] == {"cam-2": f"it is held out of rollouts: {why}"}
+
+
+def test_no_other_rollout_takes_who_is_held_out_from_its_way_back(fleet: Fleet) -> None:
+    fleet.enrol("cam-1", "cam-2")
+    fleet.publish(package("1", [(variant("v"), b"faces")], name="faces"))
+    fleet.publish(package("2", [(variant("v"), b"faces of 2")], name="faces"))
+    fleet.publish(package("3", [(variant("v"), b"faces of 3")], name="faces"))
+    assert fleet.run(fleet.roll_out("faces:1"))["state"] == "succeeded"
+    bad = fleet.roll_out("faces:2")
+    assert fleet.run(bad)["state"] == "succeeded"
+    hold_out(fleet, "cam-2", "1", "2")
+    back = fleet.api.post(f"/v1/rollouts/{bad}/rollback", json={}).json()["id"]
+    fleet.api.post(f"/v1/rollouts/{back}/pause").raise_for_status()
+    third = fleet.roll_out("faces:3", supersede=True)
+    assert [each["device"] for each in fleet.show(third)["deployments"]] == ["cam-1"]
+    fleet.api.post(f"/v1/rollouts/{back}/resume").raise_for_status()
+    assert fleet.run(back)["counts"] == {"cancelled": 1, "succeeded": 1}
+    assert fleet.run(third)["counts"] == {"succeeded": 1}
+
+
 def test_settings_that_hold_out_nobody_or_for_ever_are_refused() -> None:
     assert list(faults(PenaltyConfig())) == []
     assert list(faults(CONFIG)) == []

@@ -217,6 +217,28 @@ def test_a_gate_holds_while_nobody_tells_and_the_operator_may_go_on(fleet: Measu
     assert fleet.until(rollout, "succeeded", "halted")["state"] == "succeeded"
 
 
+def test_gates_that_were_passed_by_hand_hold_again_after_a_halt(fleet: MeasuredFleet) -> None:
+    """Another person passed them for another standing."""
+    fleet.reports = False
+    stages = [{"percent": 60}, {"percent": 100}]
+    rollout = roll_out(fleet, LATENCY, stages=stages, approval=True)
+    for _ in range(6):
+        fleet.step()
+    assert fleet.show(rollout)["stages"][0]["state"] == "waiting_for_gates"
+    fleet.approve(rollout).raise_for_status()
+    fleet.step()
+    assert fleet.show(rollout)["stages"][0]["state"] == "awaiting_approval"
+    device = next(device for device in fleet.devices.values() if device.active == TWO.digest)
+    device.active = ONE.digest
+    device.report(device.revision, TWO.digest, "failed")
+    fleet.step()
+    assert fleet.state(rollout) == "halted"
+    fleet.api.post(f"/v1/rollouts/{rollout}/resume").raise_for_status()
+    for _ in range(3):
+        fleet.step()
+    assert fleet.show(rollout)["stages"][0]["state"] == "waiting_for_gates"
+
+
 def test_without_a_control_group_devices_are_compared_with_the_same_hours_before(
     fleet: MeasuredFleet,
 ) -> None:

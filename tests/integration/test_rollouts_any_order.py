@@ -14,7 +14,10 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from sqlalchemy import select
 
 from controller.domain.states import DeploymentState, RolloutState
+from controller.store import deployments, rollouts
+from controller.store.model_tables import DesiredModelRow
 from controller.store.rollout_tables import DeploymentRow, RolloutRow
+from controller.store.way_back import takes_away
 from controller.store.work_tables import RolloutWorkRow
 from tests.integration.test_rollout_power_cuts import PowerCut, Saw
 from tests.simulators.controller_fleet import Fleet, FleetDevice, Outcome, names
@@ -180,8 +183,28 @@ class AnyOrder(RuleBasedStateMachine):
     def what_was_stopped_has_nothing_left_to_do(self) -> None:
         """Devices of a rollout that has ended may be taken out part by part."""
         states = self.states()
-        left = {p.rollout for p in self.parts() if p.state in UNFINISHED} - self.worked()
-        assert not {r for r in left if states[r] in {RolloutState.HALTED, RolloutState.ABORTED}}
+        left = {
+            (part.rollout, part.state)
+            for part in self.parts()
+            if part.state in UNFINISHED
+            and states[part.rollout] in {RolloutState.HALTED, RolloutState.ABORTED}
+            and part.rollout not in self.worked()
+        }
+        # Devices on their way back finish by themselves.
+        assert {state for _, state in left} <= {DeploymentState.WAITING}
+        assert all(self.takes_away(rollout) for rollout, _ in left)
+
+    @invariant()
+    def no_rollback_orders_what_it_takes_away(self) -> None:
+        with self.fleet.controller._database.reading() as session:
+            wanted = session.execute(
+                select(DesiredModelRow.device, DesiredModelRow.release, DesiredModelRow.rollout)
+            ).all()
+            for device, release, rollout in wanted:
+                if rollout is None or not takes_away(session, session.get_one(RolloutRow, rollout)):
+                    continue
+                if rollouts.rollback_of(session, rollout) is None:
+                    assert deployments.targets(session, rollout, [device]) == {device: release}
 
     @invariant()
     def an_outcome_stays(self) -> None:
@@ -241,6 +264,10 @@ class AnyOrder(RuleBasedStateMachine):
             row = session.get_one(RolloutRow, rollout)
             session.expunge(row)
             return row
+
+    def takes_away(self, rollout: str) -> bool:
+        with self.fleet.controller._database.reading() as session:
+            return takes_away(session, session.get_one(RolloutRow, rollout))
 
     def states(self) -> dict[str, str]:
         with self.fleet.controller._database.reading() as session:

@@ -110,6 +110,15 @@ def test_after_failures_a_retry_is_offered() -> None:
     )
 
 
+def test_of_a_rollback_that_halted_nobody_is_led_back_to_what_it_takes_away() -> None:
+    counts = {DeploymentState.SUCCEEDED: 2, DeploymentState.FAILED: 1, DeploymentState.ASSIGNED: 1}
+    told = next_step(rollout("r2", RolloutState.HALTED, counts, rollback_of="r1"))
+    assert re.findall(r"`fleet rollout (\w+ \w+)", told) == ["resume r2", "rollback r1"]
+    assert told.endswith("1 device with the order to go back may still do so.")
+    told = next_step(rollout("r2", RolloutState.SUCCEEDED, counts, rollback_of="r1"))
+    assert told.endswith("`fleet rollout rollback r2` brings the release of r1 again, if need be.")
+
+
 def test_a_rollback_that_did_not_reach_all_is_offered_again() -> None:
     counts = {DeploymentState.SUCCEEDED: 2}
     bad = rollout("r1", RolloutState.SUCCEEDED, counts, rolled_back_by="r2")
@@ -166,6 +175,7 @@ def rollout(
     counts: dict[DeploymentState, int],
     *,
     rolled_back_by: str | None = None,
+    rollback_of: str | None = None,
 ) -> Rollout:
     return Rollout(
         id=name,
@@ -177,4 +187,5 @@ def rollout(
         stages=[],
         counts=counts,
         rolled_back_by=rolled_back_by,
+        rollback_of=rollback_of,
     )

@@ -1,7 +1,7 @@
 """Keep what part of the devices may do otherwise, unseen, when a gate passes.
 
-Revision ID: 0047
-Revises: 0046
+Revision ID: 0044
+Revises: 0043
 """
 
 from __future__ import annotations
@@ -9,8 +9,8 @@ from __future__ import annotations
 import sqlalchemy as sa
 from alembic import op
 
-revision = "0047"
-down_revision = "0046"
+revision = "0044"
+down_revision = "0043"
 branch_labels = None
 depends_on = None
 

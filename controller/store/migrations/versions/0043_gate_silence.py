@@ -1,6 +1,6 @@
 """Keep by what part fewer devices with a release told enough than others, at each look at a gate.
 
-Revision ID: 0046
+Revision ID: 0043
 Revises: 0042
 """
 
@@ -9,7 +9,7 @@ from __future__ import annotations
 import sqlalchemy as sa
 from alembic import op
 
-revision = "0046"
+revision = "0043"
 down_revision = "0042"
 branch_labels = None
 depends_on = None

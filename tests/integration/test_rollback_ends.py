@@ -1,0 +1,236 @@
+"""A rollback that ends before its time: nobody gets back what it takes away."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.simulators.controller_fleet import Fleet, names
+from tests.simulators.packages import two_variants
+
+pytestmark = pytest.mark.flow
+
+ONE, TWO, THREE = (two_variants(version, best=version) for version in ("1", "2", "3"))
+DEVICES = names("cam", 5)
+
+
+@pytest.fixture
+def fleet(database_url: str, tmp_path: Path) -> Iterator[Fleet]:
+    """Return a fleet that had the first of three releases, and whose devices run the second."""
+    made = Fleet(database_url, tmp_path)
+    for package in (ONE, TWO, THREE):
+        made.publish(package)
+    made.enrol(*DEVICES)
+    assert made.run(made.roll_out("digits:1"))["state"] == "succeeded"
+    yield made
+    made.close()
+
+
+def order(fleet: Fleet, rollout: str, name: str, **body: object) -> dict[str, Any]:
+    answer = fleet.api.post(f"/v1/rollouts/{rollout}/{name}", json=body)
+    assert answer.is_success, answer.text
+    made: dict[str, Any] = answer.json()
+    return made
+
+
+def wanted(fleet: Fleet) -> dict[str, str]:
+    """What each device is to run."""
+    found = fleet.api.get("/v1/devices").json()
+    return {each["id"]: each["desired_release"] for each in found}
+
+
+def states(fleet: Fleet, rollout: str) -> dict[str, str]:
+    return {part["device"]: part["state"] for part in fleet.show(rollout)["deployments"]}
+
+
+def reasons(fleet: Fleet, rollout: str, action: str) -> list[str]:
+    events = fleet.show(rollout)["events"]
+    return [item["reason"] for item in events if item["action"] == action]
+
+
+def let_all(fleet: Fleet, outcome: Any) -> None:
+    for device in fleet.devices.values():
+        device.outcome = outcome
+
+
+def end(fleet: Fleet, device: str, outcome: Any) -> None:
+    """Let an install that goes on end."""
+    it = fleet.devices[device]
+    model = it.documents[-1].models[0]
+    assert model.release is not None
+    if outcome == "succeeded":
+        it.active = model.release.digest
+    it.report(model.revision, model.release.digest, outcome, model.name)
+
+
+def on_the_way_back(fleet: Fleet, **body: object) -> tuple[str, str]:
+    """Return a rollout that all devices took, and its rollback, in which four have begun."""
+    bad = fleet.roll_out("digits:2", max_in_flight=4)
+    assert fleet.run(bad)["state"] == "succeeded"
+    let_all(fleet, "busy")
+    back = order(fleet, bad, "rollback", **body)["id"]
+    fleet.step()
+    assert sorted(states(fleet, back).values()) == ["assigned"] * 4 + ["pending"]
+    return bad, back
+
+
+def split(fleet: Fleet, back: str) -> tuple[list[str], str]:
+    """Return the devices that have begun, and the one that has not."""
+    found = states(fleet, back)
+    idle = next(name for name, state in found.items() if state == "pending")
+    return [name for name in found if name != idle], idle
+
+
+@pytest.mark.parametrize("ended", ["halted", "aborted"])
+@pytest.mark.parametrize("pace", [{}, {"keep_pace": True}, {"release": "digits:3"}], ids=str)
+@pytest.mark.few(4)
+def test_who_has_begun_finishes_and_nobody_is_told_the_bad_release(
+    fleet: Fleet, ended: str, pace: dict[str, object]
+) -> None:
+    bad, back = on_the_way_back(fleet, **pace)
+    (failing, away, first, last), idle = split(fleet, back)
+    target = str(pace.get("release", "digits:1"))
+    heard = {name: len(device.accepted) for name, device in fleet.devices.items()}
+    fleet.devices[away].leave()
+    end(fleet, first, "succeeded")
+    end(fleet, failing, "failed")
+    if ended == "aborted":
+        order(fleet, back, "abort")
+    else:
+        fleet.step()
+    for _ in range(3):
+        fleet.step()
+    shown = fleet.show(back)
+    assert shown["state"] == ended
+    assert wanted(fleet) == dict.fromkeys(DEVICES, target) | {idle: "digits:2"}
+    assert heard == {name: len(device.accepted) for name, device in fleet.devices.items()}
+    assert shown["counts"] == {
+        "assigned": 1,
+        "cancelled": 1,
+        "failed": 1,
+        "succeeded": 1,
+        "waiting": 1,
+    }
+    (told,) = reasons(fleet, back, "leave")
+    assert told.startswith("2 devices still on the way back, and may finish it: ")
+    fleet.kill()
+    end(fleet, last, "failed")
+    let_all(fleet, "succeeded")
+    fleet.devices[away].connect()
+    fleet.step()
+    assert fleet.show(back)["counts"] == {"cancelled": 1, "failed": 2, "succeeded": 2}
+    again = order(fleet, bad, "rollback", **pace)["id"]
+    assert fleet.run(again)["state"] == "succeeded"
+    assert set(wanted(fleet).values()) == {target}
+
+
+def test_a_resumed_rollback_goes_on_with_those_that_were_on_their_way(fleet: Fleet) -> None:
+    _, back = on_the_way_back(fleet)
+    (failing, away, first, last), idle = split(fleet, back)
+    fleet.devices[away].leave()
+    end(fleet, failing, "failed")
+    fleet.step()
+    assert fleet.state(back) == "halted"
+    shown = order(fleet, back, "resume")
+    assert shown["reason"] == "resumed by the operator: 1 failed are acknowledged, 4 go on"
+    fleet.step()
+    assert states(fleet, back)[idle] == "assigned"
+    assert states(fleet, back)[first] == states(fleet, back)[last] == "assigned"
+    let_all(fleet, "succeeded")
+    fleet.devices[away].connect()
+    for device in (first, last, idle):
+        end(fleet, device, "succeeded")
+    assert fleet.run(back)["counts"] == {"failed": 1, "succeeded": 4}
+
+
+def test_another_rollout_takes_whom_a_stopped_rollback_left_on_the_way(fleet: Fleet) -> None:
+    _, back = on_the_way_back(fleet)
+    (failing, away, *_), _ = split(fleet, back)
+    fleet.devices[away].leave()
+    end(fleet, failing, "failed")
+    fleet.step()
+    third = fleet.roll_out("digits:3", max_in_flight=5, offline_limit_s=5)
+    assert states(fleet, back)[away] == "cancelled"
+    fleet.step()
+    fleet.devices[away].connect()
+    fleet.step()
+    assert states(fleet, third)[away] == "assigned"
+    order(fleet, third, "abort")
+    assert wanted(fleet)[away] == "digits:1", "not what it still reports"
+
+
+def test_to_undo_a_rollback_brings_the_release_again(fleet: Fleet) -> None:
+    """Who orders that wants it: what had the order to go back has it no more."""
+    _, back = on_the_way_back(fleet)
+    (failing, done, *_), _ = split(fleet, back)
+    end(fleet, done, "succeeded")
+    end(fleet, failing, "failed")
+    fleet.step()
+    let_all(fleet, "succeeded")
+    forth = order(fleet, back, "rollback")["id"]
+    assert fleet.run(forth)["state"] == "succeeded"
+    assert set(wanted(fleet).values()) == {"digits:2"} or wanted(fleet)[failing] == "digits:1"
+    assert fleet.running(TWO.digest) == set(DEVICES)
+
+
+def test_a_rollback_of_a_rollback_that_halts_gives_back_what_was_there(fleet: Fleet) -> None:
+    bad = fleet.roll_out("digits:2")
+    fleet.run(bad)
+    back = order(fleet, bad, "rollback")["id"]
+    assert fleet.run(back)["state"] == "succeeded"
+    let_all(fleet, "busy")
+    forth = order(fleet, back, "rollback")["id"]
+    fleet.step()
+    end(fleet, "cam-002", "failed")
+    fleet.step()
+    assert fleet.state(forth) == "halted"
+    assert wanted(fleet) == dict.fromkeys(DEVICES, "digits:1")
+
+
+def test_who_goes_back_to_a_release_that_is_revoked_meanwhile_keeps_what_it_has(
+    fleet: Fleet,
+) -> None:
+    _, back = on_the_way_back(fleet)
+    fleet.api.post("/v1/releases/digits:1/revoke").raise_for_status()
+    shown = fleet.show(back)
+    assert (shown["state"], shown["counts"]) == ("halted", {"cancelled": 5})
+    for device in fleet.devices.values():
+        fleet.step()
+        assert device.accepted[-1].release is None or device.active == TWO.digest
+
+
+def test_who_is_shut_out_on_its_way_back_still_goes_back(fleet: Fleet) -> None:
+    _, back = on_the_way_back(fleet)
+    (device, *_), _ = split(fleet, back)
+    fleet.api.patch(f"/v1/devices/{device}", json={"state": "quarantined"}).raise_for_status()
+    assert states(fleet, back)[device] == "cancelled"
+    fleet.devices[device].outcome = "succeeded"
+    fleet.api.patch(f"/v1/devices/{device}", json={"state": "enrolled"}).raise_for_status()
+    fleet.devices[device].connect()
+    fleet.step(20.0)
+    assert fleet.devices[device].active == ONE.digest
+
+
+@pytest.mark.parametrize("body", [{"keep_pace": True}, {"release": "digits:1"}], ids=str)
+def test_whoever_missed_any_rollback_gets_what_that_brings_when_the_next_release_fails(
+    fleet: Fleet, body: dict[str, object]
+) -> None:
+    bad = fleet.roll_out("digits:2", offline_limit_s=60.0)
+    assert fleet.run(bad)["state"] == "succeeded"
+    away = fleet.devices["cam-000"]
+    away.leave()
+    back = order(fleet, bad, "rollback", **body)["id"]
+    for _ in range(12):
+        fleet.step(20.0)
+    assert fleet.state(back) == "succeeded", "it ends without the one that is away"
+    away.outcome = "busy"
+    third = fleet.roll_out("digits:3", max_in_flight=5)
+    fleet.step()
+    away.connect()
+    fleet.step()
+    assert states(fleet, third)["cam-000"] == "assigned"
+    order(fleet, third, "abort")
+    assert wanted(fleet)["cam-000"] == "digits:1"
