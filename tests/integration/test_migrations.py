@@ -461,7 +461,7 @@ def test_looks_at_gates_come_through_going_down_and_up(database_url: str) -> Non
             told = Verdict(state=GateState.PASS, reason="half of them", unseen=0.5)
             gates.save_look(session, row, 1, {1: told}, is_end=False, now_s=1.0)
         database.close()
-        for version in ("0046", "head"):
+        for version in ("0043", "head"):
             migrate(database_url, version)
         with database.reading() as session:
             (look,) = gates.looks(session, "r1", limit=10)
