@@ -29,7 +29,8 @@ from controller.cli.rollout_control import (
 )
 from controller.cli.rollout_plan_view import NAMED, write_plan
 from controller.client.fleet import Fleet
-from controller.client.rollout_files import RolloutFile, read_file, request_of, schema
+from controller.client.rollout_files import read_file, request_of
+from controller.client.rollout_words import RolloutFile, schema
 from controller.rollout_schemas import RolloutRequest
 from wire.codec import to_pretty_json
 from wire.console.output import write_exact

@@ -14,7 +14,8 @@ import msgspec
 import pytest
 
 from controller.cli import main
-from controller.client.rollout_files import RolloutFile, option_of, read_rollout_file, schema
+from controller.client.rollout_files import read_rollout_file
+from controller.client.rollout_words import RolloutFile, option_of, schema
 from controller.domain.gates.language import MAX_GATES
 from controller.rollout_schemas import RolloutRequest
 from controller.stage_schemas import MAX_STAGES

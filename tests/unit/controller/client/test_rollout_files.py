@@ -10,13 +10,12 @@ import pytest
 from controller.client.errors import ArgumentError
 from controller.client.rollout_files import (
     MAX_FILE_BYTES,
-    RolloutFile,
     read_rollout_file,
     request_of,
     rollout_file,
     rollout_request,
-    schema,
 )
+from controller.client.rollout_words import RolloutFile, schema
 from controller.rollout_schemas import RolloutRequest
 from controller.stage_schemas import Rate, Stage, StageShadow
 from wire.codec import from_toml
