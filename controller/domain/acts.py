@@ -18,6 +18,7 @@ ACTS: Final[Mapping[str, str]] = {
     "POST /v1/waiting/{device}/accept": "letting a device in",
     "POST /v1/waiting/{device}/refuse": "refusing a device",
     "PATCH /v1/devices/{device}": "changing a device",
+    "POST /v1/devices/labels": "changing labels",
     "GET /v1/devices/{device}/desired": "exporting what a device should run",
     "PUT /v1/blobs/{sha256}": "uploading a package",
     "GET /v1/blobs/{sha256}": "downloading a package",
