@@ -152,7 +152,9 @@ def compared(
         return None
     if not has_control and len(control) < LEAST_DEVICES:
         control = ()
-    before = began_s - DAY_S, began_s
+    # Telemetry is kept by the minute: in the one in which the rollout began some have the release.
+    known_s = math.floor(began_s / MINUTE_S) * MINUTE_S
+    before = known_s - DAY_S, known_s
     # A control group of which nobody is left to compare with tells nothing: other days are no
     # control group.
     with_itself = not has_control and not control

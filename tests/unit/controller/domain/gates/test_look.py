@@ -70,6 +70,16 @@ def test_a_running_stage_is_looked_at_when_nearly_all_that_began_have_the_releas
     assert compared(have_it, others, complete, began_s=0.0, under_way=2) is not None
 
 
+def test_the_minute_in_which_the_rollout_began_is_not_before_it() -> None:
+    """Telemetry is kept by the minute: some have the release in that one already."""
+    began_s = 10 * DAY_S + 5.0
+    at = window(began_s + HOUR_S, complete_for_s=600.0, soak_s=600.0)
+    assert at is not None
+    of = compared(members(0, 9), members(50, 9), at, began_s=began_s, under_way=0)
+    assert of is not None
+    assert of.before == (9 * DAY_S, 10 * DAY_S)
+
+
 def test_without_a_control_group_the_same_hours_before_the_rollout_are_the_other_side() -> None:
     began_s, now_s = 10 * DAY_S, 12 * DAY_S + 5 * HOUR_S
     at = window(now_s, complete_for_s=HOUR_S, soak_s=HOUR_S)
