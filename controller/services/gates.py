@@ -19,7 +19,7 @@ from controller.domain.gates.look import Compared, compared, judged, window
 from controller.domain.gates.looks import is_end, level
 from controller.domain.gates.shift import of_all_classes
 from controller.domain.gates.states import GateState
-from controller.domain.gates.verdicts import Verdict
+from controller.domain.gates.verdicts import Silence, Verdict
 from controller.domain.gates.waiting import wait_text
 from controller.domain.states import RolloutState
 from controller.errors import InvalidRequestError
@@ -54,8 +54,8 @@ class _Due(NamedTuple):
     """At the end of a soak how many such looks share what is for them; 0 for any other look."""
 
     of: Compared
-    silences: dict[int, list[float]]
-    """Of earlier looks since the stage was complete, by the number of the gate."""
+    silences: dict[int, list[Silence]]
+    """Of earlier looks in the stage, by the number of the gate."""
 
 
 class GateLooks:
@@ -131,7 +131,7 @@ class GateLooks:
                 gates.without_release(transaction, rollout),
                 at,
                 away=gates.away_with_release(transaction, rollout, until_s=at.had_s),
-                has_control=deployments.count_control(transaction, rollout) > 0,
+                has_control=deployments.had_control(transaction, rollout),
                 began_s=row.created_at_s,
                 under_way=gates.under_way(transaction, rollout, at_s=at.had_s),
             )
@@ -162,7 +162,7 @@ class GateLooks:
         return told
 
     def _of_figure(
-        self, gate: Gate, due: _Due, at_level: float, earlier: Sequence[float]
+        self, gate: Gate, due: _Due, at_level: float, earlier: Sequence[Silence]
     ) -> Verdict:
         of = due.of
         after, before = (
@@ -178,7 +178,7 @@ class GateLooks:
         return frozenset(device for device, count in counts.items() if count > 0)
 
     def _of_classes(
-        self, gate: Gate, due: _Due, at_level: float, earlier: Sequence[float]
+        self, gate: Gate, due: _Due, at_level: float, earlier: Sequence[Silence]
     ) -> Verdict:
         of, spans = due.of, (due.of.span, due.of.before)
         after, before = class_shares(

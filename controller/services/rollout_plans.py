@@ -84,6 +84,7 @@ class _Read(NamedTuple):
 
     model: str
     digest: str
+    is_first: bool
     offered: OfferedRelease
     facts: list[DeviceFacts]
     """Enrolled devices that match."""
@@ -178,7 +179,7 @@ class RolloutPlans:
                 partial(rollout_checks.check_unfit, request, unfit, len(read.facts)),
                 partial(stage_checks.check_chosen, request, read.order, names),
                 partial(rollout_checks.check_growing, specs, len(members)),
-                partial(stage_checks.check_gates, request, specs, read.order, names),
+                partial(stage_checks.check_gates, request, specs, read.order, names, read.is_first),
                 partial(check_devices, specs, read.order, read.model, read.digest, members),
                 partial(check_agreement, self._database, self._telemetry, request),
             ),
@@ -237,6 +238,7 @@ class RolloutPlans:
             return _Read(
                 model=release.name,
                 digest=release.digest,
+                is_first=releases.is_first(transaction, release),
                 offered=self._preflight.offered(release),
                 facts=facts,
                 judged=judged,

@@ -205,15 +205,22 @@ def check_gates(
     stages: Sequence[StageSpec],
     order: StartingOrder,
     devices: Collection[str],
+    is_first: bool,
 ) -> None:
     """Refuse gates that can never pass, or are never asked.
 
     Raises:
-        InvalidRequestError: There are too few devices.
+        InvalidRequestError: There are too few devices, or none has an older release.
     """
     own = {number for number, stage in enumerate(request.stages, start=1) if stage.gates}
     if not request.gates and not own:
         return
+    if is_first:
+        raise InvalidRequestError(
+            "gates compare a release with the one that devices have, and no device has another one"
+            " of this model",
+            remedy="leave the gates out of the first rollout of a model",
+        )
     sizes = order.sizes(devices)
     most = max(sizes.values(), default=0)
     least = LEAST_OF_ROLLOUT if request.control_percent else LEAST_DEVICES

@@ -93,6 +93,17 @@ def count_held_out(session: Session, rollout: str) -> int:
     return session.scalar(statement) or 0
 
 
+def had_control(session: Session, rollout: str) -> bool:
+    """Tell whether a rollout was made with a control group, whatever has become of it."""
+    return bool(
+        session.scalar(
+            select(
+                exists().where(DeploymentRow.rollout == rollout, DeploymentRow.is_control.is_(True))
+            )
+        )
+    )
+
+
 def count_below(session: Session, rollout: str, below: int) -> int:
     """Return how many devices with lower places were not started, without the control group."""
     statement = select(func.count()).where(

@@ -96,7 +96,10 @@ class GateLookRow(Base):
     high: Mapped[float | None]
     treated: Mapped[int] = mapped_column(Integer)
     control: Mapped[int] = mapped_column(Integer)
-    silence: Mapped[float] = mapped_column(server_default="0")
-    """By what part fewer devices with the release told enough than others."""
+    told: Mapped[float] = mapped_column(server_default="0")
+    """How many devices with the release told enough."""
+
+    expected: Mapped[float] = mapped_column(server_default="0")
+    """How many would have, if as large a part of them did as of the others."""
     unseen: Mapped[float | None]
     """What part of the devices may do otherwise, unseen, when it passed."""

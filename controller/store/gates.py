@@ -11,7 +11,7 @@ from sqlalchemy.orm import Session
 
 from controller.domain.gates.look import Member
 from controller.domain.gates.states import GateState
-from controller.domain.gates.verdicts import Verdict
+from controller.domain.gates.verdicts import Silence, Verdict
 from controller.domain.rollout_view import GateView
 from controller.domain.states import DeploymentState, DeviceState
 from controller.store.device_tables import DeviceRow
@@ -139,26 +139,24 @@ def save_look(
             high=told.high,
             treated=told.treated,
             control=told.control,
-            silence=told.silence,
+            told=told.silence.told,
+            expected=told.silence.expected,
             unseen=told.unseen,
         )
         for number, told in verdicts.items()
     )
 
 
-def silences(session: Session, row: RolloutRow) -> dict[int, list[float]]:
-    """Return the silence at the looks since the stage of a rollout was complete, by gate."""
-    found: dict[int, list[float]] = defaultdict(list)
-    if row.stage_complete_at_s is not None:
-        rows = session.execute(
-            select(GateLookRow.number, GateLookRow.silence).where(
-                GateLookRow.rollout == row.id,
-                GateLookRow.stage == row.stage,
-                GateLookRow.clock_s >= row.stage_complete_at_s,
-            )
+def silences(session: Session, row: RolloutRow) -> dict[int, list[Silence]]:
+    """Return the silence at the looks in the current stage of a rollout, by gate."""
+    rows = session.execute(
+        select(GateLookRow.number, GateLookRow.told, GateLookRow.expected).where(
+            GateLookRow.rollout == row.id, GateLookRow.stage == row.stage
         )
-        for number, silence in rows:
-            found[number].append(silence)
+    )
+    found: dict[int, list[Silence]] = defaultdict(list)
+    for number, told, expected in rows:
+        found[number].append(Silence(told, expected))
     return found
 
 

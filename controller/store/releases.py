@@ -27,7 +27,7 @@ from controller.store import acting
 from controller.store.database import changed_rows, in_batches
 from controller.store.device_tables import DeviceRow
 from controller.store.measurement_tables import MeasurementRow
-from controller.store.model_tables import DesiredModelRow
+from controller.store.model_tables import DesiredModelRow, DeviceModelRow
 from controller.store.paging import Column, paged
 from controller.store.release_tables import DeltaRow, ReleaseBlobRow, ReleaseRow
 from controller.store.shadow_tables import ShadowRow
@@ -245,6 +245,21 @@ def blob_size_for(session: Session, *, device: str, sha256: str) -> int | None:
         to run, also as a shadow, or that it was asked to measure, or is a delta to a file of one.
     """
     return readable_blobs(session, device=device, sha256s=(sha256,)).get(sha256)
+
+
+def is_first(session: Session, release: ReleaseRow) -> bool:
+    """Tell whether no device has, or is to have, another release of the model.
+
+    Args:
+        session: The transaction.
+        release: The release.
+    """
+    return not any(
+        session.scalar(
+            select(exists().where(row.model == release.name, row.release != release.digest))
+        )
+        for row in (DesiredModelRow, DeviceModelRow)
+    )
 
 
 def readable_blobs(session: Session, *, device: str, sha256s: Collection[str]) -> dict[str, int]:

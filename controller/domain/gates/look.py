@@ -28,7 +28,14 @@ from controller.domain.gates.bounded import most_harm
 from controller.domain.gates.contrast import Observed, against_before, contrast
 from controller.domain.gates.language import Gate
 from controller.domain.gates.states import LEAST_DEVICES
-from controller.domain.gates.verdicts import MOST_SILENT, Coverage, Telling, Verdict, verdict
+from controller.domain.gates.verdicts import (
+    MOST_SILENT,
+    Coverage,
+    Silence,
+    Telling,
+    Verdict,
+    verdict,
+)
 from controller.domain.starting_order import group_of
 from wire.durations import DAY_S, MINUTE_S
 
@@ -179,7 +186,7 @@ def judged(
     before: Mapping[str, float],
     late: Collection[str],
     level: float,
-    earlier: Sequence[float] = (),
+    earlier: Sequence[Silence] = (),
 ) -> Verdict:
     """Return what a gate says.
 
@@ -191,7 +198,7 @@ def judged(
         before: The same of the time before.
         late: The devices that measured something towards the end, too.
         level: The chance that the interval may err.
-        earlier: The silence that earlier looks since the stage was complete have shown.
+        earlier: The silence at earlier looks in the stage.
     """
     # What measured 0 has no part to grow by. It is left out, and the gate told of it.
     zero = {name for each in (after, before) for name, value in each.items() if value == -math.inf}

@@ -14,8 +14,8 @@ Rules:
 - If devices with the new release tell less often of themselves than the control group does, the
   gate holds: those that are silent may be the ones that it harmed. What counts is how many of those
   that told enough before still do, so a figure that few devices report is no easier to silence. It
-  counts now and at the mean over the looks since the stage was complete: at one of many looks
-  chance makes those with the old release as silent.
+  counts now and over all looks in the stage together: at one of many looks chance makes those with
+  the old release as silent.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Final
+from typing import Final, NamedTuple
 
 from controller.domain.gates.contrast import Contrast
 from controller.domain.gates.language import Gate
@@ -41,6 +41,30 @@ MOST_LOG: Final = 20.0
 
 _SHOWN_DIGITS: Final = 3
 _NOISE_DIGITS: Final = 12
+
+
+class Silence(NamedTuple):
+    """How many devices with the new release told enough at a look, and how many would have."""
+
+    told: float = 0.0
+    expected: float = 0.0
+    """If as large a part of them did as of the others."""
+
+    def part(self, *earlier: Silence) -> float:
+        """Return by what part fewer told; below 0 if more did, and 0 where none was expected.
+
+        Args:
+            *earlier: Other looks: the more were expected at one, the more it counts.
+        """
+        looks = (self, *earlier)
+        expected = sum(look.expected for look in looks)
+        if expected <= 0.0:
+            return 0.0
+        # A tenth has no exact binary form.
+        return round(1.0 - sum(look.told for look in looks) / expected, _NOISE_DIGITS)
+
+
+_NOT_ASKED: Final = Silence()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -63,9 +87,7 @@ class Verdict:
     """What part of the devices may do otherwise although none was seen that does; None but of a
     pass without the worst case."""
 
-    silence: float = 0.0
-    """By what part fewer of those with the new release tell enough than of the others; below 0 if
-    more of them do."""
+    silence: Silence = _NOT_ASKED
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -106,7 +128,7 @@ def verdict(
     coverage: Coverage,
     *,
     most: float | None = None,
-    earlier: Sequence[float] = (),
+    earlier: Sequence[Silence] = (),
 ) -> Verdict:
     """Return what a gate says.
 
@@ -116,7 +138,7 @@ def verdict(
         level: The chance that the interval errs.
         coverage: How many devices there are, and tell enough.
         most: A bound of the harm of a gate in the worst case.
-        earlier: The silence at earlier looks since the stage was complete.
+        earlier: The silence at earlier looks in the stage.
 
     Returns:
         The verdict with its reason.
@@ -143,9 +165,9 @@ def verdict(
         return replace(told, reason=why)
     state, unseen = _state(gate, low, high), None
     reason = f"{_text(gate, found.difference)}, {_text(gate, low)} to {_text(gate, high)}"
-    mean = sum((*earlier, silence)) / (len(earlier) + 1)
-    if state is not GateState.FAIL and max(silence, mean) >= MOST_SILENT:
-        if silence < MOST_SILENT:
+    now, mean = silence.part(), silence.part(*earlier)
+    if state is not GateState.FAIL and max(now, mean) >= MOST_SILENT:
+        if now < MOST_SILENT:
             silent += f", and in the looks so far {100.0 * mean:.0f} % fewer did than of the others"
         state, reason = GateState.HOLD, f"{silent}; the others: {reason}"
     elif state is GateState.HOLD:
@@ -192,8 +214,8 @@ def _at_zero(coverage: Coverage) -> str:
     return ""
 
 
-def _silence(coverage: Coverage) -> tuple[float, str]:
-    """Return by what part fewer devices with the new release tell than others, and how many."""
+def _silence(coverage: Coverage) -> tuple[Silence, str]:
+    """Return how many devices with the new release tell enough, and how many do not, as text."""
     treated, control = coverage.treated, coverage.control
     # Which devices measure a thing at all is known from before, unless it is new to most of them.
     is_known = treated.known > 0 and (control.known > 0 or not control.devices)
@@ -203,11 +225,8 @@ def _silence(coverage: Coverage) -> tuple[float, str]:
     else:
         told, of, which = treated.told, treated.devices, ""
         usual = control.told / control.devices if control.devices else 1.0
-    part = 1.0 - told / (usual * of) if usual * of else float(told == 0)
-    # A tenth has no exact binary form.
-    return round(
-        part, _NOISE_DIGITS
-    ), f"{of - told} of {of} devices with the new release{which} do not tell enough"
+    text = f"{of - told} of {of} devices with the new release{which} do not tell enough"
+    return Silence(told, usual * of), text
 
 
 def _needs(gate: Gate, found: Contrast, low: float, high: float, coverage: Coverage) -> str:

@@ -24,6 +24,9 @@ def wait_text(
     Returns:
         The end of a sentence, with its semicolon; empty if enough devices tell already.
     """
+    if control and len(control) < LEAST_DEVICES:
+        # No time helps: it needs other devices, or a person.
+        return f"; {len(control)} of {LEAST_DEVICES} devices with the old release are left"
     usual = sum(count >= needed for count in control) / len(control) if control else 1.0
     wanted = max(LEAST_DEVICES, math.ceil(len(treated) * (usual - MOST_SILENT)))
     waits = [_wait_s(treated, wanted, needed, window_s)]

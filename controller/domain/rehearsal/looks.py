@@ -8,7 +8,7 @@ import numpy as np
 
 from controller.domain.gates.look import Compared, judged
 from controller.domain.gates.states import GateState
-from controller.domain.gates.verdicts import Verdict
+from controller.domain.gates.verdicts import Silence, Verdict
 from controller.domain.rehearsal.harm import Harm
 from controller.domain.rehearsal.history import Floats, Played
 from controller.domain.rehearsal.setting import RehearsedGate
@@ -23,7 +23,7 @@ def look(
     harms: Sequence[Harm],
     *,
     at_level: float,
-    earlier: Sequence[float] = (),
+    earlier: Sequence[Silence] = (),
 ) -> Verdict:
     """Look at a gate.
 
@@ -35,7 +35,7 @@ def look(
         of: Which devices are compared, over what virtual time.
         harms: What the release does to those that have it.
         at_level: The chance that its interval may err.
-        earlier: The silence that earlier looks since the stage was complete have shown.
+        earlier: The silence at earlier looks in the stage.
     """
     before = played.figures(number, *of.before, least=one.least)
     after = plain = played.figures(number, *of.span, least=one.least)

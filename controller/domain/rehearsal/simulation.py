@@ -25,6 +25,7 @@ from controller.domain.gates.control import control_of_groups
 from controller.domain.gates.look import Member, compared, window
 from controller.domain.gates.looks import is_end, level, next_look_s
 from controller.domain.gates.states import LEAST_DEVICES, GateState
+from controller.domain.gates.verdicts import Silence
 from controller.domain.rehearsal.chance import parts
 from controller.domain.rehearsal.flights import DRAWS, Flight, drawn_flights
 from controller.domain.rehearsal.history import HOUR_S, History, Played
@@ -104,8 +105,8 @@ class _Run:
         """When gates were last looked at in an earlier stage."""
 
         self._looked_s: float | None = None
-        self._silences: defaultdict[tuple[float | None, int], list[float]] = defaultdict(list)
-        """Of each gate, since its stage was complete."""
+        self._silences: defaultdict[tuple[int, int], list[Silence]] = defaultdict(list)
+        """By the stage and the gate."""
 
         self._reason, self._released = "", False
         self._told: list[Told | None] = [None] * len(setting.gates)
@@ -337,10 +338,9 @@ class _Run:
                 of,
                 self._planted.harms,
                 at_level=at_level,
-                earlier=self._silences[complete_s, number],
+                earlier=self._silences[self._stage, number],
             )
-            if complete_s is not None:
-                self._silences[complete_s, number].append(told.silence)
+            self._silences[self._stage, number].append(told.silence)
             self._views[number] = replace(
                 self._views[number], state=told.state, reason=told.reason, looked_at_s=now_s
             )

@@ -1,4 +1,4 @@
-"""Keep by what part fewer devices with a release told enough than others, at each look at a gate.
+"""Keep how many devices with a release told enough at each look at a gate, and how many should have.
 
 Revision ID: 0043
 Revises: 0042
@@ -16,12 +16,14 @@ depends_on = None
 
 
 def upgrade() -> None:
-    """Add it; of earlier looks nobody knows."""
+    """Add both; of earlier looks nobody knows, so they count nothing."""
     with op.batch_alter_table("rollout_gate_look") as batch:
-        batch.add_column(sa.Column("silence", sa.Double(), server_default="0", nullable=False))
+        for name in ("told", "expected"):
+            batch.add_column(sa.Column(name, sa.Double(), server_default="0", nullable=False))
 
 
 def downgrade() -> None:
-    """Remove it."""
+    """Remove them."""
     with op.batch_alter_table("rollout_gate_look") as batch:
-        batch.drop_column("silence")
+        batch.drop_column("expected")
+        batch.drop_column("told")

@@ -10,7 +10,7 @@ from controller.domain.gates.contrast import Contrast, Observed, contrast
 from controller.domain.gates.language import parse_gate
 from controller.domain.gates.shift import of_all_classes
 from controller.domain.gates.states import GateState
-from controller.domain.gates.verdicts import Coverage, Telling, verdict
+from controller.domain.gates.verdicts import Coverage, Silence, Telling, verdict
 
 GROWS = parse_gate("p95(inference_latency_ms) <= +10%")
 FALLS = parse_gate("mean(feedback_accuracy_ratio) >= -2pp")
@@ -86,16 +86,18 @@ def test_silence_is_a_part_of_those_that_told_before(silent: int, state: GateSta
 @pytest.mark.parametrize(
     ("earlier", "state"),
     [
-        ([0.0, 0.2], GateState.PASS),
-        ([0.2, 0.2], GateState.HOLD),
-        ([-0.3, 0.3, 0.4], GateState.HOLD),
+        ([Silence(40, 40), Silence(34, 40)], GateState.PASS),
+        ([Silence(34, 40), Silence(34, 40)], GateState.HOLD),
+        ([Silence(40, 30), Silence(20, 40), Silence(18, 30)], GateState.HOLD),
+        ([Silence(0, 0), Silence(0, 0)], GateState.PASS),
+        ([Silence(1, 2), Silence(2, 3)], GateState.PASS),
     ],
 )
-def test_silence_counts_at_the_mean_of_the_looks(earlier: list[float], state: GateState) -> None:
-    """At one of many looks chance makes the others as silent."""
+def test_silence_counts_over_all_looks_together(earlier: list[Silence], state: GateState) -> None:
+    """At one of many looks chance makes the others as silent. Where few tell yet it says little."""
     silent = told_by(Telling(devices=40, told=38))
     told = verdict(GROWS, found(0.0, 0.01), 0.05, silent, earlier=earlier)
-    assert (told.state, told.silence) == (state, 0.05)
+    assert (told.state, told.silence) == (state, Silence(38, 40))
     if state is GateState.HOLD:
         why = "2 of 40 devices with the new release do not tell enough, and in the looks so far "
         assert told.reason.startswith(why)
