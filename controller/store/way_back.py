@@ -12,7 +12,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from sqlalchemy import and_, func, or_, select
+from sqlalchemy import and_, exists, func, or_, select
 from sqlalchemy.orm import Session, aliased
 
 from controller.domain.states import (
@@ -67,17 +67,24 @@ def takes_away(session: Session, rollout: RolloutRow) -> bool:
     """Tell whether what the devices of a rollout had before is what it is to rid them of.
 
     It is in a rollback, and in another try of one. A rollback of a rollback brings the release of
-    the first rollout again, as that did.
+    the first rollout again, as that did. A second rollback of a rollout may find that its devices
+    are rid of it already: what they had then is good.
 
     Args:
         session: The transaction.
         rollout: The rollout.
     """
-    is_taken_away = False
-    while rollout.origin is not None:
-        is_taken_away ^= not rollout.is_retry
-        rollout = session.get_one(RolloutRow, rollout.origin)
-    return is_taken_away
+    first, is_taken_away = rollout, False
+    while first.origin is not None:
+        is_taken_away ^= not first.is_retry
+        first = session.get_one(RolloutRow, first.origin)
+    had_it = exists().where(
+        DeploymentRow.rollout == rollout.id,
+        DeploymentRow.started_at_s.is_not(None),
+        # It is none where it was revoked.
+        or_(DeploymentRow.previous.is_(None), DeploymentRow.previous == first.release),
+    )
+    return is_taken_away and bool(session.scalar(select(had_it)))
 
 
 def previous_counts(session: Session, rollout: str) -> dict[str, int]:
@@ -208,7 +215,7 @@ def releases_before(
     A device that is told to go back still reports the ordered release until it has done so. What it
     is to run comes first where a rollback ordered it, or the end of a rollout that gave it another:
     what it reports is what it was to be rid of. What it is to run counts nothing where it failed to
-    install it.
+    install it, but in a rollback.
 
     Args:
         session: The transaction.
@@ -260,7 +267,9 @@ def releases_before(
             rids[ordering] = takes_away(session, session.get_one(RolloutRow, ordering))
         for device, was_first, ordering, order_state, told, ordered, recorded in rows:
             digest, seen = wanted[device], found.get(device)
-            meant = None if order_state == DeploymentState.FAILED else ordered
+            # Back to an older release again, rather than to the one to be rid of.
+            has_failed = order_state == DeploymentState.FAILED and not rids[ordering]
+            meant = None if has_failed else ordered
             known = [meant, told, recorded] if rids[ordering] else [told, meant, recorded]
             others = (each for each in known if each in usable and each != digest)
             same = digest if ordered == digest else None

@@ -234,3 +234,36 @@ def test_whoever_missed_any_rollback_gets_what_that_brings_when_the_next_release
     assert states(fleet, third)["cam-000"] == "assigned"
     order(fleet, third, "abort")
     assert wanted(fleet)["cam-000"] == "digits:1"
+
+
+@pytest.mark.parametrize("target", ["digits:2", "digits:3"])
+@pytest.mark.few(4)
+def test_a_second_rollback_of_what_is_gone_goes_back_to_the_good_release(
+    fleet: Fleet, target: str
+) -> None:
+    bad = fleet.roll_out("digits:2")
+    fleet.run(bad)
+    assert fleet.run(order(fleet, bad, "rollback")["id"])["state"] == "succeeded"
+    let_all(fleet, "busy")
+    again = order(fleet, bad, "rollback", release=target)["id"]
+    fleet.step()
+    end(fleet, DEVICES[0], "failed")
+    fleet.step()
+    assert fleet.state(again) == "halted"
+    assert wanted(fleet) == dict.fromkeys(DEVICES, "digits:1")
+
+
+def test_who_failed_on_the_way_back_gets_the_good_release_from_the_next_rollback(
+    fleet: Fleet,
+) -> None:
+    """It still reports the bad one when the next release comes."""
+    bad = fleet.roll_out("digits:2")
+    fleet.run(bad)
+    fleet.devices[DEVICES[0]].outcome = "failed"
+    assert fleet.run(order(fleet, bad, "rollback")["id"])["state"] == "halted"
+    fleet.devices[DEVICES[0]].outcome = "succeeded"
+    newer = fleet.roll_out("digits:3")
+    assert fleet.run(newer)["state"] == "succeeded"
+    assert fleet.run(order(fleet, newer, "rollback")["id"])["state"] == "succeeded"
+    assert wanted(fleet) == dict.fromkeys(DEVICES, "digits:1")
+    assert fleet.running(ONE.digest) == set(DEVICES)
