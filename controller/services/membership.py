@@ -38,6 +38,7 @@ from wire.profile import NAME_PATTERN
 _HAS_ORDER: Final = "it has its order: it finishes, and counts; an abort would send it back"
 _NOT_ENROLLED: Final = "no device of that name is enrolled"
 _HELD_OUT: Final = "it is held out of rollouts: {}; `fleet device restore` ends that"
+_LEFT: Final = "it left the rollout: `fleet rollout retry` takes it when that has ended"
 _ENDED: Final = "it has finished"
 _OUT: Final = "it was taken out by the operator, and does not come back; a new rollout can take it"
 _GONE: Final = "it is gone, or joined this or another rollout just now"
@@ -173,7 +174,10 @@ class Membership:
         there, excluded = members.among(transaction, row.id, asked)
         held_out = penalties.held_out_among(transaction, asked)
         unchanged |= {device: _HELD_OUT.format(row.reason) for device, row in held_out.items()}
-        unchanged |= dict.fromkeys(there, "it is in the rollout already")
+        unchanged |= {
+            device: _LEFT if state == DeploymentState.CANCELLED else "it is in the rollout already"
+            for device, state in there.items()
+        }
         unchanged |= dict.fromkeys(excluded, _OUT)
         taken = free_devices.busy_among(transaction, row.model, asked, but=row.id)
         unchanged |= {
