@@ -21,7 +21,7 @@ Rules:
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Final
@@ -167,6 +167,21 @@ def checked_labels(labels: Mapping[str, str], *, kept: Collection[str] = ()) -> 
                 remedy="write other characters, such as - in place of a space",
             )
     return dict(labels)
+
+
+def check_removed(keys: Iterable[str]) -> None:
+    """Refuse names of labels to be removed that no device can have.
+
+    One may be that of an attribute, because an earlier version took those.
+
+    Args:
+        keys: The names.
+
+    Raises:
+        InvalidRequestError: Characters that no selector can hold.
+    """
+    for key in keys:
+        _check_key(key, is_kept=True)
 
 
 def _check_key(key: str, *, is_kept: bool) -> None:

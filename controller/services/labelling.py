@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final
 
-from controller.domain.selectors import checked_labels
+from controller.domain.selectors import check_removed, checked_labels
 from controller.errors import InvalidRequestError, UnknownDeviceError
 from controller.label_schemas import LabelRequest, LabelsChange, RelabelledDevice
 from controller.store import acting, device_labels, devices
@@ -30,7 +30,7 @@ def check(request: LabelRequest) -> None:
         request: The request.
 
     Raises:
-        InvalidRequestError: It does.
+        InvalidRequestError: It does, or a name to be removed is that of no label.
     """
     if bool(request.devices) == (request.selector is not None):
         raise InvalidRequestError(
@@ -47,6 +47,7 @@ def check(request: LabelRequest) -> None:
         raise InvalidRequestError(
             f"the label {both[0][:64]} is to be set and to be removed", remedy="give one of the two"
         )
+    check_removed(request.remove)
 
 
 def relabel(transaction: Transaction, request: LabelRequest, *, now_s: float) -> LabelsChange:

@@ -45,7 +45,7 @@ from controller.database_url import sqlite_path
 from controller.domain.audit_chain import COMMITTED
 from controller.errors import DatabaseError, InvalidRequestError, SettingsError
 from controller.store import acting, audit
-from controller.store.conflicts import conflict_of
+from controller.store.conflicts import circle_of, conflict_of
 from wire.files import PRIVATE
 
 BATCH = 500
@@ -100,7 +100,7 @@ class Database:
         Raises:
             conflict_of: A constraint of the database forbids it: a `ConflictError`.
             InvalidRequestError: A value cannot be in a database, such as a text with a NUL.
-            DatabaseError: The database does not work.
+            DatabaseError: The database does not work, or ended it for another one.
         """
         try:
             with Transaction(self.engine, expire_on_commit=False) as session, session.begin():
@@ -113,7 +113,8 @@ class Database:
         except DataError as exc:
             raise InvalidRequestError("the database cannot store a value of this request") from exc
         except SQLAlchemyError as exc:
-            raise DatabaseError(f"the database failed: {_first_line(exc)}") from exc
+            failed = DatabaseError(f"the database failed: {_first_line(exc)}")
+            raise circle_of(exc) or failed from exc
 
     @contextmanager
     def reading(self) -> Iterator[Transaction]:

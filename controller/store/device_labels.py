@@ -7,9 +7,10 @@ from collections.abc import Mapping, Sequence
 from sqlalchemy import bindparam, delete, insert, select
 from sqlalchemy.orm import Session
 
+from controller.store import devices as device_rows
 from controller.store import policy_choices
 from controller.store.database import in_batches
-from controller.store.device_tables import DeviceLabelRow, DeviceRow
+from controller.store.device_tables import DeviceLabelRow
 
 _REMOVE = delete(DeviceLabelRow).where(
     DeviceLabelRow.device == bindparam("of_device"), DeviceLabelRow.key == bindparam("of_key")
@@ -29,8 +30,7 @@ def locked(session: Session, devices: Sequence[str]) -> dict[str, dict[str, str]
     found: dict[str, dict[str, str]] = {}
     label = DeviceLabelRow
     for batch in in_batches(devices):
-        rows = select(DeviceRow.id).where(DeviceRow.id.in_(batch)).order_by(DeviceRow.id)
-        found |= {device: {} for device in session.scalars(rows.with_for_update())}
+        found |= {device: {} for device in device_rows.lock_all(session, batch)}
         labels = select(label.device, label.key, label.value).where(label.device.in_(batch))
         for device, key, value in session.execute(labels):
             if device in found:

@@ -17,6 +17,7 @@ from controller.domain.states import (
     DeploymentState,
     DeviceState,
 )
+from controller.store import devices as device_rows
 from controller.store.database import in_batches
 from controller.store.device_tables import DeviceRow
 from controller.store.model_tables import DesiredModelRow, DesiredStateRow, DeviceModelRow
@@ -249,6 +250,7 @@ def note_all_seen(session: Session, names: Collection[str], *, now_s: float) -> 
         now_s: Wall time.
     """
     for some in in_batches(sorted(names)):
+        device_rows.lock_all(session, some)
         session.execute(
             update(DeviceRow)
             .where(DeviceRow.id.in_(some))

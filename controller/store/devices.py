@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
-from typing import Any
+from collections.abc import Collection, Mapping, Sequence
+from typing import Any, Final
 
 from sqlalchemy import ColumnElement, and_, case, delete, exists, func, or_, select, update
 from sqlalchemy.orm import InstrumentedAttribute, Session, aliased
@@ -12,7 +12,7 @@ from controller.domain.device_text import clean
 from controller.domain.selectors import Selector
 from controller.domain.states import ORDERED_DEPLOYMENTS, DeviceState
 from controller.errors import IllegalTransitionError, UnknownDeviceError
-from controller.store.database import changed_rows
+from controller.store.database import changed_rows, in_batches
 from controller.store.device_tables import DeviceLabelRow, DeviceRow
 from controller.store.model_tables import DesiredModelRow, DeviceModelRow
 from controller.store.penalty_tables import DevicePenaltyRow
@@ -35,13 +35,32 @@ SEEN_AHEAD_S = 60.0
 """A device that was seen by so much later than now was seen before the clock was set back; by less,
 while a statement waited."""
 
+_WITHOUT_KEY: Final = {"key_share": True}
+"""How devices are locked: rows that refer to one may be written meanwhile. Otherwise a rollout that
+holds the desired state of a device would wait here, and who holds this for that."""
+
 KNOWN = "`fleet device list` shows the devices that are"
 """The remedy where no device has a name."""
 
 
 def find(session: Session, device: str, *, lock: bool = False) -> DeviceRow | None:
     """Return a device, or None; `lock` keeps other transactions from changing it."""
-    return session.get(DeviceRow, device, with_for_update=lock or None)
+    return session.get(DeviceRow, device, with_for_update=_WITHOUT_KEY if lock else None)
+
+
+def lock_all(session: Session, devices: Sequence[str]) -> list[str]:
+    """Keep other transactions from changing devices; every writer of several locks them so first.
+
+    Args:
+        session: The transaction.
+        devices: Which devices, sorted, so that no two transactions wait for each other; at most as
+            many as one statement may name.
+
+    Returns:
+        Those that there are, sorted.
+    """
+    rows = select(DeviceRow.id).where(DeviceRow.id.in_(devices)).order_by(DeviceRow.id)
+    return list(session.scalars(rows.with_for_update(key_share=True)))
 
 
 def get(session: Session, device: str, *, lock: bool = False) -> DeviceRow:
@@ -341,9 +360,14 @@ def mark_silent(session: Session, *, since_s: float, now_s: float) -> int:
     Returns:
         How many devices.
     """
-    return changed_rows(
-        session, update(DeviceRow).where(_is_silent(since_s, now_s)).values(online=False)
-    )
+    silent = _is_silent(since_s, now_s)
+    found = session.scalars(select(DeviceRow.id).where(silent)).all()
+    count = 0
+    for batch in in_batches(sorted(found)):
+        lock_all(session, batch)
+        is_one = DeviceRow.id.in_(batch)
+        count += changed_rows(session, update(DeviceRow).where(is_one, silent).values(online=False))
+    return count
 
 
 def _is_silent(since_s: float, now_s: float) -> ColumnElement[bool]:

@@ -21,9 +21,10 @@ from controller.domain.selectors import Selector, parse_selector
 from controller.domain.shadow_choice import FleetShadow, choose_shadow
 from controller.errors import SelectorError
 from controller.store.capture_tables import CaptureRow
+from controller.store.database import in_batches
 from controller.store.device_values import steady_values
 from controller.store.groups import texts_for
-from controller.store.model_tables import DesiredModelRow
+from controller.store.model_tables import DesiredModelRow, DesiredStateRow
 from controller.store.policy_tables import PolicyRow, PolicySetRow
 from controller.store.shadow_tables import ShadowRow
 from wire.capture import CaptureRule
@@ -48,6 +49,12 @@ _FIRST_DEFAULT = to_builtins(PolicySpec(kind="rules"))
 this was. It stays until the next one is issued, as a revision never changes."""
 
 
+_LOCK = (
+    select(DesiredStateRow.device)
+    .where(DesiredStateRow.device.in_(bindparam("devices", expanding=True)))
+    .order_by(DesiredStateRow.device)
+    .with_for_update()
+)
 _MARK_STALE = (
     update(DesiredModelRow)
     .where(DesiredModelRow.device == bindparam("of_device"), DesiredModelRow.removed.is_(False))
@@ -168,15 +175,24 @@ def choose(session: Session, rows: Sequence[DesiredModelRow]) -> list[DesiredMod
 
 def mark_stale(session: Session, device: str) -> None:
     """Mark a device's policies to be chosen again: a label or a steady attribute changed."""
-    session.flush()
-    session.connection().execute(_MARK_STALE, {"of_device": device})
+    mark_all_stale(session, [device])
 
 
 def mark_all_stale(session: Session, devices: Sequence[str]) -> None:
-    """Mark the policies of several devices to be chosen again."""
+    """Mark the policies of several devices to be chosen again.
+
+    Their desired states are locked first, as whoever gives them a release does: the rows of their
+    models would be locked in no certain order, and two transactions could wait for each other.
+
+    Args:
+        session: The transaction.
+        devices: Which devices, sorted.
+    """
     session.flush()
-    if devices:
-        session.connection().execute(_MARK_STALE, [{"of_device": device} for device in devices])
+    connection = session.connection()
+    for batch in in_batches(devices):
+        connection.execute(_LOCK, {"devices": batch})
+        connection.execute(_MARK_STALE, [{"of_device": device} for device in batch])
 
 
 def with_stale(session: Session, *, limit: int) -> list[str]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 import threading
-import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import Any
@@ -20,6 +19,7 @@ from telemetry.server.pruning import Retention
 from telemetry.server.query import Query, run
 from telemetry.server.store import TelemetryStore
 from tests.simulators.clock import FakeClock
+from tests.simulators.row_locks import wait_for_a_lock
 from wire.telemetry import HistogramPoint, SumPoint, TelemetryBatch
 
 START = 28_000_800
@@ -265,17 +265,3 @@ def begun(work: Callable[[], object], name: str) -> threading.Thread:
     thread = threading.Thread(target=work, name=name)
     thread.start()
     return thread
-
-
-def wait_for_a_lock(database: Database) -> None:
-    """Wait until somebody waits for a lock."""
-    waiting = sa.text(
-        "SELECT count(*) FROM pg_stat_activity "
-        "WHERE wait_event_type = 'Lock' AND datname = current_database()"
-    )
-    for _ in range(2000):
-        with database.reading_engine.connect() as connection:
-            if connection.scalar(waiting):
-                return
-        time.sleep(0.01)
-    raise TimeoutError("nobody waits")
