@@ -1,6 +1,8 @@
 """Follows a rollout until it ends: live on a terminal, one line per change elsewhere.
 
 Rules:
+- An answer holds only the newest entries of the log: what is new is found by those that both
+  answers have.
 - Watching survives a restart of the controller: it waits while the controller does not answer.
 - On a terminal devices are shown as they work. Elsewhere the rollout alone is told: its decisions,
   the states of its stages and its own at once, and at most every `FIGURES_EVERY_S` how many devices
@@ -69,8 +71,7 @@ def changes(old: Rollout | None, new: Rollout) -> list[str]:
     Returns:
         The lines: decisions, stages, the state.
     """
-    known = len(old.events) if old is not None else 0
-    fresh = new.events[known:]
+    fresh = _fresh([] if old is None else old.events, new.events)
     lines = [event_text(event) for event in fresh if event.action not in AT_WORK]
     stages = {s.number: stage_text(s, old) for s in old.stages} if old is not None else {}
     lines += [
@@ -81,6 +82,15 @@ def changes(old: Rollout | None, new: Rollout) -> list[str]:
     if old is None or old.state != new.state:
         lines.append(_state_line(new))
     return lines
+
+
+def _fresh(old: list[RolloutEvent], new: list[RolloutEvent]) -> list[RolloutEvent]:
+    """Return what a log has gained; an answer holds its newest entries, the first may be gone."""
+    for gone in range(len(old)):
+        kept = len(old) - gone
+        if new[:kept] == old[gone:]:
+            return new[kept:]
+    return new
 
 
 def transfer_lines(rollout: Rollout) -> list[str]:
