@@ -59,9 +59,11 @@ def next_step(
             text = f"`fleet rollout retry {its}` tries it with the devices without the release."
             text += f" {_on_their_way(rollout)}"
         case _:
-            text = f"{back}, if need be." if has_it else "Nothing: no device has its release."
-            if rollout.counts.get(DeploymentState.FAILED, 0):
-                text = f"{_again(rollout)} {text}"
+            again = _again(rollout) if rollout.counts.get(DeploymentState.FAILED, 0) else ""
+            on_way = _on_their_way(rollout) if undone is not None else ""
+            after = f"{back}, if need be." if has_it else ""
+            text = " ".join(filter(None, (again, on_way, after)))
+            text = text or "Nothing: no device has its release."
     return text.rstrip()
 
 

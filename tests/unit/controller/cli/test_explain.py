@@ -119,6 +119,14 @@ def test_of_a_rollback_that_halted_nobody_is_led_back_to_what_it_takes_away() ->
     assert told.endswith("`fleet rollout rollback r2` brings the release of r1 again, if need be.")
 
 
+def test_nothing_is_said_beside_what_can_be_done() -> None:
+    told = next_step(rollout("r1", RolloutState.SUCCEEDED, {DeploymentState.FAILED: 2}))
+    assert told == "`fleet rollout retry r1 --failed` tries those that failed once more."
+    counts = {DeploymentState.ASSIGNED: 4}
+    told = next_step(rollout("r2", RolloutState.ABORTED, counts, rollback_of="r1"))
+    assert told == "4 devices with the order to go back may still do so."
+
+
 def test_a_rollback_that_did_not_reach_all_is_offered_again() -> None:
     counts = {DeploymentState.SUCCEEDED: 2}
     bad = rollout("r1", RolloutState.SUCCEEDED, counts, rolled_back_by="r2")
