@@ -16,7 +16,7 @@ from controller.cli.next_steps import next_step
 from controller.domain.deployment_codes import SUPERSEDED
 from controller.domain.states import DeploymentState, RolloutState
 from controller.domain.wording import counted
-from controller.rollout_schemas import OutcomeGroup, Rollout
+from controller.rollout_schemas import OutcomeGroup, PossibleFollowUps, Rollout
 from wire.console.text import plain_text
 
 EXIT_NO: Final = 1
@@ -38,8 +38,13 @@ def exit_status(rollout: Rollout) -> int:
     return EXIT_PARTLY if has_failed or was_taken or not _has_it(rollout) else 0
 
 
-def end_lines(rollout: Rollout) -> list[str]:
-    """Return why devices have not got the release, how many have, and what can be done."""
+def end_lines(rollout: Rollout, can: PossibleFollowUps | None = None) -> list[str]:
+    """Return why devices have not got the release, how many have, and what can be done.
+
+    Args:
+        rollout: The rollout.
+        can: Which rollouts could follow it; None where that is not known.
+    """
     total = sum(rollout.counts.values()) - rollout.left_out
     done = _has_it(rollout)
     which = f"all {counted(total)}" if done == total > 1 else f"{done} of {counted(total)}"
@@ -55,7 +60,7 @@ def end_lines(rollout: Rollout) -> list[str]:
     if status := exit_status(rollout):
         text += f"; exit status {status}"
         if failed or status == EXIT_NO:
-            text += f". {next_step(rollout)}"
+            text += f". {next_step(rollout, can=can)}"
     return [*map(outcome_line, failed), text]
 
 

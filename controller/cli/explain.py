@@ -16,6 +16,7 @@ from controller.cli.gates import drawn_gates, write_gates
 from controller.cli.named_arguments import RolloutArgument
 from controller.cli.next_steps import next_step
 from controller.cli.output import write_json
+from controller.cli.rollout_answers import possible
 from controller.cli.stage_view import shadow_lines
 from controller.cli.watch import counts_text, event_text
 from controller.domain.states import DeploymentState
@@ -45,8 +46,9 @@ def rollout_explain(
         found = api.rollouts.get(rollout)
         tell_cut_off(api)
         back = api.rollouts.get(found.rolled_back_by, limit=1) if found.rolled_back_by else None
+        can = possible(api, found)
     head, shadows, outcomes = _head(found), shadow_lines(found.stages), _outcomes(found)
-    can_be_done = next_step(found, back)
+    can_be_done = next_step(found, back, can=can)
     if as_json:
         write_json({
             "rollout": found.id, "state": found.state, "reason": found.reason, "about": head,

@@ -22,7 +22,7 @@ from controller.cli.transfers import phase_text, sum_text
 from controller.domain.roles import HOME
 from controller.domain.states import DeploymentState
 from controller.errors import UnfitError
-from controller.rollout_schemas import Deployment, Rollout, RolloutEvent
+from controller.rollout_schemas import Deployment, PossibleFollowUps, Rollout, RolloutEvent
 from wire.clock import Clock, SystemClock
 from wire.console.output import is_terminal, write, write_lines
 from wire.console.text import local_time, plain_text
@@ -42,14 +42,16 @@ LEFT_OUT = "left out"
 """The state of a device that cannot take the release, for people; it counts as cancelled."""
 
 Fetch = Callable[[], "Rollout"]
+Possible = Callable[["Rollout"], "PossibleFollowUps | None"]
 
 
-def watch(fetch: Fetch, *, clock: Clock | None = None) -> int:
+def watch(fetch: Fetch, *, clock: Clock | None = None, possible: Possible | None = None) -> int:
     """Follow a rollout.
 
     Args:
         fetch: Asks the controller.
         clock: Source of time and of waiting.
+        possible: Asks which rollouts could follow it; None to go by what it tells itself.
 
     Returns:
         The exit status, of `controller.cli.ending`.
@@ -57,7 +59,8 @@ def watch(fetch: Fetch, *, clock: Clock | None = None) -> int:
     clock = clock or SystemClock()
     states = _states(fetch, clock)
     last = _watch_live(states) if is_terminal() else _watch_lines(states, clock)
-    write_lines(end_lines(last))
+    can = possible(last) if possible is not None and exit_status(last) else None
+    write_lines(end_lines(last, can))
     return exit_status(last)
 
 

@@ -141,6 +141,9 @@ def test_a_halted_rollout_goes_on_and_what_failed_is_tried_again(
     assert f"tried again by  {second}" in stack.ok("rollout", "show", rollout).out
     assert f"retry of {rollout}" in stack.ok("rollout", "list").out
     assert "cam-2 got digits:3 by rollout" in stack.ok("why", "cam-2", "--rollout", second).out
+    told = stack.ok("rollout", "explain", rollout).out.rpartition("What can be done\n")[2]
+    assert f"Rollout {second} tried devices of {rollout} again" in told
+    assert "retry" not in told
     nothing = stack.fleet("rollout", "retry", rollout, "--failed")
     assert (nothing.code, nothing.err.count("\n")) == (2, 1)
     assert nothing.err.endswith(f"; `fleet rollout show {rollout}` lists its devices\n")
@@ -183,6 +186,10 @@ def test_a_device_without_a_way_back_is_named_with_a_command(
         nothing = stack.fleet("rollout", "rollback", rollout)
         assert nothing.code == 2
         assert nothing.err.endswith(f"`fleet rollout rollback {rollout} --to NAME:VERSION`\n")
+        remedy = r"`fleet model remove digits --selector 'id in \(.*new-1\)'` takes the model away"
+        assert re.search(remedy, nothing.err)
+        told = stack.ok("rollout", "explain", rollout).out.rpartition("What can be done\n")[2]
+        assert re.search(rf"No device of rollout \w+ has a release .*; {remedy}", told)
         for line in lines:
             if line.startswith("  fleet "):
                 words = shlex.split(line.replace("NAME:VERSION", "digits:1"))
