@@ -91,4 +91,6 @@ def _tell(change: MembersChange, *, done: str, as_json: bool) -> int:
         write(f"{counted(len(change.changed))} {done} rollout {change.rollout}")
         for device, why in change.unchanged.items():
             remark(f"{device}: {why}")
+        for warning in change.warnings:
+            remark(warning)
     return 0 if change.changed else EXIT_NO
