@@ -28,6 +28,9 @@ from wire.console.text import local_time, plain_text
 AT_WORK: Final = frozenset({"start", "return", "wait"})
 """What happens to devices again and again: of several in a row only the first and last are told."""
 
+MAX_IN_A_ROW: Final = 3
+"""A line that stands for a single other one saves nothing."""
+
 
 def rollout_explain(
     context: typer.Context, rollout: RolloutArgument, as_json: JsonOption = False
@@ -160,10 +163,9 @@ def _grouped(events: Sequence[RolloutEvent]) -> Iterator[list[RolloutEvent]]:
 
 
 def _told(group: Sequence[RolloutEvent]) -> list[str]:
-    if len(group) <= 2:  # noqa: PLR2004 - the first and the last
+    if len(group) <= MAX_IN_A_ROW:
         return [event_text(event) for event in group]
-    more = len(group) - 2
-    between = f"... and {more} more such line{'' if more == 1 else 's'} ..."
+    between = f"... and {len(group) - 2} more such lines ..."
     return [event_text(group[0]), between, event_text(group[-1])]
 
 

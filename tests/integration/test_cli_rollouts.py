@@ -227,6 +227,13 @@ def test_devices_join_move_and_leave_in_words(stack: Stack, puppets: dict[str, P
     left = stack.ok("rollout", "exclude", rollout, "cam-2", "cam-1", "cam-9")
     assert left.out == f"1 device left rollout {rollout}\n"
     assert left.err == "cam-1: it has finished\ncam-9: it is not in the rollout\n"
+    for order in ("exclude", "add"):
+        wrong = stack.fleet("rollout", order, rollout, "--selector", "sitte=paris")
+        assert wrong.code == 2
+        assert wrong.err.startswith(
+            "fleet: no enrolled device matches the selector 'sitte=paris'; "
+        )
+        assert "sitte" in wrong.err.partition("; ")[2]
     again = stack.fleet("rollout", "exclude", rollout, "cam-2")
     assert (again.code, again.out) == (1, f"0 devices left rollout {rollout}\n")
     stack.ok("rollout", "abort", rollout)

@@ -78,12 +78,13 @@ def test_a_device_that_waits_for_its_turn_says_who_is_before_it_and_what_it_has(
 
 def test_what_devices_do_in_a_row_is_told_once_and_what_people_do_always() -> None:
     events = [RolloutEvent(at_s=0.0, action="create", reason="made")]
-    events += [RolloutEvent(at_s=at, action="start", reason=f"{at:g}") for at in (1.0, 2.0, 3.0)]
+    events += [RolloutEvent(at_s=at, action="start", reason=f"{at:g}") for at in (1, 2, 3, 4)]
     events += [RolloutEvent(at_s=9.0, action="pause", reason="paused", actor="alice")] * 3
     told = happened(events)
     assert told[1].endswith(" start: 1")
-    assert told[2] == "... and 1 more such line ..."
-    assert told[3].endswith(" start: 3")
+    assert told[2] == "... and 2 more such lines ..."
+    assert told[3].endswith(" start: 4")
+    assert not any("such line" in line for line in happened(events[:4]))
     assert sum(line.endswith("pause: paused (alice)") for line in told) == 3
 
 
