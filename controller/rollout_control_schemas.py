@@ -122,3 +122,6 @@ class MembersChange:
 
     unchanged: dict[str, str] = field(default_factory=dict)
     """The others, with what holds of each, as one line."""
+
+    warnings: list[str] = field(default_factory=list)
+    """What the change makes of the rollout that nobody may have meant, each as one line."""

@@ -98,6 +98,35 @@ class RetryRequest(Request):
 
 
 @dataclass(kw_only=True)
+class PossibleOrder:
+    """What an order about an ended rollout would do now."""
+
+    devices: int
+    """How many devices it would take; 0 if it would be refused."""
+
+    refused: str = ""
+    """Why it would be, as one line; empty if it would not."""
+
+    remedy: str = ""
+
+
+@dataclass(kw_only=True)
+class PossibleFollowUps:
+    """Which rollouts could follow a rollout now."""
+
+    rollout: str
+    with_release: int
+    """How many of its devices run its release or are to run it."""
+
+    rollback: PossibleOrder
+    """To what each device had before."""
+
+    retry: PossibleOrder
+    retry_failed: PossibleOrder
+    """Of the devices that failed alone."""
+
+
+@dataclass(kw_only=True)
 class Deployment:
     """One device's part in a rollout."""
 

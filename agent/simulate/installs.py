@@ -277,7 +277,6 @@ class Installs:
         self._course = None
         if not course.abandoned:
             outcome: InstallOutcome = "failed" if course.failure is not None else "succeeded"
-            self._count(course, outcome)
             report = self._report(course.wanted, course.release, State.IDLE, outcome)
             if (failure := course.failure) is not None:
                 report = msgspec.structs.replace(
@@ -286,12 +285,13 @@ class Installs:
                     error_code=failure.code,
                     detail=failure.detail,
                 )
+            self._count(course, report)
             self._end(course.wanted, report)
         self._retrieval = None
         self._next()
 
-    def _count(self, course: Course, outcome: InstallOutcome) -> None:
-        tally = self._around.tally
+    def _count(self, course: Course, report: InstallReport) -> None:
+        tally, outcome = self._around.tally, report.outcome
         if outcome == "succeeded":
             tally.installs_done += 1
         else:
@@ -299,8 +299,14 @@ class Installs:
         release = f"{course.release.name}:{course.release.version}"
         took_s = self._clock.monotonic_s() - self._began_s
         self._recorder.observe(DURATION_METRIC, took_s, {"outcome": outcome})
-        data = {"release": release, "outcome": outcome, "revision": course.wanted.revision}
-        self._recorder.event(INSTALL, f"{release} {outcome}", data)
+        data = {
+            "release": release,
+            "outcome": outcome,
+            "revision": report.revision,
+            "phase": report.phase,
+            "code": report.error_code,
+        }
+        self._recorder.event(INSTALL, report.detail or f"{release} {outcome}", data)
 
     def _end(self, wanted: ModelState, report: InstallReport) -> None:
         model = self._models.setdefault(wanted.name, _Model())

@@ -13,6 +13,7 @@ from controller.domain.states import DeploymentState, RolloutState
 from controller.rollout_plan_schemas import RolloutPlan
 from controller.rollout_schemas import (
     DevicePart,
+    PossibleFollowUps,
     RetryRequest,
     RollbackRequest,
     Rollout,
@@ -81,6 +82,12 @@ def get_rollout(
 def get_gates(services: Services, rollout: str) -> RolloutGates:
     """Return the gates of a rollout, with what each look at them has shown."""
     return services.rollouts.gates(rollout)
+
+
+@rollout_routes.get("/{rollout}/follow-ups")
+def get_follow_ups(services: Services, rollout: str) -> PossibleFollowUps:
+    """Return what a rollback and another try of a rollout would take now."""
+    return services.rollouts.follow_ups(rollout)
 
 
 @rollout_routes.get("/{rollout}/devices/{device}")

@@ -16,6 +16,7 @@ from controller.cli.gates import drawn_gates, write_gates
 from controller.cli.named_arguments import RolloutArgument
 from controller.cli.next_steps import next_step
 from controller.cli.output import write_json
+from controller.cli.rollout_answers import possible
 from controller.cli.stage_view import shadow_lines
 from controller.cli.watch import counts_text, event_text
 from controller.domain.states import DeploymentState
@@ -26,6 +27,9 @@ from wire.console.text import local_time, plain_text
 
 AT_WORK: Final = frozenset({"start", "return", "wait"})
 """What happens to devices again and again: of several in a row only the first and last are told."""
+
+MAX_IN_A_ROW: Final = 3
+"""A line that stands for a single other one saves nothing."""
 
 
 def rollout_explain(
@@ -45,8 +49,9 @@ def rollout_explain(
         found = api.rollouts.get(rollout)
         tell_cut_off(api)
         back = api.rollouts.get(found.rolled_back_by, limit=1) if found.rolled_back_by else None
+        can = possible(api, found)
     head, shadows, outcomes = _head(found), shadow_lines(found.stages), _outcomes(found)
-    can_be_done = next_step(found, back)
+    can_be_done = next_step(found, back, can=can)
     if as_json:
         write_json({
             "rollout": found.id, "state": found.state, "reason": found.reason, "about": head,
@@ -158,10 +163,9 @@ def _grouped(events: Sequence[RolloutEvent]) -> Iterator[list[RolloutEvent]]:
 
 
 def _told(group: Sequence[RolloutEvent]) -> list[str]:
-    if len(group) <= 2:  # noqa: PLR2004 - the first and the last
+    if len(group) <= MAX_IN_A_ROW:
         return [event_text(event) for event in group]
-    more = len(group) - 2
-    between = f"... and {more} more such line{'' if more == 1 else 's'} ..."
+    between = f"... and {len(group) - 2} more such lines ..."
     return [event_text(group[0]), between, event_text(group[-1])]
 
 

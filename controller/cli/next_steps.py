@@ -8,7 +8,7 @@ from typing import Final
 from controller.domain.gates.states import GateState
 from controller.domain.states import DeploymentState, RolloutState
 from controller.domain.wording import counted
-from controller.rollout_schemas import Rollout
+from controller.rollout_schemas import PossibleFollowUps, Rollout
 from wire.clock import SystemClock
 from wire.console.progress import about_text
 from wire.console.text import plain_text
@@ -18,30 +18,24 @@ UNREACHED: Final = (DeploymentState.CANCELLED, DeploymentState.FAILED)
 
 
 def next_step(
-    rollout: Rollout, rollback: Rollout | None = None, *, now_s: float | None = None
+    rollout: Rollout,
+    rollback: Rollout | None = None,
+    *,
+    can: PossibleFollowUps | None = None,
+    now_s: float | None = None,
 ) -> str:
     """Say which orders the controller would take now, as far as the rollout tells.
 
     Args:
         rollout: The rollout.
         rollback: The one that rolled it back, if one did.
+        can: Which rollouts could follow it; None where the controller does not say.
         now_s: Wall time; None for that of the clock here.
     """
-    its, by = rollout.id, rollout.rolled_back_by
-    undone = rollout.rollback_of
-    what = "its devices back" if undone is None else f"the release of {undone} again"
-    back = f"`fleet rollout rollback {its}` brings {what}"
-    has_it = rollout.counts.get(DeploymentState.SUCCEEDED, 0) > 0
+    its, undone = rollout.id, rollout.rollback_of
     match rollout.state:
-        case _ if by is not None:
-            text = (
-                f"Rollout {by} brings its devices back: `fleet rollout explain {by}` tells of it."
-            )
-            if left := _unreached(rollback):
-                text += (
-                    f" {counted(left)} of it did not go back: `fleet rollout rollback {its}` takes "
-                    "those that still have the release."
-                )
+        case _ if rollout.rolled_back_by is not None:
+            text = _after_rollback(rollout, rollout.rolled_back_by, rollback, can)
         case RolloutState.RUNNING:
             text = _while_it_runs(rollout, now_s)
         case RolloutState.PAUSED:
@@ -54,15 +48,78 @@ def next_step(
                 text = f"{on} `fleet rollout rollback {undone}` takes all that still have its "
                 text += f"release. {_on_their_way(rollout)}"
             else:
-                text = f"{back}. {on}" if has_it else on
-        case RolloutState.ABORTED if _is_left(rollout):
-            text = f"`fleet rollout retry {its}` tries it with the devices without the release."
-            text += f" {_on_their_way(rollout)}"
+                back = _back(rollout, can)
+                text = f"{back}. {on}" if back else f"{on} {_no_way_back(can)}"
+        case RolloutState.ABORTED if _is_left(rollout) if can is None else can.retry.devices:
+            text = f"{_tried(rollout)} `fleet rollout retry {its}` tries it with the devices "
+            text += f"without the release. {_on_their_way(rollout)}"
         case _:
-            text = f"{back}, if need be." if has_it else "Nothing: no device has its release."
-            if rollout.counts.get(DeploymentState.FAILED, 0):
-                text = f"{_again(rollout)} {text}"
-    return text.rstrip()
+            text = _at_the_end(rollout, can)
+    return text.strip()
+
+
+def _after_rollback(
+    rollout: Rollout, by: str, rollback: Rollout | None, can: PossibleFollowUps | None
+) -> str:
+    """Say where a rollout is that was rolled back: in its rollback, unless devices were left."""
+    text = f"Rollout {by} brings its devices back: `fleet rollout explain {by}` tells of it."
+    again = f"`fleet rollout rollback {rollout.id}` takes"
+    if can is None:
+        if left := _unreached(rollback):
+            return (
+                f"{text} {counted(left)} of it did not go back: {again} those that still have "
+                "the release."
+            )
+        return text
+    if rollback is not None:
+        text = f"{text} {_tried(rollback)}".rstrip()
+    if left := can.rollback.devices:
+        return f"{text} {counted(left)} of it did not go back: {again} what still has the release."
+    return text
+
+
+def _at_the_end(rollout: Rollout, can: PossibleFollowUps | None) -> str:
+    """Say what can follow a rollout that has ended."""
+    parts = [_tried(rollout)]
+    has_failed = rollout.counts.get(DeploymentState.FAILED, 0) and not rollout.retried_by
+    if has_failed if can is None else can.retry_failed.devices:
+        parts.append(
+            f"`fleet rollout retry {rollout.id} --failed` tries those that failed once more."
+        )
+    if rollout.rollback_of is not None:
+        parts.append(_on_their_way(rollout))
+    back = _back(rollout, can)
+    parts.append(f"{back}, if need be." if back else _no_way_back(can))
+    more = " any more" if rollout.counts.get(DeploymentState.SUCCEEDED, 0) else ""
+    return " ".join(filter(None, parts)) or f"Nothing: no device has its release{more}."
+
+
+def _no_way_back(can: PossibleFollowUps | None) -> str:
+    """Say why devices with the release cannot go back, and what helps; empty if none has it."""
+    if can is None or not can.with_release:
+        return ""
+    why = can.rollback.refused
+    return plain_text(f"{why[:1].upper()}{why[1:]}; {can.rollback.remedy}".rstrip("; ")) + "."
+
+
+def _back(rollout: Rollout, can: PossibleFollowUps | None) -> str:
+    """Say what a rollback would do; empty if none would be taken."""
+    has_it = rollout.counts.get(DeploymentState.SUCCEEDED, 0) > 0
+    if not (has_it if can is None else can.rollback.devices):
+        return ""
+    undone = rollout.rollback_of
+    what = "its devices back" if undone is None else f"the release of {undone} again"
+    return f"`fleet rollout rollback {rollout.id}` brings {what}"
+
+
+def _tried(rollout: Rollout) -> str:
+    """Say which rollout tried devices again last; empty for none."""
+    if not rollout.retried_by:
+        return ""
+    last, its = rollout.retried_by[-1], rollout.id
+    return (
+        f"Rollout {last} tried devices of {its} again: `fleet rollout explain {last}` tells of it."
+    )
 
 
 def _on_their_way(rollout: Rollout) -> str:
@@ -70,14 +127,6 @@ def _on_their_way(rollout: Rollout) -> str:
     counts = rollout.counts
     left = counts.get(DeploymentState.ASSIGNED, 0) + counts.get(DeploymentState.WAITING, 0)
     return f"{counted(left)} with the order to go back may still do so." if left else ""
-
-
-def _again(rollout: Rollout) -> str:
-    """Say how devices that failed are tried again: what failed in a retry, by a retry of that."""
-    if not rollout.retried_by:
-        return f"`fleet rollout retry {rollout.id} --failed` tries those that failed once more."
-    last = rollout.retried_by[-1]
-    return f"Rollout {last} tried devices of it again: `fleet rollout explain {last}` tells of it."
 
 
 def _while_it_runs(rollout: Rollout, now_s: float | None) -> str:

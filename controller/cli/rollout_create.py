@@ -29,7 +29,7 @@ from controller.cli.rollout_control import (
 )
 from controller.cli.rollout_plan_view import NAMED, write_plan
 from controller.client.fleet import Fleet
-from controller.client.rollout_files import read_file, request_of
+from controller.client.rollout_files import check_options, read_file, request_of
 from controller.client.rollout_words import RolloutFile, schema
 from controller.rollout_schemas import RolloutRequest
 from wire.codec import to_pretty_json
@@ -257,7 +257,9 @@ def rollout_create(  # noqa: PLR0913, PLR0917 - one parameter for each option
     }
     given = {key: value for key, value in words.items() if _is_given(context, key)}
     spec = RolloutFile() if file is None else read_file(file)
-    body = request_of(msgspec.structs.replace(spec, **_settings(given)))
+    settings = _settings(given)
+    body = request_of(msgspec.structs.replace(spec, **settings))
+    check_options(settings, body)
     body.id = identifier
     if not body.release:
         raise ArgumentError(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Annotated
 
 import typer
@@ -10,8 +11,12 @@ from controller.cli import completion
 from controller.cli.arguments import JsonOption
 from controller.cli.connecting import connect
 from controller.cli.ending import EXIT_NO
+from controller.cli.errors import ArgumentError
+from controller.cli.hints import about_selector
 from controller.cli.named_arguments import RolloutArgument
 from controller.cli.output import write_json
+from controller.client.errors import FaultError
+from controller.client.fleet import Fleet
 from controller.domain.wording import counted
 from controller.rollout_control_schemas import JoinRequest, LeaveRequest, MembersChange
 from wire.console.output import remark, write
@@ -48,7 +53,7 @@ def rollout_add(
     """
     body = JoinRequest(devices=devices or [], selector=selector)
     with connect(context) as api:
-        change = api.rollouts.add(rollout, body)
+        change = _asked(api, lambda: api.rollouts.add(rollout, body), selector)
     return _tell(change, done="joined", as_json=as_json)
 
 
@@ -80,8 +85,23 @@ def rollout_exclude(
     """
     body = LeaveRequest(devices=devices or [], selector=selector)
     with connect(context) as api:
-        change = api.rollouts.exclude(rollout, body)
+        change = _asked(api, lambda: api.rollouts.exclude(rollout, body), selector)
     return _tell(change, done="left", as_json=as_json)
+
+
+def _asked(api: Fleet, order: Callable[[], MembersChange], selector: str | None) -> MembersChange:
+    """Give an order; if no device matches its selector, say what there is of it.
+
+    Raises:
+        FaultError: The controller refuses it.
+        ArgumentError: No device has a label, or a value of it, that the selector names.
+    """
+    try:
+        return order()
+    except FaultError as exc:
+        if exc.status == 422 and selector and (hints := about_selector(api, selector)):  # noqa: PLR2004 - HTTP
+            raise ArgumentError(exc.message, remedy="; ".join(hints)) from exc
+        raise
 
 
 def _tell(change: MembersChange, *, done: str, as_json: bool) -> int:
@@ -91,4 +111,6 @@ def _tell(change: MembersChange, *, done: str, as_json: bool) -> int:
         write(f"{counted(len(change.changed))} {done} rollout {change.rollout}")
         for device, why in change.unchanged.items():
             remark(f"{device}: {why}")
+        for warning in change.warnings:
+            remark(warning)
     return 0 if change.changed else EXIT_NO

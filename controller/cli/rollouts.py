@@ -165,8 +165,9 @@ def rollout_watch(context: typer.Context, rollout: RolloutArgument) -> int:
     the release, and what can be done.
 
     The exit status is 0 when it succeeded and no device failed, 1 when it was halted or aborted,
-    and 3 when it succeeded although devices failed, within its limits, or without any device that
-    has the release. Devices that are offline have not failed: they get it when they return.
+    and 3 when it succeeded although devices failed, within its limits, without any device that has
+    the release, or without devices that a newer rollout took. Devices that are offline have not
+    failed: they get it when they return.
 
     Examples:
         fleet rollout watch r-7f3a

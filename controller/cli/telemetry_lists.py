@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Annotated, Final
+from typing import Annotated
 
 import typer
 
@@ -33,7 +33,15 @@ from controller.cli.questions import (
     part_text,
     times_asked,
 )
-from controller.cli.why import KindOption, LimitOption, ModelOption, check_kinds
+from controller.cli.why import (
+    MAX_EVENTS,
+    KindOption,
+    LimitOption,
+    ModelOption,
+    check_kinds,
+    newest,
+    tell_more,
+)
 from controller.client.fleet import Fleet
 from controller.domain.selectors import joined
 from controller.telemetry_schemas import DeviceEvent
@@ -41,9 +49,6 @@ from telemetry.server.clocks import clock_text
 from wire.clock import SystemClock
 from wire.codec import to_json
 from wire.console.text import local_time
-
-MAX_LOOKED_AT: Final = 1000
-"""Events whose keys are told where none has the one that was asked for."""
 
 
 def telemetry_metrics(context: typer.Context, as_json: JsonOption = False) -> None:
@@ -112,14 +117,15 @@ def telemetry_events(  # noqa: PLR0913, PLR0917 - one parameter for each option
         )  # fmt: skip
         if device is not None:
             api.devices.get(device)  # which may be misspelt
-        events = ask(where=where or [], limit=limit)
+        asked = partial(ask, where=where or [])
+        events, has_more = newest(lambda most: asked(limit=most), limit)
         check_kinds(kind or [], events)
         is_empty = not events and chosen.name == TABLE
         hints = (
-            _about_none(api, only, where or [], partial(ask, limit=MAX_LOOKED_AT))
-            if is_empty
-            else []
+            _about_none(api, only, where or [], partial(ask, limit=MAX_EVENTS)) if is_empty else []
         )
+    if has_more:
+        tell_more(events, "--until {} shows those before", limit)
     rows: list[tuple[object, ...]] = [(e.device, e.at_s, e.kind, e.reason) for e in events]
     kinds: list[tuple[str, Kind]] = [
         ("device", "text"), ("at_s", "number"), ("kind", "text"), ("reason", "text"),

@@ -1,6 +1,8 @@
 """Follows a rollout until it ends: live on a terminal, one line per change elsewhere.
 
 Rules:
+- An answer holds only the newest entries of the log: what is new is found by those that both
+  answers have.
 - Watching survives a restart of the controller: it waits while the controller does not answer.
 - On a terminal devices are shown as they work. Elsewhere the rollout alone is told: its decisions,
   the states of its stages and its own at once, and at most every `FIGURES_EVERY_S` how many devices
@@ -20,7 +22,7 @@ from controller.cli.transfers import phase_text, sum_text
 from controller.domain.roles import HOME
 from controller.domain.states import DeploymentState
 from controller.errors import UnfitError
-from controller.rollout_schemas import Deployment, Rollout, RolloutEvent
+from controller.rollout_schemas import Deployment, PossibleFollowUps, Rollout, RolloutEvent
 from wire.clock import Clock, SystemClock
 from wire.console.output import is_terminal, write, write_lines
 from wire.console.text import local_time, plain_text
@@ -40,14 +42,16 @@ LEFT_OUT = "left out"
 """The state of a device that cannot take the release, for people; it counts as cancelled."""
 
 Fetch = Callable[[], "Rollout"]
+Possible = Callable[["Rollout"], "PossibleFollowUps | None"]
 
 
-def watch(fetch: Fetch, *, clock: Clock | None = None) -> int:
+def watch(fetch: Fetch, *, clock: Clock | None = None, possible: Possible | None = None) -> int:
     """Follow a rollout.
 
     Args:
         fetch: Asks the controller.
         clock: Source of time and of waiting.
+        possible: Asks which rollouts could follow it; None to go by what it tells itself.
 
     Returns:
         The exit status, of `controller.cli.ending`.
@@ -55,7 +59,8 @@ def watch(fetch: Fetch, *, clock: Clock | None = None) -> int:
     clock = clock or SystemClock()
     states = _states(fetch, clock)
     last = _watch_live(states) if is_terminal() else _watch_lines(states, clock)
-    write_lines(end_lines(last))
+    can = possible(last) if possible is not None and exit_status(last) else None
+    write_lines(end_lines(last, can))
     return exit_status(last)
 
 
@@ -69,8 +74,7 @@ def changes(old: Rollout | None, new: Rollout) -> list[str]:
     Returns:
         The lines: decisions, stages, the state.
     """
-    known = len(old.events) if old is not None else 0
-    fresh = new.events[known:]
+    fresh = _fresh([] if old is None else old.events, new.events)
     lines = [event_text(event) for event in fresh if event.action not in AT_WORK]
     stages = {s.number: stage_text(s, old) for s in old.stages} if old is not None else {}
     lines += [
@@ -81,6 +85,15 @@ def changes(old: Rollout | None, new: Rollout) -> list[str]:
     if old is None or old.state != new.state:
         lines.append(_state_line(new))
     return lines
+
+
+def _fresh(old: list[RolloutEvent], new: list[RolloutEvent]) -> list[RolloutEvent]:
+    """Return what a log has gained; an answer holds its newest entries, the first may be gone."""
+    for gone in range(len(old)):
+        kept = len(old) - gone
+        if new[:kept] == old[gone:]:
+            return new[kept:]
+    return new
 
 
 def transfer_lines(rollout: Rollout) -> list[str]:

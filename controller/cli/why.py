@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from typing import Annotated
+import math
+from collections.abc import Callable, Iterable, Sequence
+from functools import partial
+from typing import Annotated, Final
 
 import typer
 
@@ -19,11 +21,14 @@ from controller.telemetry_schemas import DeviceEvent
 from telemetry.reasons import KINDS, reason_lines
 from wire.clock import SystemClock
 from wire.console.output import remark, write_lines
-from wire.console.text import plain_text
+from wire.console.text import local_time, plain_text
+
+MAX_EVENTS: Final = 1000
+"""What the API gives at most."""
 
 SinceOption = Annotated[str, typer.Option(help="How far back, such as 30m or 7d.", metavar="TIME")]
 LimitOption = Annotated[
-    int, typer.Option(help="Show at most so many events.", metavar="N", min=1, max=1000)
+    int, typer.Option(help="Show at most so many events.", metavar="N", min=1, max=MAX_EVENTS)
 ]
 KindOption = Annotated[
     list[str] | None,
@@ -69,7 +74,10 @@ def why(
     """
     with connect(context) as api:
         part = api.rollouts.part(rollout, device) if rollout is not None else None
-        events = fetch_events(api, device, since=since, kinds=kind or [], model=model, limit=limit)
+        ask = partial(fetch_events, api, device, since=since, kinds=kind or [], model=model)
+        events, has_more = newest(lambda most: ask(limit=most), limit)
+    if has_more:
+        tell_more(events, "`fleet telemetry events` with --until {} those before", limit)
     if as_json:
         write_json(events if part is None else {"part": part, "events": events})
         return
@@ -86,6 +94,32 @@ def _none_found(device: str, since: str, kinds: list[str], model: str | None) ->
     about = f" about model {plain_text(model)}" if model is not None else ""
     more = "; without --kind all kinds are shown" if kinds else ""
     return f"no events{asked}{about} of {plain_text(device)} within {since}{more}"
+
+
+def newest(ask: Callable[[int], list[DeviceEvent]], limit: int) -> tuple[list[DeviceEvent], bool]:
+    """Return the newest events, and whether there are older ones, as far as the API tells.
+
+    Args:
+        ask: Asks for so many, the oldest first.
+        limit: The greatest number.
+    """
+    found = ask(min(limit + 1, MAX_EVENTS))
+    return found[-limit:], len(found) > limit or len(found) == MAX_EVENTS
+
+
+def tell_more(events: Sequence[DeviceEvent], before: str, limit: int) -> None:
+    """Say that there are older events than those that are shown, and how to get them.
+
+    Args:
+        events: Those that are shown; at least one.
+        before: What shows those before a time, with a place for it.
+        limit: The greatest number that was asked for.
+    """
+    more = f"--limit shows up to {MAX_EVENTS}, " if limit < MAX_EVENTS else ""
+    sure = "there are more" if more else "there may be more"
+    # The time that is shown has no parts of a second: some events come again.
+    until = f"'{local_time(math.floor(events[0].at_s) + 1)}'"
+    remark(f"{sure}: these are the newest {len(events)}; {more}{before.format(until)}")
 
 
 def fetch_events(

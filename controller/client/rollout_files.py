@@ -152,16 +152,9 @@ def spec_of(values: Mapping[str, object], name: str) -> RolloutFile:
         error = _faulty(name, _fault(exc.message, values), REMEDY)
         raise error from exc
     request = request_of(spec, called=lambda key: f"{name}: {key}")
-    for key, is_wrong in (
-        ("control", request.control_percent > MAX_CONTROL_PERCENT),
-        ("shadow_agreement", request.shadow_agreement_percent == 0),
-        ("soak", request.soak_s > MAX_WAIT_S),
-        ("deadline", not 0 < request.device_deadline_s <= MAX_WAIT_S),
-        ("offline_limit", request.offline_limit_s > MAX_WAIT_S),
-    ):
-        if is_wrong:
-            error = _faulty(name, _not_within(key, values), REMEDY)
-            raise error
+    for key in _beyond(request):
+        error = _faulty(name, _not_within(key, values), REMEDY)
+        raise error
     if faults := window_faults(spec.windows):
         error = _faulty(name, f"windows: {faults[0]}", REMEDY)
         raise error
@@ -177,6 +170,41 @@ def spec_of(values: Mapping[str, object], name: str) -> RolloutFile:
             error = _faulty(name, f"gates: {exc.message}", exc.remedy)
             raise error from exc
     return spec
+
+
+def check_options(given: Mapping[str, object], request: RolloutRequest) -> None:
+    """Refuse options beyond their limits, in the words of the line.
+
+    Args:
+        given: What stands on the line, with the keys of the file.
+        request: The request that was made of it, and of a file.
+
+    Raises:
+        ArgumentError: There is such an option.
+    """
+    for key in given.keys() & LIMITS.keys():
+        try:
+            convert({key: given[key]}, RolloutFile)
+            is_wrong = key in _beyond(request)
+        except WireFormatError:
+            is_wrong = True
+        if is_wrong:
+            raise ArgumentError(
+                f"{option_of(key)} must be {LIMITS[key]}, not {repr(given[key])[:64]}",
+                remedy="`fleet rollout create --help` says what it is for",
+            )
+
+
+def _beyond(request: RolloutRequest) -> list[str]:
+    """Return the keys whose values are read and beyond their limits."""
+    found = {
+        "control": request.control_percent > MAX_CONTROL_PERCENT,
+        "shadow_agreement": request.shadow_agreement_percent == 0,
+        "soak": request.soak_s > MAX_WAIT_S,
+        "deadline": not 0 < request.device_deadline_s <= MAX_WAIT_S,
+        "offline_limit": request.offline_limit_s > MAX_WAIT_S,
+    }
+    return [key for key, is_wrong in found.items() if is_wrong]
 
 
 def request_of(spec: RolloutFile, *, called: Callable[[str], str] = option_of) -> RolloutRequest:

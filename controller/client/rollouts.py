@@ -13,6 +13,7 @@ from controller.rollout_control_schemas import JoinRequest, LeaveRequest, Member
 from controller.rollout_plan_schemas import RolloutPlan
 from controller.rollout_schemas import (
     DevicePart,
+    PossibleFollowUps,
     RetryRequest,
     RollbackRequest,
     Rollout,
@@ -68,6 +69,10 @@ class Rollouts(Resource):
     def gates(self, rollout: str) -> RolloutGates:
         """Return the gates of a rollout, with what each look at them has shown."""
         return self._api.get(f"/v1/rollouts/{segment(rollout)}/gates", RolloutGates)
+
+    def follow_ups(self, rollout: str) -> PossibleFollowUps:
+        """Return what a rollback and another try of a rollout would take now."""
+        return self._api.get(f"/v1/rollouts/{segment(rollout)}/follow-ups", PossibleFollowUps)
 
     def part(self, rollout: str, device: str) -> DevicePart:
         """Return one device's part in a rollout, with what explains it."""

@@ -93,6 +93,7 @@ RIGHTS: Final[Mapping[str, frozenset[Role]]] = {
     "POST /v1/rollouts/plan": _WORK,
     "POST /v1/rollouts/rehearse": _WORK,  # keeps a processor busy
     "GET /v1/rollouts/{rollout}": _SEE,
+    "GET /v1/rollouts/{rollout}/follow-ups": _SEE,
     "GET /v1/rollouts/{rollout}/gates": _SEE,
     "GET /v1/rollouts/{rollout}/devices/{device}": _SEE,
     "POST /v1/rollouts/{rollout}/pause": _WORK,

@@ -20,9 +20,11 @@ Rules:
 from __future__ import annotations
 
 import secrets
+import shlex
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Final
 
 from controller.domain.gates.states import GateState
 from controller.domain.stages import selectors
@@ -57,6 +59,9 @@ from controller.store.new_deployments import intake
 from controller.store.new_rollouts import NewRollout
 from controller.store.release_tables import ReleaseRow
 from controller.store.rollout_tables import RolloutRow
+
+MAX_NAMED: Final = 5
+"""Devices that a remedy names."""
 
 
 def new_id() -> str:
@@ -117,7 +122,7 @@ def rollback(transaction: Transaction, first: RolloutRow, release: ReleaseRow | 
         refuse_busy(_busy(transaction, first, deployed))
         raise ConflictError(
             f"no device of rollout {first.id} has a release to which it could go back now",
-            remedy=f"name one: `fleet rollout rollback {first.id} --to NAME:VERSION`",
+            remedy=_without_way_back(transaction, first, deployed),
         )
     left = [device for device in deployed if device not in wanted]
     had = release is None or way_back.had_only(transaction, first.id, release.digest)
@@ -329,6 +334,20 @@ def _had_before(transaction: Transaction, first: RolloutRow) -> tuple[list[str],
         if before is not None and device not in taken
     }
     return list(found), back
+
+
+def _without_way_back(transaction: Transaction, first: RolloutRow, devices: Sequence[str]) -> str:
+    """Return what helps devices that have nothing to go back to."""
+    has_other = releases.has_other(transaction, first.model, first.release)
+    chosen = f"id in ({','.join(devices)})" if len(devices) <= MAX_NAMED else first.selector
+    part = f" --selector {shlex.quote(chosen)}" if chosen else ""
+    if has_other and len(devices) > MAX_NAMED:  # the rollout may have taken others away from one
+        part = " --selector SELECTOR"
+    end = f"`fleet rollout abort {first.id}`, then " if first.state in ACTIVE_ROLLOUTS else ""
+    remedy = f"{end}`fleet model remove {first.model}{part}` takes the model away from them"
+    if has_other:
+        remedy += f"; or name a release: `fleet rollout rollback {first.id} --to NAME:VERSION`"
+    return remedy
 
 
 def _is_rollback(transaction: Transaction, row: RolloutRow) -> bool:

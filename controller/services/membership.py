@@ -12,7 +12,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence, Sized
 from typing import Final
 
+from controller.domain.gates.states import LEAST_DEVICES
 from controller.domain.states import ACTIVE_ROLLOUTS, ORDERED_DEPLOYMENTS, DeploymentState
+from controller.domain.wording import counted
 from controller.errors import ConflictError, IllegalTransitionError, InvalidRequestError
 from controller.rollout_control_schemas import MAX_NAMED, JoinRequest, LeaveRequest, MembersChange
 from controller.services import rollout_checks
@@ -20,6 +22,7 @@ from controller.services.director import Director
 from controller.services.preflight import Preflight
 from controller.services.rollout_work import RolloutWork
 from controller.store import (
+    control_group,
     deployments,
     devices,
     free_devices,
@@ -148,6 +151,7 @@ class Membership:
             rest = _names(asked.difference(pending))
             known, out = members.among(transaction, rollout, rest)
             others = sorted(known if request.devices == [] else asked.difference(pending))
+            warnings = _control_left(transaction, row, leaving)
             if leaving:
                 members.leave(transaction, row, leaving, now_s=now_s)
         if leaving:
@@ -156,6 +160,7 @@ class Membership:
             rollout=rollout,
             changed=leaving,
             unchanged={name: _OUT if name in out else _stays(known.get(name)) for name in others},
+            warnings=warnings,
         )
 
     def _joining(
@@ -191,6 +196,23 @@ class Membership:
         for device in joining:
             del unchanged[device]
         return joining, unchanged
+
+
+def _control_left(transaction: Transaction, row: RolloutRow, leaving: Sequence[str]) -> list[str]:
+    """Say that too few devices are left to compare with, if those that leave make them so."""
+    if row.control_released:
+        return []
+    lost = control_group.held_among(transaction, row.id, leaving)
+    left = deployments.count_control(transaction, row.id) - lost
+    if not lost or left >= LEAST_DEVICES:
+        return []
+    taken = f"{counted(lost)} {'is' if lost == 1 else 'are'} taken out of the control group"
+    rest = f"{left} remain{'s' if left == 1 else ''}"
+    warning = (
+        f"{taken}, and {rest}: gates take {LEAST_DEVICES}, so they cannot pass, and hold until "
+        f"somebody approves (`fleet rollout approve {row.id}`)"
+    )
+    return [warning]
 
 
 def _stays(state: str | None) -> str:

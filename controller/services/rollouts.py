@@ -12,6 +12,7 @@ from controller.domain.paging import PageRequest, Part, cut
 from controller.domain.states import DeploymentState, RolloutOrder, RolloutState
 from controller.rollout_schemas import (
     DevicePart,
+    PossibleFollowUps,
     RetryRequest,
     RollbackRequest,
     Rollout,
@@ -21,6 +22,7 @@ from controller.rollout_schemas import (
 from controller.services import (
     approvals,
     follow_ups,
+    possible_follow_ups,
     rollout_checks,
     shown_gates,
     shown_rollouts,
@@ -137,6 +139,18 @@ class Rollouts:
         """
         with self._database.reading() as transaction:
             return shown_gates.whole(transaction, rollouts.get(transaction, rollout))
+
+    def follow_ups(self, rollout: str) -> PossibleFollowUps:
+        """Return which rollouts could follow a rollout now.
+
+        Args:
+            rollout: Its identifier.
+
+        Raises:
+            UnknownRolloutError: No such rollout.
+        """
+        with self._database.reading() as transaction:
+            return possible_follow_ups.possible(transaction, rollouts.get(transaction, rollout))
 
     def roll_back(self, rollout: str, request: RollbackRequest) -> str:
         """Bring the devices that a rollout touched to another release.

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 
-from sqlalchemy import ColumnElement, select, update
+from sqlalchemy import ColumnElement, func, select, update
 from sqlalchemy.orm import Session
 
 from controller.domain.gates import turns
@@ -21,6 +21,21 @@ from controller.store.device_tables import DeviceRow
 from controller.store.gate_tables import GateAwayRow
 from controller.store.rollout_log import log, named
 from controller.store.rollout_tables import DeploymentRow, RolloutRow
+
+
+def held_among(session: Session, rollout: str, devices: Sequence[str]) -> int:
+    """Return how many of some devices are held out as the control group of a rollout.
+
+    Args:
+        session: The transaction.
+        rollout: The rollout.
+        devices: The devices.
+    """
+    is_held = (DeploymentRow.state == DeploymentState.PENDING) & DeploymentRow.is_control.is_(True)
+    return sum(
+        session.scalar(select(func.count()).where(*of(rollout, batch), is_held)) or 0
+        for batch in in_batches(devices)
+    )
 
 
 def refill(

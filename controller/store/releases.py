@@ -178,6 +178,22 @@ def published(session: Session, digests: Collection[str]) -> set[str]:
     )
 
 
+def has_other(session: Session, model: str, digest: str) -> bool:
+    """Tell whether a model has a published release other than one.
+
+    Args:
+        session: The transaction.
+        model: The model.
+        digest: The one.
+    """
+    is_other = exists().where(
+        ReleaseRow.name == model,
+        ReleaseRow.digest != digest,
+        ReleaseRow.state == ReleaseState.PUBLISHED,
+    )
+    return bool(session.scalar(select(is_other)))
+
+
 def add(session: Session, row: ReleaseRow, blobs: Iterable[tuple[str, int]]) -> None:
     """Save a new release and the list of its blobs."""
     session.add(row)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -214,6 +215,15 @@ def test_why_and_telemetry(stack: Stack, puppets: dict[str, Puppet]) -> None:
         assert wrong.err.startswith("fleet: --kind: there is no kind of events 'swich'; kinds are")
         assert "switch" in wrong.err
     assert len(stack.ok("telemetry", "events", "cam-1", "--csv").out.splitlines()) == 3
+    few = stack.ok("telemetry", "events", "cam-1", "--limit", "1", "--json")
+    assert len(few.json) == 1
+    assert re.fullmatch(
+        r"there are more: these are the newest 1; --limit shows up to 1000, --until "
+        r"'[-0-9]{10} [:0-9]{8}' shows those before\n",
+        few.err,
+    )
+    assert "there are more" in stack.ok("why", "cam-1", "--limit", "1").err
+    assert not stack.ok("telemetry", "events", "cam-1", "--limit", "2").err
     query = (
         "telemetry", "query", "inference_latency_ms", "--stat", "p50,p95,count",
         "--by", "variant", "--where", "device=cam-1",

@@ -47,7 +47,10 @@ def stack() -> Iterator[Stack]:
         (["rollout", "create", "no:1"], "no:1"),
         (["rollout", "create", "no:1", "--stage", "half"], "--stage: 'half'"),
         (["rollout", "create", "no:1", "--soak", "soon"], "--soak: 'soon' is not a duration"),
-        (["rollout", "create", "no:1", "--max-in-flight", "0"], "max_in_flight"),
+        (
+            ["rollout", "create", "no:1", "--max-in-flight", "0"],
+            "--max-in-flight must be a whole number",
+        ),
         (["rollout", "create", "no:1", "--max-in-flight", "x"], "max-in-flight"),
         (["why", "nobody"], "nobody"),
         (["why", "nobody", "--since", "yesterday"], "--since: 'yesterday'"),

@@ -141,6 +141,9 @@ def test_a_halted_rollout_goes_on_and_what_failed_is_tried_again(
     assert f"tried again by  {second}" in stack.ok("rollout", "show", rollout).out
     assert f"retry of {rollout}" in stack.ok("rollout", "list").out
     assert "cam-2 got digits:3 by rollout" in stack.ok("why", "cam-2", "--rollout", second).out
+    told = stack.ok("rollout", "explain", rollout).out.rpartition("What can be done\n")[2]
+    assert f"Rollout {second} tried devices of {rollout} again" in told
+    assert "retry" not in told
     nothing = stack.fleet("rollout", "retry", rollout, "--failed")
     assert (nothing.code, nothing.err.count("\n")) == (2, 1)
     assert nothing.err.endswith(f"; `fleet rollout show {rollout}` lists its devices\n")
@@ -183,6 +186,10 @@ def test_a_device_without_a_way_back_is_named_with_a_command(
         nothing = stack.fleet("rollout", "rollback", rollout)
         assert nothing.code == 2
         assert nothing.err.endswith(f"`fleet rollout rollback {rollout} --to NAME:VERSION`\n")
+        remedy = r"`fleet model remove digits --selector 'id in \(.*new-1\)'` takes the model away"
+        assert re.search(remedy, nothing.err)
+        told = stack.ok("rollout", "explain", rollout).out.rpartition("What can be done\n")[2]
+        assert re.search(rf"No device of rollout \w+ has a release .*; {remedy}", told)
         for line in lines:
             if line.startswith("  fleet "):
                 words = shlex.split(line.replace("NAME:VERSION", "digits:1"))
@@ -220,6 +227,13 @@ def test_devices_join_move_and_leave_in_words(stack: Stack, puppets: dict[str, P
     left = stack.ok("rollout", "exclude", rollout, "cam-2", "cam-1", "cam-9")
     assert left.out == f"1 device left rollout {rollout}\n"
     assert left.err == "cam-1: it has finished\ncam-9: it is not in the rollout\n"
+    for order in ("exclude", "add"):
+        wrong = stack.fleet("rollout", order, rollout, "--selector", "sitte=paris")
+        assert wrong.code == 2
+        assert wrong.err.startswith(
+            "fleet: no enrolled device matches the selector 'sitte=paris'; "
+        )
+        assert "sitte" in wrong.err.partition("; ")[2]
     again = stack.fleet("rollout", "exclude", rollout, "cam-2")
     assert (again.code, again.out) == (1, f"0 devices left rollout {rollout}\n")
     stack.ok("rollout", "abort", rollout)

@@ -304,6 +304,26 @@ def test_a_gate_of_one_stage_is_asked_there_alone_and_shares_what_may_err(
     assert {look["stage"] for look in once["looks"]} == {2}
 
 
+def test_who_takes_too_many_out_of_the_control_group_is_told_at_once(fleet: MeasuredFleet) -> None:
+    rollout = roll_out(fleet, LATENCY)
+    fleet.step()
+    path = f"/v1/rollouts/{rollout}"
+    is_held = {
+        name: fleet.api.get(f"{path}/devices/{name}").json()["is_control"] for name in fleet.devices
+    }
+    held = [name for name, is_control in is_held.items() if is_control]
+    idle = [d["device"] for d in fleet.show(rollout)["deployments"] if d["state"] == "pending"]
+    other = next(name for name in idle if name not in held)
+    assert len(held) == 5
+    told = fleet.api.post(f"{path}/exclude", json={"devices": [other]}).json()
+    assert (told["changed"], told["warnings"]) == ([other], [])
+    told = fleet.api.post(f"{path}/exclude", json={"devices": held[:2]}).json()
+    (warning,) = told["warnings"]
+    assert warning.startswith("2 devices are taken out of the control group, and 3 remain: gates")
+    assert warning.endswith(f"until somebody approves (`fleet rollout approve {rollout}`)")
+    assert fleet.show(rollout)["control"] == 3
+
+
 REFUSED = [
     (["p95(inference_latency_ms) <= 10%"], "how far the value may grow"),
     (["p95(inference_latency_ms) <= +0%"], "0 can never be shown"),

@@ -30,15 +30,16 @@ PLAN = Plan(
 class Played:
     """Timers, reports and answers to requests around the installs of one device."""
 
-    def __init__(self) -> None:
+    def __init__(self, **faults: float) -> None:
         self.clock = FakeClock()
         self.tally = Tally()
+        self.recorder = Recorder(self.clock)
         self.reports: list[InstallReport] = []
         self._timers: list[tuple[float, int, Callable[[], None]]] = []
         self._numbers = count()
         self.installs = Installs(
-            *("sim-0", Fate(1, 0, {}), PLAN, TRUST),
-            recorder=Recorder(self.clock), road=self, around=self,
+            *("sim-0", Fate(1, 0, faults), PLAN, TRUST),
+            recorder=self.recorder, road=self, around=self,
         )  # fmt: skip
 
     def after(self, wait_s: float, what: Callable[[], None]) -> None:
@@ -83,3 +84,16 @@ def test_it_waits_with_what_it_has_fetched_until_a_window_opens() -> None:
     assert 0 < last.done_bytes <= last.total_bytes
     played.run(7200.0)
     assert [report.outcome for report in played.reports[-1:]] == ["succeeded"]
+
+
+def test_the_event_of_an_install_that_failed_says_why_as_on_a_device() -> None:
+    played = Played(fails_check=1.0)
+    wanted = ModelState(name="digits", revision=1, release=MADE.ref)
+    played.installs.follow(
+        DesiredModels(device="sim-0", revision=1, issued_at_s=0.0, models=(wanted,))
+    )
+    played.run(600.0)
+    _points, (event,) = played.recorder.drain()
+    assert (event.kind, event.reason) == ("install", "simulated: other answers")
+    assert event.data["code"] == played.reports[-1].error_code == "agent.golden"
+    assert (event.data["outcome"], event.data["phase"]) == ("failed", "probing")

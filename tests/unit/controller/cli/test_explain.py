@@ -11,7 +11,14 @@ import pytest
 from controller.cli.explain import happened, part_lines
 from controller.cli.next_steps import next_step, window_text
 from controller.domain.states import DeploymentState, RolloutState
-from controller.rollout_schemas import Deployment, DevicePart, Rollout, RolloutEvent
+from controller.rollout_schemas import (
+    Deployment,
+    DevicePart,
+    PossibleFollowUps,
+    PossibleOrder,
+    Rollout,
+    RolloutEvent,
+)
 from controller.stage_schemas import StageProgress
 from wire.codec import convert
 
@@ -71,12 +78,13 @@ def test_a_device_that_waits_for_its_turn_says_who_is_before_it_and_what_it_has(
 
 def test_what_devices_do_in_a_row_is_told_once_and_what_people_do_always() -> None:
     events = [RolloutEvent(at_s=0.0, action="create", reason="made")]
-    events += [RolloutEvent(at_s=at, action="start", reason=f"{at:g}") for at in (1.0, 2.0, 3.0)]
+    events += [RolloutEvent(at_s=at, action="start", reason=f"{at:g}") for at in (1, 2, 3, 4)]
     events += [RolloutEvent(at_s=9.0, action="pause", reason="paused", actor="alice")] * 3
     told = happened(events)
     assert told[1].endswith(" start: 1")
-    assert told[2] == "... and 1 more such line ..."
-    assert told[3].endswith(" start: 3")
+    assert told[2] == "... and 2 more such lines ..."
+    assert told[3].endswith(" start: 4")
+    assert not any("such line" in line for line in happened(events[:4]))
     assert sum(line.endswith("pause: paused (alice)") for line in told) == 3
 
 
@@ -106,7 +114,7 @@ def test_after_failures_a_retry_is_offered() -> None:
     tried = rollout("r1", RolloutState.SUCCEEDED, counts)
     tried.retried_by = ["r2", "r3"]
     assert next_step(tried).startswith(
-        "Rollout r3 tried devices of it again: `fleet rollout explain"
+        "Rollout r3 tried devices of r1 again: `fleet rollout explain"
     )
 
 
@@ -119,12 +127,67 @@ def test_of_a_rollback_that_halted_nobody_is_led_back_to_what_it_takes_away() ->
     assert told.endswith("`fleet rollout rollback r2` brings the release of r1 again, if need be.")
 
 
+def test_nothing_is_said_beside_what_can_be_done() -> None:
+    told = next_step(rollout("r1", RolloutState.SUCCEEDED, {DeploymentState.FAILED: 2}))
+    assert told == "`fleet rollout retry r1 --failed` tries those that failed once more."
+    counts = {DeploymentState.ASSIGNED: 4}
+    told = next_step(rollout("r2", RolloutState.ABORTED, counts, rollback_of="r1"))
+    assert told == "4 devices with the order to go back may still do so."
+
+
 def test_a_rollback_that_did_not_reach_all_is_offered_again() -> None:
     counts = {DeploymentState.SUCCEEDED: 2}
     bad = rollout("r1", RolloutState.SUCCEEDED, counts, rolled_back_by="r2")
     counts = {DeploymentState.SUCCEEDED: 1, DeploymentState.CANCELLED: 1}
     told = next_step(bad, rollout("r2", RolloutState.SUCCEEDED, counts))
     assert "1 device of it did not go back: `fleet rollout rollback r1`" in told
+
+
+def possible(*, back: int = 0, retry: int = 0, failed: int = 0, has: int = 0) -> PossibleFollowUps:
+    def order(devices: int, refused: str, remedy: str = "") -> PossibleOrder:
+        if devices:
+            return PossibleOrder(devices=devices)
+        return PossibleOrder(devices=0, refused=refused, remedy=remedy)
+
+    return PossibleFollowUps(
+        rollout="r1",
+        with_release=has,
+        rollback=order(back, "no device has a release before", "`fleet model remove digits`"),
+        retry=order(retry, "no device is left"),
+        retry_failed=order(failed, "no device is left"),
+    )
+
+
+def test_what_the_controller_would_refuse_is_not_offered() -> None:
+    counts = {DeploymentState.SUCCEEDED: 4, DeploymentState.CANCELLED: 6}
+    aborted = rollout("r2", RolloutState.ABORTED, counts, rollback_of="r1")
+    assert "retry r2" in next_step(aborted, can=possible(retry=6, back=4, has=4))
+    aborted.retried_by = ["r3"]
+    assert next_step(aborted, can=possible(back=4, has=4)) == (
+        "Rollout r3 tried devices of r2 again: `fleet rollout explain r3` tells of it. "
+        "`fleet rollout rollback r2` brings the release of r1 again, if need be."
+    )
+    bad = rollout("r1", RolloutState.SUCCEEDED, counts, rolled_back_by="r2")
+    assert next_step(bad, aborted, can=possible()) == (
+        "Rollout r2 brings its devices back: `fleet rollout explain r2` tells of it. "
+        "Rollout r3 tried devices of r2 again: `fleet rollout explain r3` tells of it."
+    )
+    assert next_step(bad, aborted, can=possible(back=2, has=2)).endswith(
+        " 2 devices of it did not go back: `fleet rollout rollback r1` takes what still has the "
+        "release."
+    )
+
+
+def test_of_the_first_release_of_a_model_the_way_to_take_it_away_is_named() -> None:
+    first = rollout("r1", RolloutState.SUCCEEDED, {DeploymentState.SUCCEEDED: 4})
+    told = next_step(first, can=possible(has=4))
+    assert told == "No device has a release before; `fleet model remove digits`."
+    told = next_step(first, can=possible())
+    assert told == "Nothing: no device has its release any more."
+    halted = rollout("r1", RolloutState.HALTED, first.counts)
+    told = next_step(halted, can=possible(has=4))
+    assert told.startswith("`fleet rollout resume r1`")
+    assert told.endswith("`fleet model remove digits`.")
 
 
 def running(stage: str, *, approval: bool = False, windows: Sequence[str] = ()) -> Rollout:

@@ -6,7 +6,7 @@ from dataclasses import asdict, replace
 
 import pytest
 
-from controller.cli.ending import end_lines, outcome_line
+from controller.cli.ending import end_lines, exit_status, outcome_line
 from controller.cli.watch import changes, counts_text, state_text, transfer_lines, watch
 from controller.client.errors import UnreachableError
 from controller.domain.states import DeploymentState, RolloutState
@@ -103,6 +103,23 @@ def test_exit_status(
     assert (f"exit status {code}" in lines[-1]) == (code > 0)
 
 
+def test_of_a_rollout_that_a_newer_one_took_devices_of_the_exit_status_tells() -> None:
+    counts = {DeploymentState.SUCCEEDED: 1, DeploymentState.CANCELLED: 7}
+    ended = rollout(RolloutState.SUCCEEDED, counts=counts)
+    out = OutcomeGroup(
+        state=DeploymentState.CANCELLED,
+        error_code="controller.excluded",
+        count=1,
+        detail="",
+        devices=["cam-1"],
+    )
+    ended.outcomes = [out]
+    assert exit_status(ended) == 0, "its operator took them out"
+    ended.outcomes.append(replace(out, error_code="controller.superseded", count=6))
+    ended.superseded_by = "r2"
+    assert end_lines(ended) == ["1 of 8 devices has digits:2, rollout r2 took 6; exit status 3"]
+
+
 def test_the_last_lines_say_who_failed_how_many_have_it_and_what_to_do() -> None:
     counts = {DeploymentState.SUCCEEDED: 4, DeploymentState.FAILED: 6, DeploymentState.WAITING: 2}
     ended = rollout(RolloutState.SUCCEEDED, counts=counts)
@@ -150,6 +167,19 @@ def test_one_line_for_each_change_of_the_rollout_and_none_for_devices() -> None:
     assert changes(second, second) == []
     halted = rollout(RolloutState.HALTED, counts=counts, stage="soaking", events=events)
     assert changes(second, halted)[0] == "stage 1 of 1 (to 2): halted"
+
+
+def test_an_answer_without_the_oldest_entries_of_the_log_tells_what_is_new() -> None:
+    log = [RolloutEvent(at_s=at, action="wait", reason=f"{at:g}") for at in (0.0, 1.0, 1.0, 2.0)]
+
+    def told(old: list[RolloutEvent], new: list[RolloutEvent]) -> list[str]:
+        lines = changes(rollout(events=old), rollout(events=new))
+        return [line.rpartition(" ")[2] for line in lines]
+
+    assert told(log[:3], log[1:]) == ["2"]
+    assert told(log[:3], log) == ["2"]
+    assert told(log[:1], log[1:]) == ["1", "1", "2"], "more than an answer holds"
+    assert not told(log, log)
 
 
 def test_figures_are_told_now_and_then(capsys: pytest.CaptureFixture[str]) -> None:

@@ -5,11 +5,13 @@ from __future__ import annotations
 from pathlib import Path
 
 import jsonschema
+import msgspec
 import pytest
 
 from controller.client.errors import ArgumentError
 from controller.client.rollout_files import (
     MAX_FILE_BYTES,
+    check_options,
     read_rollout_file,
     request_of,
     rollout_file,
@@ -228,3 +230,30 @@ def test_a_file_without_a_release_or_that_is_not_there_is_refused(tmp_path: Path
         rollout_file(tmp_path / "empty.toml")
     with pytest.raises(ArgumentError, match=r"cannot read .*: no such file"):
         rollout_file(tmp_path / "none.toml")
+
+
+@pytest.mark.parametrize(
+    ("given", "fault"),
+    [
+        ({"soak": "400d"}, "--soak must be a time, up to 366d, not '400d'"),
+        ({"control": "80%"}, "--control must be a share such as \"10%\", 0 to 50, not '80%'"),
+        ({"rate": 0.0}, "--rate must be a number from 0.001 to 1000000, not 0.0"),
+        ({"max_in_flight": 0}, "--max-in-flight must be a whole number, 1 to "),
+    ],
+)
+def test_an_option_beyond_its_limits_is_refused_in_the_words_of_the_line(
+    given: dict[str, object], fault: str
+) -> None:
+    request = request_of(msgspec.structs.replace(RolloutFile(), **given))
+    with pytest.raises(ArgumentError) as refused:
+        check_options(given, request)
+    assert refused.value.message.startswith(fault)
+
+
+def test_options_within_their_limits_may_be() -> None:
+    given: dict[str, object] = {
+        "release": "digits:1", "stages": ["1", "site=lab", "100%"], "rate": 10.0, "soak": "1h",
+        "gates": ["p95(inference_latency_ms) <= +10%"], "control": "20%", "max_failures": 3,
+        "windows": ["22:00-05:00"], "unfit": "allow", "shadow_agreement": "99%", "priority": 7,
+    }  # fmt: skip
+    check_options(given, request_of(msgspec.structs.replace(RolloutFile(), **given)))
