@@ -215,12 +215,6 @@ def check_gates(
     own = {number for number, stage in enumerate(request.stages, start=1) if stage.gates}
     if not request.gates and not own:
         return
-    if is_first:
-        raise InvalidRequestError(
-            "gates compare a release with the one that devices have, and no device has another one"
-            " of this model",
-            remedy="leave the gates out of the first rollout of a model",
-        )
     sizes = order.sizes(devices)
     most = max(sizes.values(), default=0)
     least = LEAST_OF_ROLLOUT if request.control_percent else LEAST_DEVICES
@@ -245,6 +239,12 @@ def check_gates(
                 f"fewer than {LEAST_DEVICES} devices that can be compared",
                 remedy="give them to a later stage",
             )
+    if is_first:
+        raise InvalidRequestError(
+            "gates compare a release with the one that devices have, and no device has another one"
+            " of this model",
+            remedy="leave the gates out of the first rollout of a model",
+        )
 
 
 def start_rate(rate: Rate | None) -> StartRate | None:

@@ -82,6 +82,7 @@ def test_a_rollout_does_what_its_plan_said_and_the_plan_changes_nothing(
 
 def test_a_plan_with_gates_names_the_control_group_that_the_rollout_then_has(fleet: Fleet) -> None:
     fleet.enrol(*names("cam", 14))
+    assert fleet.run(fleet.roll_out("digits:1"))["state"] == "succeeded"
     settings: dict[str, Any] = {
         "stages": [{"count": 2}, {"percent": 100}], "gates": [GATE], "soak_s": 60.0,
     }  # fmt: skip
@@ -99,6 +100,18 @@ def test_a_plan_with_gates_names_the_control_group_that_the_rollout_then_has(fle
     assert {name for name, state in states.items() if state != "succeeded"} == {
         *said["control_devices"]
     }
+
+
+def test_the_first_rollout_of_a_model_has_no_gates(fleet: Fleet) -> None:
+    """Nobody has anything to compare with, so they would hold for ever."""
+    fleet.enrol(*names("cam", 14))
+    why = "no device has another one of this model"
+    for _ in range(2):  # another try of the same release does not make it older
+        assert any(why in reason for reason in plan(fleet, gates=[GATE])["refused"])
+        answer = fleet.api.post("/v1/rollouts", json={"release": "digits:2", "gates": [GATE]})
+        assert answer.status_code == 422
+        assert why in answer.json()["message"]
+        fleet.run(fleet.roll_out("digits:2"))
 
 
 def test_a_plan_says_why_the_rollout_would_not_begin(fleet: Fleet) -> None:
