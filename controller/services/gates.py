@@ -27,7 +27,7 @@ from controller.services import gate_times
 from controller.services.gate_figures import figures, least_values, measured
 from controller.services.gate_shift import OTHERS, check_shift, class_shares, references
 from controller.services.preflight import Preflight
-from controller.store import deployments, gates, rollouts, stages
+from controller.store import control_group, gates, rollouts, stages
 from controller.store.database import Database
 from controller.store.rollout_tables import RolloutRow
 from telemetry.errors import QueryError, UnknownMetricError
@@ -131,7 +131,7 @@ class GateLooks:
                 gates.without_release(transaction, rollout),
                 at,
                 away=gates.away_with_release(transaction, rollout, until_s=at.had_s),
-                has_control=deployments.had_control(transaction, rollout),
+                has_control=control_group.had_control(transaction, rollout),
                 began_s=row.created_at_s,
                 under_way=gates.under_way(transaction, rollout, at_s=at.had_s),
             )

@@ -203,7 +203,7 @@ def _control_left(transaction: Transaction, row: RolloutRow, leaving: Sequence[s
     if row.control_released:
         return []
     lost = control_group.held_among(transaction, row.id, leaving)
-    left = deployments.count_control(transaction, row.id) - lost
+    left = control_group.count_control(transaction, row.id) - lost
     if not lost or left >= LEAST_DEVICES:
         return []
     taken = f"{counted(lost)} {'is' if lost == 1 else 'are'} taken out of the control group"

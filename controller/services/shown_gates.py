@@ -9,7 +9,7 @@ from controller.domain.gates.language import parse_gate
 from controller.domain.gates.states import GateState
 from controller.rollout_schemas import GateLook, RolloutGates, ShownGate
 from controller.services import gate_times
-from controller.store import deployments, gates
+from controller.store import control_group, gates
 from controller.store.database import Transaction
 from controller.store.gate_tables import GateLookRow
 from controller.store.rollout_tables import RolloutRow
@@ -52,7 +52,7 @@ def whole(transaction: Transaction, row: RolloutRow) -> RolloutGates:
         )
         each.looks = list(_looks(looks.get(number, [])))
         shown.append(each)
-    control = deployments.count_control(transaction, row.id) if shown else 0
+    control = control_group.count_control(transaction, row.id) if shown else 0
     return RolloutGates(
         rollout=row.id,
         control=control,

@@ -1,4 +1,4 @@
-"""Keeps the control group of a rollout whole (`controller.domain.gates.turns`).
+"""The control group of a rollout, and how it is kept whole (`controller.domain.gates.turns`).
 
 A device of it that was away at its turn gives its place to one that was there at its own.
 """
@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 
-from sqlalchemy import ColumnElement, func, select, update
+from sqlalchemy import ColumnElement, exists, func, select, update
 from sqlalchemy.orm import Session
 
 from controller.domain.gates import turns
@@ -35,6 +35,37 @@ def held_among(session: Session, rollout: str, devices: Sequence[str]) -> int:
     return sum(
         session.scalar(select(func.count()).where(*of(rollout, batch), is_held)) or 0
         for batch in in_batches(devices)
+    )
+
+
+def count_control(session: Session, rollout: str) -> int:
+    """Return how many devices of a rollout's control group keep the old release."""
+    statement = select(func.count()).where(
+        DeploymentRow.rollout == rollout,
+        DeploymentRow.state == DeploymentState.PENDING,
+        DeploymentRow.is_control.is_(True),
+    )
+    return session.scalar(statement) or 0
+
+
+def count_held_out(session: Session, rollout: str) -> int:
+    """Return how many devices were the control group of a rollout that was stopped."""
+    statement = select(func.count()).where(
+        DeploymentRow.rollout == rollout,
+        DeploymentRow.state.in_((DeploymentState.PENDING, DeploymentState.CANCELLED)),
+        DeploymentRow.is_control.is_(True),
+    )
+    return session.scalar(statement) or 0
+
+
+def had_control(session: Session, rollout: str) -> bool:
+    """Tell whether a rollout was made with a control group, whatever has become of it."""
+    return bool(
+        session.scalar(
+            select(
+                exists().where(DeploymentRow.rollout == rollout, DeploymentRow.is_control.is_(True))
+            )
+        )
     )
 
 

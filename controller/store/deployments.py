@@ -73,37 +73,6 @@ def shown_counts(session: Session, rollout: str) -> dict[DeploymentState, int]:
     return {state: found[state] for state in sorted(found) if found[state]}
 
 
-def count_control(session: Session, rollout: str) -> int:
-    """Return how many devices of a rollout's control group keep the old release."""
-    statement = select(func.count()).where(
-        DeploymentRow.rollout == rollout,
-        DeploymentRow.state == DeploymentState.PENDING,
-        DeploymentRow.is_control.is_(True),
-    )
-    return session.scalar(statement) or 0
-
-
-def count_held_out(session: Session, rollout: str) -> int:
-    """Return how many devices were the control group of a rollout that was stopped."""
-    statement = select(func.count()).where(
-        DeploymentRow.rollout == rollout,
-        DeploymentRow.state.in_((DeploymentState.PENDING, DeploymentState.CANCELLED)),
-        DeploymentRow.is_control.is_(True),
-    )
-    return session.scalar(statement) or 0
-
-
-def had_control(session: Session, rollout: str) -> bool:
-    """Tell whether a rollout was made with a control group, whatever has become of it."""
-    return bool(
-        session.scalar(
-            select(
-                exists().where(DeploymentRow.rollout == rollout, DeploymentRow.is_control.is_(True))
-            )
-        )
-    )
-
-
 def count_below(session: Session, rollout: str, below: int) -> int:
     """Return how many devices with lower places were not started, without the control group."""
     statement = select(func.count()).where(

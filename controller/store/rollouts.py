@@ -24,7 +24,15 @@ from controller.domain.states import (
     sources,
 )
 from controller.errors import IllegalTransitionError, UnknownRolloutError
-from controller.store import deployments, free_devices, gates, stage_shadows, stages, start_rates
+from controller.store import (
+    control_group,
+    deployments,
+    free_devices,
+    gates,
+    stage_shadows,
+    stages,
+    start_rates,
+)
 from controller.store.database import changed_rows
 from controller.store.rollout_log import log
 from controller.store.rollout_tables import DeploymentRow, RolloutRow
@@ -158,7 +166,7 @@ def view(session: Session, row: RolloutRow, *, with_candidates: bool = True) -> 
     counts = deployments.counts(session, row.id)
     # Without a gate there is no control group, and afterwards nothing to compare with.
     gate_views = () if row.control_released else gates.views(session, row)
-    control = deployments.count_control(session, row.id) if gate_views else 0
+    control = control_group.count_control(session, row.id) if gate_views else 0
     waiting = counts[DeploymentState.WAITING]
     specs = stages.of_rollout(session, row.id)
     below = reach(specs, row.stage)
