@@ -278,7 +278,8 @@ def test_a_rollback_to_nothing_names_the_way_out(fleet: Fleet) -> None:
     answer = order(fleet, rollout, "rollback", {})
     assert answer.status_code == 409
     assert answer.json()["remedy"] == (
-        f"name one: `fleet rollout rollback {rollout} --to NAME:VERSION`"
+        "`fleet model remove digits --selector 'id in (new)'` takes the model away from them; or "
+        f"name a release: `fleet rollout rollback {rollout} --to NAME:VERSION`"
     )
     shown = order(fleet, rollout, "rollback", {"release": "digits:1"}).raise_for_status().json()
     assert fleet.run(shown["id"])["counts"] == {"succeeded": 1}
