@@ -228,6 +228,9 @@ class TelemetryLog:
                     await self._hand_over(jetstream, messages, store)
                 else:  # as if the consumer were gone
                     await self._server.prepare_consumer(jetstream)
+                    # It answers, and nothing waits: what failed before may have nothing to try.
+                    self._note("taking", "")
+                    self._note("storing", "")
             raise TelemetryLogError("the connection ended")
         finally:
             self._jetstream = None
