@@ -131,7 +131,7 @@ class GateLooks:
                 gates.without_release(transaction, rollout),
                 at,
                 away=gates.away_with_release(transaction, rollout, until_s=at.had_s),
-                has_control=control_group.had_control(transaction, rollout),
+                has_control=control_group.is_planned(transaction, rollout),
                 began_s=row.created_at_s,
                 under_way=gates.under_way(transaction, rollout, at_s=at.had_s),
             )

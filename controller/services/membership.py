@@ -202,8 +202,8 @@ def _control_left(transaction: Transaction, row: RolloutRow, leaving: Sequence[s
     """Say that too few devices are left to compare with, if those that leave make them so."""
     if row.control_released:
         return []
-    lost = control_group.held_among(transaction, row.id, leaving)
-    left = control_group.count_control(transaction, row.id) - lost
+    lost = control_group.count_among(transaction, row.id, leaving)
+    left = control_group.count(transaction, row.id) - lost
     if not lost or left >= LEAST_DEVICES:
         return []
     taken = f"{counted(lost)} {'is' if lost == 1 else 'are'} taken out of the control group"

@@ -104,8 +104,8 @@ class Making:
         specs = stage_checks.specs(request.stages, order, devices)
         stage_checks.check_chosen(request, order, devices)
         rollout_checks.check_growing(specs, len(devices))
-        is_first = releases.is_first(transaction, release)
-        stage_checks.check_gates(request, specs, order, devices, is_first)
+        stage_checks.check_gates(request, specs, order, devices)
+        stage_checks.check_older(request, is_first=releases.is_first(transaction, release))
         if any(spec.shadow for spec in specs):
             shadow_checks.check_selector(transaction, request)
             facts = device_facts.of_devices(transaction, devices)

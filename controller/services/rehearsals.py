@@ -164,8 +164,7 @@ class Rehearsals:
             specs = stage_checks.specs(request.stages, order, names)
             stage_checks.check_chosen(request, order, names)
             rollout_checks.check_growing(specs, len(names))
-            # Of a model that nobody has there is no history either, which says more.
-            stage_checks.check_gates(request, specs, order, names, False)  # noqa: FBT003
+            stage_checks.check_gates(request, specs, order, names)
             return _Read(
                 setting=Setting(
                     devices=tuple(names),

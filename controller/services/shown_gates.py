@@ -52,7 +52,7 @@ def whole(transaction: Transaction, row: RolloutRow) -> RolloutGates:
         )
         each.looks = list(_looks(looks.get(number, [])))
         shown.append(each)
-    control = control_group.count_control(transaction, row.id) if shown else 0
+    control = control_group.count(transaction, row.id) if shown else 0
     return RolloutGates(
         rollout=row.id,
         control=control,

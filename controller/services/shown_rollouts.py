@@ -177,7 +177,7 @@ def of_device(
 def _kept_to_the_end(transaction: Transaction, row: RolloutRow) -> int:
     """Return how many devices of a rollout that was stopped were its control group."""
     is_stopped = row.state in {RolloutState.HALTED, RolloutState.ABORTED}
-    return control_group.count_held_out(transaction, row.id) if is_stopped else 0
+    return control_group.count_stopped(transaction, row.id) if is_stopped else 0
 
 
 def _shadow(spec: StageSpec, found: ShadowView | None) -> dict[str, object] | None:

@@ -205,12 +205,11 @@ def check_gates(
     stages: Sequence[StageSpec],
     order: StartingOrder,
     devices: Collection[str],
-    is_first: bool,
 ) -> None:
     """Refuse gates that can never pass, or are never asked.
 
     Raises:
-        InvalidRequestError: There are too few devices, or none has an older release.
+        InvalidRequestError: There are too few devices.
     """
     own = {number for number, stage in enumerate(request.stages, start=1) if stage.gates}
     if not request.gates and not own:
@@ -239,7 +238,19 @@ def check_gates(
                 f"fewer than {LEAST_DEVICES} devices that can be compared",
                 remedy="give them to a later stage",
             )
-    if is_first:
+
+
+def check_older(request: RolloutRequest, *, is_first: bool) -> None:
+    """Refuse gates where there is nothing to compare with.
+
+    Args:
+        request: The rollout.
+        is_first: Whether no device has another release of the model.
+
+    Raises:
+        InvalidRequestError: There are gates, and it is.
+    """
+    if is_first and (request.gates or any(stage.gates for stage in request.stages)):
         raise InvalidRequestError(
             "gates compare a release with the one that devices have, and no device has another one"
             " of this model",

@@ -7,8 +7,9 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
+from typing import Final
 
-from sqlalchemy import ColumnElement, exists, func, select, update
+from sqlalchemy import ColumnElement, func, select, update
 from sqlalchemy.orm import Session
 
 from controller.domain.gates import turns
@@ -22,51 +23,39 @@ from controller.store.gate_tables import GateAwayRow
 from controller.store.rollout_log import log, named
 from controller.store.rollout_tables import DeploymentRow, RolloutRow
 
-
-def held_among(session: Session, rollout: str, devices: Sequence[str]) -> int:
-    """Return how many of some devices are held out as the control group of a rollout.
-
-    Args:
-        session: The transaction.
-        rollout: The rollout.
-        devices: The devices.
-    """
-    is_held = (DeploymentRow.state == DeploymentState.PENDING) & DeploymentRow.is_control.is_(True)
-    return sum(
-        session.scalar(select(func.count()).where(*of(rollout, batch), is_held)) or 0
-        for batch in in_batches(devices)
-    )
+_STOPPED: Final = (DeploymentState.PENDING, DeploymentState.CANCELLED)
+"""The states of its devices when a rollout was stopped."""
 
 
-def count_control(session: Session, rollout: str) -> int:
+def count(session: Session, rollout: str) -> int:
     """Return how many devices of a rollout's control group keep the old release."""
-    statement = select(func.count()).where(
-        DeploymentRow.rollout == rollout,
-        DeploymentRow.state == DeploymentState.PENDING,
-        DeploymentRow.is_control.is_(True),
-    )
-    return session.scalar(statement) or 0
+    return _count(session, _of(rollout), DeploymentRow.state == DeploymentState.PENDING)
 
 
-def count_held_out(session: Session, rollout: str) -> int:
+def count_among(session: Session, rollout: str, devices: Sequence[str]) -> int:
+    """Return how many of some devices keep the old release as a rollout's control group."""
+    is_pending = DeploymentRow.state == DeploymentState.PENDING
+    batches = in_batches(devices)
+    return sum(_count(session, *of(rollout, batch), is_pending) for batch in batches)
+
+
+def count_stopped(session: Session, rollout: str) -> int:
     """Return how many devices were the control group of a rollout that was stopped."""
-    statement = select(func.count()).where(
-        DeploymentRow.rollout == rollout,
-        DeploymentRow.state.in_((DeploymentState.PENDING, DeploymentState.CANCELLED)),
-        DeploymentRow.is_control.is_(True),
-    )
-    return session.scalar(statement) or 0
+    return _count(session, _of(rollout), DeploymentRow.state.in_(_STOPPED))
 
 
-def had_control(session: Session, rollout: str) -> bool:
+def is_planned(session: Session, rollout: str) -> bool:
     """Tell whether a rollout was made with a control group, whatever has become of it."""
-    return bool(
-        session.scalar(
-            select(
-                exists().where(DeploymentRow.rollout == rollout, DeploymentRow.is_control.is_(True))
-            )
-        )
-    )
+    return _count(session, _of(rollout)) > 0
+
+
+def _of(rollout: str) -> ColumnElement[bool]:
+    return DeploymentRow.rollout == rollout
+
+
+def _count(session: Session, *conditions: ColumnElement[bool]) -> int:
+    statement = select(func.count()).where(DeploymentRow.is_control.is_(True), *conditions)
+    return session.scalar(statement) or 0
 
 
 def refill(
@@ -86,7 +75,7 @@ def refill(
     """
     away = DeploymentRow.device.in_(select(GateAwayRow.device).where(GateAwayRow.rollout == row.id))
     is_control = DeploymentRow.is_control.is_(True)
-    mine = DeploymentRow.rollout == row.id
+    mine = _of(row.id)
     lost = _pending(session, mine, is_control, away)
     if not lost:
         return list(starting)

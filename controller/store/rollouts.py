@@ -166,7 +166,7 @@ def view(session: Session, row: RolloutRow, *, with_candidates: bool = True) -> 
     counts = deployments.counts(session, row.id)
     # Without a gate there is no control group, and afterwards nothing to compare with.
     gate_views = () if row.control_released else gates.views(session, row)
-    control = control_group.count_control(session, row.id) if gate_views else 0
+    control = control_group.count(session, row.id) if gate_views else 0
     waiting = counts[DeploymentState.WAITING]
     specs = stages.of_rollout(session, row.id)
     below = reach(specs, row.stage)

@@ -19,6 +19,7 @@ MINUTE = 60.0
         ([100.0] * 4, [100.0] * 9, "too few devices measure this at all: 13 of 13"),
         ([0.0] * 9, [0.0] * 9, "too few devices measure this at all: 0 of 18"),
         ([50.0] * 9, [], "in about 10m"),
+        ([10.0] * 9, [10.0] * 3, "; 3 of 5 devices with the old release are left"),
     ],
 )
 def test_the_wait(treated: list[float], control: list[float], said: str) -> None:
