@@ -120,10 +120,11 @@ def test_a_plan_says_why_the_rollout_would_not_begin(fleet: Fleet) -> None:
     fleet.devices["cam-001"].connect()
     busy = fleet.roll_out("digits:1", selector="id in (cam-004, cam-005)", soak_s=3600.0)
     said = plan(fleet, selector="site=berlin", gates=[GATE])
-    taken, unfit, few = said["refused"]
+    taken, unfit, few, first = said["refused"]
     assert taken.startswith(f"device cam-004 takes part in rollout {busy}, which has not ended; ")
     assert unfit.startswith("1 of 6 devices cannot take digits:2, such as cam-001: no variant fits")
     assert few.startswith("5 devices cannot show what a gate asks: it takes 10")
+    assert "no device has another one of this model" in first
     assert said["busy"] == [{"rollout": busy, "count": 2, "devices": ["cam-004", "cam-005"]}]
     assert said["preflight"]["refuses"] == 1
     assert (said["devices"], said["stages"][0]["count"]) == (5, 3)
