@@ -56,7 +56,7 @@ def device_label(
     Examples:
         fleet device label cam-berlin site=berlin stage-
         fleet device label cam-1 cam-2 cam-3 site=berlin
-        fleet device label --selector "site=berlin and profile=rpi*" stage=canary --dry-run
+        fleet device label --selector "profile=rpi*" stage=canary --dry-run
         fleet device label --group cameras owner=kim
     """  # noqa: DOC501 - is the help text
     if selector is not None and group is not None:
