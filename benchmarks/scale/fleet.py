@@ -117,6 +117,7 @@ def _rollouts(devices: int) -> Iterator[tuple[str, list[Mapping[str, Any]]]]:
     yield (
         "rollout_stage",
         [
+            {"rollout": FIRST, "number": 1, "percent": 100.0},
             {"rollout": SECOND, "number": 1, "percent": 10.0},
             {"rollout": SECOND, "number": 2, "percent": 100.0},
         ],
