@@ -41,7 +41,7 @@ integration: $(STAMP)  ## run the tests with a real broker, databases, runtimes 
 	@$(BYTECODE) && $(PYTEST) $(or $(ONLY),tests/integration)
 
 acceptance: $(STAMP)  ## run whole fleets, with a kill -9 of each part
-	@$(BYTECODE) && $(PYTEST) $(or $(ONLY),tests/acceptance)
+	@$(BYTECODE) && EDGEFLEET_THOROUGH=1 $(PYTEST) $(or $(ONLY),tests/acceptance)
 
 packaging: $(STAMP)  ## check the wheel, the units, the documents and what the agent imports
 	@$(BYTECODE) && $(PYTEST) $(or $(ONLY),tests/packaging)

@@ -16,7 +16,12 @@ from tests.simulators.patience import PATIENCE_S, until
 from tests.simulators.stack import Stack, running_stack
 from tests.simulators.stack_devices import StackDevice, publish
 
-pytestmark = [pytest.mark.broker, pytest.mark.xdist_group("cli"), pytest.mark.timeout(300)]
+pytestmark = [
+    pytest.mark.thorough,
+    pytest.mark.broker,
+    pytest.mark.xdist_group("cli"),
+    pytest.mark.timeout(300),
+]
 
 KILLS = ("both", "controller")
 LONGEST_S = 1.0

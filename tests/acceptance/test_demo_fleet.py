@@ -34,7 +34,7 @@ WAIT_S = 2 * PATIENCE_S
 DEAD_S = 1.5
 """How long the victim stays dead: long enough that the others notice."""
 
-pytestmark = [pytest.mark.broker, pytest.mark.timeout(1800)]
+pytestmark = [pytest.mark.thorough, pytest.mark.broker, pytest.mark.timeout(1800)]
 
 
 @pytest.fixture(scope="session")
@@ -78,7 +78,6 @@ def short() -> Iterator[Path]:
         yield Path(directory)
 
 
-@pytest.mark.thorough
 def test_three_shipped_profiles_get_what_runs_on_them(package: Path) -> None:
     manifest = manifest_from_bytes((package / MANIFEST_FILE).read_bytes())
     runtimes = {variant.info.runtime for variant in manifest.variants}
@@ -131,7 +130,6 @@ def test_a_kill_changes_no_outcome(victim: str, next_victim: str, light: Path, s
         assert box.stop() == []
 
 
-@pytest.mark.thorough
 def test_a_device_serves_and_adapts_without_the_fleet(package: Path, short: Path) -> None:
     with stopping(Box(short / "box")) as box:
         good, _bad = prepare(box, package)

@@ -15,7 +15,12 @@ from tests.simulators.patience import until
 from tests.simulators.stack import Stack, running_stack
 from tests.simulators.stack_devices import StackDevice, publish
 
-pytestmark = [pytest.mark.broker, pytest.mark.xdist_group("cli"), pytest.mark.timeout(1200)]
+pytestmark = [
+    pytest.mark.thorough,
+    pytest.mark.broker,
+    pytest.mark.xdist_group("cli"),
+    pytest.mark.timeout(1200),
+]
 
 
 @pytest.fixture

@@ -22,7 +22,7 @@ from wire.package.golden import Golden, Tolerance
 from wire.package.index import CHUNK_BYTES, asset_uri
 from wire.trust.envelope import SigningKey
 
-pytestmark = [pytest.mark.broker, pytest.mark.timeout(1800)]
+pytestmark = [pytest.mark.thorough, pytest.mark.broker, pytest.mark.timeout(1800)]
 
 DEVICES = {"lab-1": "lab", "shop-1": "shop", "shop-2": "shop"}
 FRUGAL = 'kind = "rules"\nlow_memory_bytes = 1_000_000_000_000_000\ndwell_s = {dwell_s}\n'
@@ -153,7 +153,6 @@ def test_a_policy_reaches_running_agents_without_an_install(box: Box) -> None:
         assert len(installs(box, name)) == 1, "nothing was installed a second time"
 
 
-@pytest.mark.thorough
 def test_a_rollout_does_not_notice_and_what_restarts_remembers(box: Box) -> None:
     publish(box, "2.0.0")
     created = box.fleet_json(

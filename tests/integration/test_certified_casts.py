@@ -13,7 +13,7 @@ from wire.package.index import CHUNK_BYTES
 from wire.progress import MULTICAST
 from wire.trust.envelope import SigningKey
 
-pytestmark = pytest.mark.broker
+pytestmark = [pytest.mark.thorough, pytest.mark.broker]
 AGENTS = 4
 AGENT = """
 [delivery]

@@ -149,6 +149,7 @@ def test_a_build_that_no_device_measures_says_so(
     assert stack.ok("release", "list").out == published, "nothing was built for nobody"
 
 
+@pytest.mark.thorough
 def test_nothing_is_published_and_nobody_asked_in_vain(
     stack: Stack, work: Path, device: StackDevice
 ) -> None:

@@ -16,7 +16,7 @@ from tests.simulators.stack_devices import StackDevice, publish
 from wire.package.index import CHUNK_BYTES
 from wire.trust.envelope import SigningKey
 
-pytestmark = pytest.mark.broker
+pytestmark = [pytest.mark.thorough, pytest.mark.broker]
 SETTINGS = """
 [peers]
 label = "site"

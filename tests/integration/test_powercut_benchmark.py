@@ -15,7 +15,12 @@ from benchmarks.powercuts.run import PowerCuts
 from benchmarks.powercuts.tally import Tally
 from tests.simulators.patience import until
 
-pytestmark = [pytest.mark.broker, pytest.mark.xdist_group("powercut"), pytest.mark.timeout(900)]
+pytestmark = [
+    pytest.mark.thorough,
+    pytest.mark.broker,
+    pytest.mark.xdist_group("powercut"),
+    pytest.mark.timeout(900),
+]
 
 
 @pytest.fixture(scope="module")
@@ -46,7 +51,6 @@ def cut(cuts: PowerCuts, kills: int, *plants: str) -> tuple[Tally, list[str]]:
     return tally, [violation.partition(": ")[2] for violation in tally.violations]
 
 
-@pytest.mark.thorough
 def test_after_a_few_cuts_a_verified_release_serves_and_nothing_is_left_over(
     cuts: PowerCuts,
 ) -> None:
@@ -58,7 +62,6 @@ def test_after_a_few_cuts_a_verified_release_serves_and_nothing_is_left_over(
     assert {row.name: row.met for row in tally.rows(3)}["power cuts"]
 
 
-@pytest.mark.thorough
 @pytest.mark.skipif(shutil.which("strace") is None, reason="strace is not installed")
 def test_a_power_goes_at_a_system_call_that_is_not_the_first_of_its_kind(cuts: PowerCuts) -> None:
     [device] = cuts.devices
@@ -70,7 +73,6 @@ def test_a_power_goes_at_a_system_call_that_is_not_the_first_of_its_kind(cuts: P
         device.cut()
 
 
-@pytest.mark.thorough
 def test_what_nobody_signed_what_lacks_a_file_and_what_is_left_over_is_told(
     cuts: PowerCuts,
 ) -> None:

@@ -263,6 +263,7 @@ def pair(url: str, engine: sa.Engine, server: NatsServer, tmp_path: Path) -> Ite
             process.wait(PATIENCE_S)
 
 
+@pytest.mark.thorough
 @pytest.mark.broker
 @pytest.mark.xdist_group("two_controllers")
 def test_a_fleet_loses_no_telemetry_when_its_parts_are_killed(

@@ -80,6 +80,7 @@ def rss_bytes(pid: int) -> int:
     return int(Path(f"/proc/{pid}/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
 
 
+@pytest.mark.thorough
 @pytest.mark.timeout(1800)  # each starts a process, besides a load on all cores
 def test_many_switches_lose_nothing_mix_nothing_and_leave_nothing(tmp_path: Path) -> None:
     # They take their time: requests are always under way when a worker is replaced, and the load

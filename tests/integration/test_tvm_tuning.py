@@ -108,6 +108,7 @@ def test_a_kept_schedule_beats_the_plain_one(database: Path) -> None:
     assert str(ROOT).encode() not in content
 
 
+@pytest.mark.thorough
 def test_a_network_is_searched_once(tmp_path: Path) -> None:
     module = module_of(DIGITS, (1, 1, 8, 8))
     first = tune(module, NATIVE, tmp_path, trials_per_task=2, seed=7)
