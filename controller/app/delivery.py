@@ -51,10 +51,10 @@ class Delivery:
     ) -> None:
         self._transport = transport
         self._chunks = chunks
-        self._sources = sources
         self._lead = lead
         self._share = share
-        self._inbox = Inbox(each(self._handle))
+        self._answer_sources = each(sources.handle)
+        self._inbox = Inbox(self._handle)
         self._was_up = False
 
     def start(self) -> None:
@@ -72,12 +72,17 @@ class Delivery:
         self._chunks.stop(timeout_s)
         self._transport.close()
 
-    def _handle(self, received: Received) -> None:
-        kind = topics.parse_up(received.topic).kind
-        if kind != "chunk_request" and not self._lead.is_ours:
-            return
-        server = self._sources if kind == "source_request" else self._chunks
-        server.handle(received)
+    def _handle(self, received: Sequence[Received]) -> None:
+        """Take what the broker dealt out; requests for pieces all at once, as they are many."""
+        wanted: dict[str, list[Received]] = {"chunk_request": [], "cast_report": []}
+        for one in received:
+            wanted.setdefault(one.topic.rpartition("/")[2], []).append(one)
+        is_ours = self._lead.is_ours
+        reports = wanted["cast_report"] if is_ours else []
+        if asks := [*wanted["chunk_request"], *reports]:
+            self._chunks.handle(asks)
+        if is_ours:
+            self._answer_sources(wanted.get("source_request", ()))
 
     def _on_connection(self, connection: Connection) -> None:
         if connection.refused:

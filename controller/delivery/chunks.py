@@ -15,8 +15,10 @@ from __future__ import annotations
 import logging
 import secrets
 import threading
+from collections.abc import Callable, Collection, Sequence
+from functools import partial
 from math import ceil
-from typing import Final, Protocol
+from typing import Final, Protocol, TypeVar
 
 import msgspec
 from msgspec import UnsetType
@@ -70,6 +72,7 @@ LOOK_S: Final = 0.5
 FULL_S: Final = 0.1
 """How long the sender waits when the broker takes no more: mostly, there is no connection."""
 
+_T = TypeVar("_T")
 _log = logging.getLogger(__name__)
 
 
@@ -108,7 +111,7 @@ class ChunkServer:
         self._casts = Casts(lambda: secrets.token_hex(CAST_NAME_BYTES))
         self._shares = Shares()
         self._faults = Faults()
-        self._sizes_bytes: dict[tuple[str, str], tuple[float, int | None]] = {}
+        self._sizes_bytes: dict[tuple[str, str], tuple[float, int]] = {}
         """By device and blob: when its size was read, and the size."""
 
         self._swept_s = clock.monotonic_s()
@@ -128,21 +131,61 @@ class ChunkServer:
         if self._thread.is_alive():
             self._thread.join(timeout_s)
 
-    def handle(self, received: Received) -> None:
-        """Take a request for pieces; a fault in it is logged.
+    def handle(self, received: Sequence[Received]) -> None:
+        """Take requests for pieces, and what devices say of casts; a fault in one is logged.
+
+        What devices may read is asked of the database once for all of them: thousands of devices
+        that install at one time would wait longer for answers than they do before they ask again.
 
         Args:
-            received: As it came.
+            received: As they came.
         """
+        messages = [(one, self._guarded(one, self._checked)) for one in received]
+        asked = {
+            (each.device, each.sha256) for _, each in messages if isinstance(each, ChunkRequest)
+        }
         try:
-            topic = parse_up(received.topic)
-            if topic.kind == "cast_report":
-                self.hear(own_message(received.payload, CastReport, topic.device))
-            else:
-                self.take(own_message(received.payload, ChunkRequest, topic.device))
+            sizes_bytes = self._sizes_of(asked)
         except FleetError as exc:
-            if self._faults.is_first(topics.sender_of(received.topic), self._clock.monotonic_s()):
-                _log.warning("a request on %s was refused: %s", received.topic[:200], exc.message)
+            self._refuse(received[0], exc)
+            return
+
+        def take(message: ChunkRequest | CastReport, _one: Received) -> None:
+            if isinstance(message, CastReport):
+                self.hear(message)
+            else:
+                self._take(message, sizes_bytes.get((message.device, message.sha256), 0))
+
+        for one, message in messages:
+            if message is not None:
+                self._guarded(one, partial(take, message))
+
+    def _checked(self, received: Received) -> ChunkRequest | CastReport:
+        """Return what a message says.
+
+        Raises:
+            WireFormatError: It is none, or out of bounds.
+        """
+        topic = parse_up(received.topic)
+        if topic.kind == "cast_report":
+            return own_message(received.payload, CastReport, topic.device)
+        request = own_message(received.payload, ChunkRequest, topic.device)
+        check_request(request)
+        return request
+
+    def _guarded(self, received: Received, do: Callable[[Received], _T]) -> _T | None:
+        """Do something with a message; if it fails that is logged, and the others go on."""
+        try:
+            return do(received)
+        except FleetError as exc:
+            self._refuse(received, exc)
+        except Exception:  # noqa: BLE001 - one message must not stop the others
+            _log.exception("the controller failed to handle a request on %s", received.topic[:200])
+        return None
+
+    def _refuse(self, received: Received, fault: FleetError) -> None:
+        if self._faults.is_first(topics.sender_of(received.topic), self._clock.monotonic_s()):
+            _log.warning("a request on %s was refused: %s", received.topic[:200], fault.message)
 
     def offer(self, device: str, sha256: str) -> Cast | None:
         """Say on which topic a blob comes to many devices, if others wait for it too.
@@ -154,7 +197,7 @@ class ChunkServer:
         Raises:
             DatabaseError: The database does not answer.
         """
-        size_bytes = self._size_bytes(device, sha256)
+        size_bytes = self._sizes_of({(device, sha256)}).get((device, sha256))
         if size_bytes is None:
             return None
         with self._asked:
@@ -173,20 +216,13 @@ class ChunkServer:
             self._casts.report(report, self._clock.monotonic_s())
             self._asked.notify()
 
-    def take(self, request: ChunkRequest) -> None:
+    def _take(self, request: ChunkRequest, size_bytes: int) -> None:
         """Put what a device asks for into its lane.
 
         Args:
-            request: Which blob and which pieces.
-
-        Raises:
-            WireFormatError: Sizes or indices out of bounds.
-            DatabaseError: The database does not answer.
+            request: Which blob and which pieces, as it was checked.
+            size_bytes: How large the blob is; 0 if the device may not read it.
         """
-        check_request(request)
-        size_bytes = 0
-        if request.indices:
-            size_bytes = self._size_bytes(request.device, request.sha256) or 0
         sizes_bytes = tuple(
             min(size_bytes - index * request.chunk_bytes, request.chunk_bytes)
             for index in request.indices
@@ -200,19 +236,29 @@ class ChunkServer:
             self._lanes.ask(request, sizes_bytes, self._clock.monotonic_s())
             self._asked.notify()
 
-    def _size_bytes(self, device: str, sha256: str) -> int | None:
-        """Return the size of a blob, or None if the device may not read it."""
-        key, now_s = (device, sha256), self._clock.monotonic_s()
-        read_s, size_bytes = self._sizes_bytes.get(key, (-KNOWN_S, None))
-        if now_s - read_s < KNOWN_S:
-            return size_bytes
-        with self._database.reading() as transaction:
-            size_bytes = releases.blob_size_for(transaction, device=device, sha256=sha256)
-        if len(self._sizes_bytes) >= MAX_KNOWN:
-            self._sizes_bytes.clear()
-        if size_bytes is not None:
-            self._sizes_bytes[key] = (now_s, size_bytes)
-        return size_bytes
+    def _sizes_of(self, asked: Collection[tuple[str, str]]) -> dict[tuple[str, str], int]:
+        """Return the sizes of blobs that devices may read, by device and digest.
+
+        Raises:
+            DatabaseError: The database does not answer.
+        """
+        now_s = self._clock.monotonic_s()
+        found: dict[tuple[str, str], int] = {}
+        unknown: list[tuple[str, str]] = []
+        for each in asked:
+            read_s, size_bytes = self._sizes_bytes.get(each, (-KNOWN_S, 0))
+            if now_s - read_s < KNOWN_S:
+                found[each] = size_bytes
+            else:
+                unknown.append(each)
+        if unknown:
+            with self._database.reading() as transaction:
+                read = releases.readable_blobs(transaction, unknown)
+            if len(self._sizes_bytes) >= MAX_KNOWN:
+                self._sizes_bytes.clear()
+            self._sizes_bytes |= {each: (now_s, size_bytes) for each, size_bytes in read.items()}
+            found |= read
+        return found
 
     def _send_for_ever(self) -> None:
         while not self._stopping:

@@ -193,10 +193,10 @@ class SourceServer:
         """
         with self._database.reading() as transaction:
             readable = releases.readable_blobs(
-                transaction, device=request.device, sha256s=request.blobs
+                transaction, [(request.device, sha256) for sha256 in request.blobs]
             )
         now_s = self._clock.now_s()
-        blobs = [sha256 for sha256 in request.blobs if sha256 in readable]
+        blobs = [sha256 for sha256 in request.blobs if (request.device, sha256) in readable]
         peers = self._peers(request.device, blobs)
         found = (self._sources(request, sha256, peers.get(sha256, ()), now_s) for sha256 in blobs)
         return Sources(

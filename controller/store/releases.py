@@ -7,7 +7,6 @@ from typing import Any, Final
 
 from sqlalchemy import (
     BindParameter,
-    CompoundSelect,
     Connection,
     and_,
     bindparam,
@@ -217,50 +216,38 @@ def revoke(session: Session, row: ReleaseRow) -> bool:
     return changed == 1
 
 
-_DEVICE: Final[BindParameter[str]] = bindparam("device")
+_DEVICES: Final[BindParameter[Any]] = bindparam("devices", expanding=True)
 _BLOBS: Final[BindParameter[Any]] = bindparam("blobs", expanding=True)
-_WANTED: Final[CompoundSelect[tuple[str | None]]] = union_all(
-    select(DesiredModelRow.release).where(DesiredModelRow.device == _DEVICE),
-    select(MeasurementRow.release).where(
-        MeasurementRow.device == _DEVICE, MeasurementRow.state == MeasurementState.ASKED
+_WANTED: Final = union_all(
+    select(DesiredModelRow.device, DesiredModelRow.release).where(
+        DesiredModelRow.device.in_(_DEVICES)
     ),
-    select(ShadowRow.release)
-    .join(DesiredModelRow, DesiredModelRow.model == ShadowRow.model)
-    .where(DesiredModelRow.device == _DEVICE, DesiredModelRow.shadow.is_not(None)),
-)
-"""The digests of what a device has to run, also as a shadow, and to measure."""
+    select(MeasurementRow.device, MeasurementRow.release).where(
+        MeasurementRow.device.in_(_DEVICES), MeasurementRow.state == MeasurementState.ASKED
+    ),
+    select(DesiredModelRow.device, ShadowRow.release)
+    .join(ShadowRow, DesiredModelRow.model == ShadowRow.model)
+    .where(DesiredModelRow.device.in_(_DEVICES), DesiredModelRow.shadow.is_not(None)),
+).subquery("wanted")
+"""The digests of what devices have to run, also as a shadow, and to measure."""
 
 _MAY_READ: Final = and_(
-    ReleaseRow.digest == ReleaseBlobRow.release,
-    ReleaseRow.digest.in_(_WANTED),
+    DeviceRow.id == _WANTED.c.device,
+    DeviceRow.state == DeviceState.ENROLLED,
+    ReleaseRow.digest == _WANTED.c.release,
     ReleaseRow.state == ReleaseState.PUBLISHED,
-    exists().where(DeviceRow.id == _DEVICE, DeviceRow.state == DeviceState.ENROLLED),
+    ReleaseBlobRow.release == ReleaseRow.digest,
 )
 # Built once: building them takes longer than SQLite takes to answer.
-_READABLE_FILES: Final = select(ReleaseBlobRow.sha256, ReleaseBlobRow.size_bytes).where(
-    _MAY_READ, ReleaseBlobRow.sha256.in_(_BLOBS)
-)
-_READABLE_DELTAS: Final = select(DeltaRow.sha256, DeltaRow.size_bytes).where(
+_READABLE_FILES: Final = select(
+    _WANTED.c.device, ReleaseBlobRow.sha256, ReleaseBlobRow.size_bytes
+).where(_MAY_READ, ReleaseBlobRow.sha256.in_(_BLOBS))
+_READABLE_DELTAS: Final = select(_WANTED.c.device, DeltaRow.sha256, DeltaRow.size_bytes).where(
     _MAY_READ,
     DeltaRow.target == ReleaseBlobRow.sha256,
     DeltaRow.sha256.in_(_BLOBS),
     DeltaRow.state == DeltaState.READY,
 )
-
-
-def blob_size_for(session: Session, *, device: str, sha256: str) -> int | None:
-    """Return the size of a blob if a device may read it.
-
-    Args:
-        session: The transaction.
-        device: The device that asks.
-        sha256: The blob.
-
-    Returns:
-        Its size in bytes; None unless it belongs to a published release that this device has
-        to run, also as a shadow, or that it was asked to measure, or is a delta to a file of one.
-    """
-    return readable_blobs(session, device=device, sha256s=(sha256,)).get(sha256)
 
 
 def is_first(session: Session, release: ReleaseRow) -> bool:
@@ -278,20 +265,26 @@ def is_first(session: Session, release: ReleaseRow) -> bool:
     )
 
 
-def readable_blobs(session: Session, *, device: str, sha256s: Collection[str]) -> dict[str, int]:
-    """Return those of some blobs that a device may read, as `blob_size_for` does.
+def readable_blobs(
+    session: Session, asked: Collection[tuple[str, str]]
+) -> dict[tuple[str, str], int]:
+    """Return those of some blobs that devices may read.
 
     Args:
         session: The transaction.
-        device: The device that asks.
-        sha256s: The blobs, not more than a request names.
+        asked: Devices, each with the digest of a blob that it asks for; no more than a statement
+            names.
 
     Returns:
-        The sizes in bytes, by digest.
+        The sizes in bytes, by device and digest: of what belongs to a published release that the
+        device has to run, also as a shadow, or that it was asked to measure, or is a delta to a
+        file of one.
     """
-    some = {"device": device, "blobs": sorted(sha256s)}
-    connection = session.connection()
-    found = connection.execute(_READABLE_FILES, some).all()
-    if len({row.sha256 for row in found}) < len(sha256s):
-        found = [*found, *connection.execute(_READABLE_DELTAS, some)]
-    return {row.sha256: row.size_bytes for row in found}
+    found: dict[tuple[str, str], int] = {}
+    for statement in (_READABLE_FILES, _READABLE_DELTAS):
+        if left := [each for each in asked if each not in found]:
+            devices, blobs = zip(*left, strict=True)
+            some = {"devices": sorted(set(devices)), "blobs": sorted(set(blobs))}
+            rows = session.connection().execute(statement, some)
+            found |= {(device, sha256): size_bytes for device, sha256, size_bytes in rows}
+    return {each: found[each] for each in asked if each in found}

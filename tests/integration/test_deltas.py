@@ -119,7 +119,7 @@ def readable(fleet: Fleet, sha256: str, device: str = NAME) -> int | None:
     database = Database(fleet.config.database_url)
     try:
         with database.reading() as session:
-            return releases.blob_size_for(session, device=device, sha256=sha256)
+            return releases.readable_blobs(session, [(device, sha256)]).get((device, sha256))
     finally:
         database.close()
 

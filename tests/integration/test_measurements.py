@@ -299,9 +299,9 @@ def test_a_device_may_read_the_release_while_it_is_asked_to_measure_it(fleet: Fl
     def readable(device: str) -> bool:
         database = Database(fleet.config.database_url)
         with database.reading() as transaction:
-            found = releases.blob_size_for(transaction, device=device, sha256=blob)
+            found = releases.readable_blobs(transaction, [(device, blob)])
         database.close()
-        return found is not None
+        return bool(found)
 
     assert not readable("cam-1")
     _, found = ask(fleet)

@@ -292,13 +292,12 @@ def test_a_device_reads_only_what_it_is_meant_to_run(database: Database) -> None
         add_release(session)
         desired.issue(session, "digits", {"one": DIGEST}, rollout=None, now_s=NOW_S)
     with database.transaction() as session:
-        assert releases.blob_size_for(session, device="one", sha256=blob) == 100
-        assert releases.blob_size_for(session, device="two", sha256=blob) is None
-        assert releases.blob_size_for(session, device="one", sha256=OTHER) is None
+        asked = [("one", blob), ("two", blob), ("one", OTHER), ("stranger", blob)]
+        assert releases.readable_blobs(session, asked) == {("one", blob): 100}
         devices.move(session, "one", DeviceState.QUARANTINED, now_s=NOW_S)
-        assert releases.blob_size_for(session, device="one", sha256=blob) is None
+        assert releases.readable_blobs(session, asked) == {}
         devices.move(session, "one", DeviceState.ENROLLED, now_s=NOW_S)
         releases.revoke(session, releases.get(session, DIGEST))
-        assert releases.blob_size_for(session, device="one", sha256=blob) is None
+        assert releases.readable_blobs(session, asked) == {}
         (document,) = desired.documents(session, ["one"])
         assert [model.release for model in document.desired.models] == [None]
