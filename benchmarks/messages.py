@@ -189,12 +189,12 @@ class Round:
         ]
         chunks, way = self._fleet.chunks, self._fleet.way
         wanted = way.sent + len(asked)
-        chunks.handle(asked[0])
+        chunks.handle(asked[:1])
         chunks.start()
 
         def work() -> None:
             for each in asked[1:]:
-                chunks.handle(each)
+                chunks.handle([each])
             self._wait_for(wanted)
 
         self.costs["request for a piece, answered"] = self._counter.of(len(asked) - 1, work)
