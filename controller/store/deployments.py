@@ -38,8 +38,9 @@ def target() -> ColumnElement[str]:
 def of(rollout: str, devices: Sequence[str]) -> tuple[ColumnElement[bool], ...]:
     """Return the condition that a deployment is of a rollout and of one of some devices.
 
-    The rollout is compared so that no index helps: SQLite takes a rollout for small, and would read
-    all of it for a few devices. So it finds the devices, and of each the few rollouts that it had.
+    The rollout is compared so that no index helps: SQLite takes a rollout for small, and PostgreSQL
+    one that grows; both would read all of it for a few devices. So they find the devices, and of
+    each the few rollouts that it had.
     """
     return DeploymentRow.rollout + "" == rollout, DeploymentRow.device.in_(devices)
 

@@ -23,7 +23,7 @@ from controller.domain.states import (
     DeploymentState,
     DeviceState,
 )
-from controller.store import rollout_work
+from controller.store import deployments, rollout_work
 from controller.store.database import in_batches
 from controller.store.device_tables import DeviceRow
 from controller.store.penalty_tables import is_held_out
@@ -197,9 +197,6 @@ def still_free(
     mine = DeploymentRow.device == DeviceRow.id
     taken = exists().where(mine, *_keeps_in(others))
     names_devices = session.get_one(RolloutRow, rollout).origin is not None
-    # So that no index leads to the rollout: PostgreSQL takes one that grows for small, and would
-    # read all of it for each part. It finds the devices, and of each the few rollouts it had.
-    has_joined = exists().where(mine, DeploymentRow.rollout + "" == rollout)
     found: set[str] = set()
     for batch in in_batches(devices):
         wanted = [DeviceRow.id.in_(batch), DeviceRow.state == DeviceState.ENROLLED]
@@ -208,7 +205,7 @@ def still_free(
         if others:
             wanted.append(~taken)
         if joins:
-            wanted.append(~has_joined)
+            wanted.append(~exists().where(mine, *deployments.of(rollout, batch)))
         found.update(session.scalars(select(DeviceRow.id).where(*wanted)))
     return found
 
