@@ -73,16 +73,18 @@ class Delivery:
         self._transport.close()
 
     def _handle(self, received: Sequence[Received]) -> None:
-        """Take what the broker dealt out; requests for pieces all at once, as they are many."""
-        wanted: dict[str, list[Received]] = {"chunk_request": [], "cast_report": []}
-        for one in received:
-            wanted.setdefault(one.topic.rpartition("/")[2], []).append(one)
+        """Hand messages over, requests for pieces together: they are many."""
         is_ours = self._lead.is_ours
-        reports = wanted["cast_report"] if is_ours else []
-        if asks := [*wanted["chunk_request"], *reports]:
-            self._chunks.handle(asks)
-        if is_ours:
-            self._answer_sources(wanted.get("source_request", ()))
+        for_chunks: list[Received] = []
+        for_sources: list[Received] = []
+        for one in received:
+            kind = one.topic.rpartition("/")[2]
+            if kind == "chunk_request" or (is_ours and kind == "cast_report"):
+                for_chunks.append(one)
+            elif is_ours:
+                for_sources.append(one)
+        self._chunks.handle(for_chunks)
+        self._answer_sources(for_sources)
 
     def _on_connection(self, connection: Connection) -> None:
         if connection.refused:

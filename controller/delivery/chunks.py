@@ -15,10 +15,9 @@ from __future__ import annotations
 import logging
 import secrets
 import threading
-from collections.abc import Callable, Collection, Sequence
-from functools import partial
+from collections.abc import Collection, Sequence
 from math import ceil
-from typing import Final, Protocol, TypeVar
+from typing import Final, Protocol
 
 import msgspec
 from msgspec import UnsetType
@@ -72,7 +71,6 @@ LOOK_S: Final = 0.5
 FULL_S: Final = 0.1
 """How long the sender waits when the broker takes no more: mostly, there is no connection."""
 
-_T = TypeVar("_T")
 _log = logging.getLogger(__name__)
 
 
@@ -140,52 +138,38 @@ class ChunkServer:
         Args:
             received: As they came.
         """
-        messages = [(one, self._guarded(one, self._checked)) for one in received]
-        asked = {
-            (each.device, each.sha256) for _, each in messages if isinstance(each, ChunkRequest)
-        }
+        requests: list[ChunkRequest] = []
+        for one in received:
+            try:
+                self._sort(one, requests)
+            except FleetError as exc:
+                if self._faults.is_first(topics.sender_of(one.topic), self._clock.monotonic_s()):
+                    _log.warning("a request on %s was refused: %s", one.topic[:200], exc.message)
+            except Exception:  # noqa: BLE001 - one message must not stop the others
+                _log.exception("the controller failed to read a request on %s", one.topic[:200])
         try:
-            sizes_bytes = self._sizes_of(asked)
+            sizes_bytes = self._sizes_of({(each.device, each.sha256) for each in requests})
+            for each in requests:
+                self._take(each, sizes_bytes.get((each.device, each.sha256), 0))
         except FleetError as exc:
-            self._refuse(received[0], exc)
-            return
+            if self._faults.is_first("", self._clock.monotonic_s()):
+                _log.warning("requests for pieces are not answered: %s", exc.message)
+        except Exception:  # noqa: BLE001 - the devices ask again
+            _log.exception("the controller failed to take requests for pieces")
 
-        def take(message: ChunkRequest | CastReport, _one: Received) -> None:
-            if isinstance(message, CastReport):
-                self.hear(message)
-            else:
-                self._take(message, sizes_bytes.get((message.device, message.sha256), 0))
-
-        for one, message in messages:
-            if message is not None:
-                self._guarded(one, partial(take, message))
-
-    def _checked(self, received: Received) -> ChunkRequest | CastReport:
-        """Return what a message says.
+    def _sort(self, received: Received, requests: list[ChunkRequest]) -> None:
+        """Take a report of a cast, or add a request to those that are taken together.
 
         Raises:
-            WireFormatError: It is none, or out of bounds.
+            WireFormatError: It is neither, or out of bounds.
         """
         topic = parse_up(received.topic)
         if topic.kind == "cast_report":
-            return own_message(received.payload, CastReport, topic.device)
+            self.hear(own_message(received.payload, CastReport, topic.device))
+            return
         request = own_message(received.payload, ChunkRequest, topic.device)
         check_request(request)
-        return request
-
-    def _guarded(self, received: Received, do: Callable[[Received], _T]) -> _T | None:
-        """Do something with a message; if it fails that is logged, and the others go on."""
-        try:
-            return do(received)
-        except FleetError as exc:
-            self._refuse(received, exc)
-        except Exception:  # noqa: BLE001 - one message must not stop the others
-            _log.exception("the controller failed to handle a request on %s", received.topic[:200])
-        return None
-
-    def _refuse(self, received: Received, fault: FleetError) -> None:
-        if self._faults.is_first(topics.sender_of(received.topic), self._clock.monotonic_s()):
-            _log.warning("a request on %s was refused: %s", received.topic[:200], fault.message)
+        requests.append(request)
 
     def offer(self, device: str, sha256: str) -> Cast | None:
         """Say on which topic a blob comes to many devices, if others wait for it too.

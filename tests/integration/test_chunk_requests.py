@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 import sqlalchemy as sa
@@ -109,3 +110,19 @@ def test_many_devices_are_looked_up_at_once_and_none_stands_in_for_another(
     finally:
         server.stop(5.0)
     assert {each.data for each in sent.pieces.values()} == {bytes(100)}
+
+
+def test_a_database_that_is_away_is_told_once_and_devices_ask_again(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    clock, sent = FakeClock(), Sent()
+    gone = Database(f"sqlite:///{tmp_path / 'none' / 'control.db'}")
+    server = ChunkServer(gone, Zeros(), sent, Budget(clock, 10**9), clock)
+    for _ in range(3):
+        server.handle(asks(*NAMES))
+    gone.close()
+    assert not sent.pieces
+    (record,) = caplog.records
+    assert record.getMessage().startswith(
+        "requests for pieces are not answered: the database failed: "
+    )
