@@ -126,7 +126,7 @@ class Round:
             name = "report: fetching begins" if phase == "fetching" else "report: another phase"
             send(name, self._each(self._report, phase, 0))
             if phase == "fetching":
-                self._chunks()
+                self._chunks(at_once)
                 send("report: how far it is", self._each(self._report, phase, 100))
         send("report: succeeded", self._each(self._report, "idle", 100))
         self._is_complete()
@@ -175,8 +175,8 @@ class Round:
 
         self.costs["told to install, by ticks"] = self._counter.of(len(self._names), work)
 
-    def _chunks(self) -> None:
-        """Ask for a piece, and let it be sent."""
+    def _chunks(self, at_once: int) -> None:
+        """Ask for a piece, so many devices at one time, and let it be sent."""
         sha256 = PACKAGE.ref.envelope_sha256
         asked = [
             Received(
@@ -193,8 +193,8 @@ class Round:
         chunks.start()
 
         def work() -> None:
-            for each in asked[1:]:
-                chunks.handle([each])
+            for at in range(1, len(asked), at_once):
+                chunks.handle(asked[at : at + at_once])
             self._wait_for(wanted)
 
         self.costs["request for a piece, answered"] = self._counter.of(len(asked) - 1, work)
