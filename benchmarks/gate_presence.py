@@ -28,8 +28,8 @@ from controller.domain.gates.control import control_group
 from controller.domain.gates.language import parse_gate
 from controller.domain.gates.look import Compared, Member, judged
 from controller.domain.gates.looks import level
+from controller.domain.gates.silence import Silence
 from controller.domain.gates.states import LEAST_DEVICES, GateState
-from controller.domain.gates.verdicts import Silence
 from controller.domain.rehearsal.turning import Turns
 from controller.domain.rollout_view import GateView, Limits, RolloutView, StageSpec
 from controller.domain.stage_progress import target_of
@@ -137,7 +137,7 @@ def passes_at(
     earlier: list[Silence] = []
     for at, names in enumerate(told):
         after = dict.fromkeys(names, 0.0)
-        said = judged(GATE, of, after, before, names, level(at + 1, 1), earlier)
+        said = judged(GATE, of, after, before, names, level(at + 1, 1), earlier, trials={})
         if said.state is GateState.PASS:
             return at
         if remembers:

@@ -45,8 +45,9 @@ from controller.domain.gates.bounded import most_harm
 from controller.domain.gates.contrast import Observed, contrast
 from controller.domain.gates.language import parse_gate
 from controller.domain.gates.looks import ERROR, is_end, level, next_look_s
+from controller.domain.gates.silence import Coverage, Telling
 from controller.domain.gates.states import LEAST_OF_STRATUM, GateState
-from controller.domain.gates.verdicts import Coverage, Telling, verdict
+from controller.domain.gates.verdicts import verdict
 
 Floats = npt.NDArray[np.float64]
 
@@ -108,7 +109,8 @@ class Harm(NamedTuple):
 NONE: Final = Harm("A/A")
 UNEVEN: Final = Harm("A/A, an uneven profile")
 FEW: Final = Harm("5 % of devices fail wholly", few=0.05)
-ALL_TELL: Final = Coverage(treated=Telling(devices=1, told=1), control=Telling(devices=1, told=1))
+_ONE = Telling(devices=1, told=1)
+ALL_TELL: Final = Coverage({"": _ONE}, {"": _ONE})
 LIMITS: Final = (
     Harm("p95 at its limit", p95=0.03),
     Harm("accuracy at its limit", accuracy=-0.005),
@@ -140,6 +142,9 @@ class Fleet:
     steps: tuple[Floats, ...]
     """Shape (steps, devices): of each gate, what a device measures in each step."""
 
+    trials: tuple[Floats, ...]
+    """The same: of how many trials each share is; infinite of what is none."""
+
 
 def drawn(devices: int, chance: np.random.Generator, *, is_uneven: bool = False) -> Fleet:
     """Draw a fleet, and all that happens to it."""
@@ -168,7 +173,9 @@ def drawn(devices: int, chance: np.random.Generator, *, is_uneven: bool = False)
     crashes = chance.binomial(requests, 1e-5) / requests
     order, control = _ordered(profile, chance)
     steps_of = (p95, accuracy, failures, crashes)
-    return Fleet(profile, order, control, chance.random(devices), steps_of)
+    endless = np.full(strain.shape, math.inf)
+    trials = (endless, *(each.astype(float) for each in (answers, requests, requests)))
+    return Fleet(profile, order, control, chance.random(devices), steps_of, trials)
 
 
 def _wandering(
@@ -243,21 +250,27 @@ def _look(
     states, includes, alarm = [], True, False
     sides: list[list[Observed]] = []
     worst = GateState.HOLD
-    for number_of, (gate, steps, truth) in enumerate(
-        zip(GATES, fleet.steps, harm.truth, strict=True)
+    for number_of, (gate, steps, counts, truth) in enumerate(
+        zip(GATES, fleet.steps, fleet.trials, harm.truth, strict=True)
     ):
+        trials = counts[span].sum(axis=0)
         before, after = steps[:BEFORE].mean(axis=0), steps[span].mean(axis=0)
         if number_of == FAILURES and harm.few:
             hit = treated[fleet.luck[treated] < harm.few]
             after[hit] = 1.0
         sides = [
             [
-                Observed(float(after[at]) + by, float(before[at]), str(fleet.profile[at]))
+                Observed(
+                    float(after[at]) + by,
+                    float(before[at]),
+                    str(fleet.profile[at]),
+                    float(trials[at]),
+                )
                 for at in members
             ]
             for members, by in ((treated, truth), (control, 0.0))
         ]
-        found = contrast(*sides)
+        found = contrast(*sides, step=gate.step)
         at_level = level(number, len(GATES), ends=ends)
         told = verdict(gate, found, at_level, ALL_TELL)
         states.append(told.state)
@@ -265,8 +278,8 @@ def _look(
             strict = level(number, 1, ends=ends)
             most = most_harm(sides[0], sides[1], strict / 2.0, falls=False)
             worst = verdict(WORST, found, strict, ALL_TELL, most=most).state
-        low, high = found.widened(gate.bound).interval(at_level)
-        includes &= low <= truth <= high or harm is FEW
+        true = math.expm1(truth) if gate.is_relative else truth
+        includes &= told.low is None or told.high is None or told.low <= true <= told.high
         moved = float(after[treated].mean() + truth - before[treated].mean())
         alarm |= moved / gate.bound > 1.0
     return Look(len(treated), tuple(states), worst, includes, alarm, ends > 0)

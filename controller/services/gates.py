@@ -3,7 +3,8 @@
 Rules:
 - A look reads the telemetry outside of any transaction that writes, and is saved by itself. The
   rollout then decides by the last look.
-- Time is the controller's, by which telemetry is stored.
+- Time is the controller's. Telemetry has that of the devices' clocks, corrected where these are
+  wrong.
 - A fault of the telemetry holds the gate, and is told; it never passes one.
 """
 
@@ -18,8 +19,10 @@ from controller.domain.gates.language import Gate, parse_gate
 from controller.domain.gates.look import Compared, compared, judged, window
 from controller.domain.gates.looks import is_end, level
 from controller.domain.gates.shift import of_all_classes
+from controller.domain.gates.silence import Silence
 from controller.domain.gates.states import GateState
-from controller.domain.gates.verdicts import Silence, Verdict
+from controller.domain.gates.trials import has_trials
+from controller.domain.gates.verdicts import Verdict
 from controller.domain.gates.waiting import wait_text
 from controller.domain.states import RolloutState
 from controller.errors import InvalidRequestError
@@ -169,13 +172,24 @@ class GateLooks:
             figures(self._telemetry, gate, due.row.model, of.devices, *span)
             for span in (of.span, of.before)
         )
-        return judged(gate, of, after, before, self._late(gate, due), at_level, earlier)
+        late, trials = self._late(gate, due), self._trials(gate, due)
+        return judged(gate, of, after, before, late, at_level, earlier, trials=trials)
 
     def _late(self, gate: Gate, due: _Due) -> frozenset[str]:
         """Return the devices that measured something towards the end, too."""
         of = due.of
         counts = measured(self._telemetry, gate, due.row.model, of.devices, *of.late)
         return frozenset(device for device, count in counts.items() if count > 0)
+
+    def _trials(self, gate: Gate, due: _Due) -> Mapping[str, float]:
+        """Return of how many trials each share is, where that is known."""
+        of = due.of
+        if not has_trials(gate):
+            return {}
+        counts = measured(self._telemetry, gate, due.row.model, of.devices, *of.span)
+        if gate.statistic != "rate":
+            return counts
+        return dict.fromkeys(counts, of.span[1] - of.span[0])  # each second is one
 
     def _of_classes(
         self, gate: Gate, due: _Due, at_level: float, earlier: Sequence[Silence]
@@ -184,13 +198,13 @@ class GateLooks:
         after, before = class_shares(
             self._telemetry, self._references, gate, due.row.model, of.devices, spans
         )
-        late = self._late(gate, due)
+        late, trials = self._late(gate, due), self._trials(gate, due)
         classes = sorted({each for of_device in after.values() for each in of_device}) or [OTHERS]
         return of_all_classes(
             {
                 each: judged(
                     gate, of, _of_class(after, each), _of_class(before, each),
-                    late, at_level / len(classes), earlier,
+                    late, at_level / len(classes), earlier, trials=trials,
                 )
                 for each in classes
             }

@@ -10,8 +10,9 @@ from sqlalchemy import ColumnElement, func, or_, select, update
 from sqlalchemy.orm import Session
 
 from controller.domain.gates.look import Member
+from controller.domain.gates.silence import Silence
 from controller.domain.gates.states import GateState
-from controller.domain.gates.verdicts import Silence, Verdict
+from controller.domain.gates.verdicts import Verdict
 from controller.domain.rollout_view import GateView
 from controller.domain.states import DeploymentState, DeviceState
 from controller.store.device_tables import DeviceRow

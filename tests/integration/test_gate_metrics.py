@@ -24,7 +24,6 @@ pytestmark = pytest.mark.flow
 
 DEVICES: Final = 20
 MINUTE_S: Final = 60.0
-REQUESTS: Final = 200.0
 SHARE: Final = "{}/inference_requests_total <= +{}pp"
 MARGIN: Final = "model_samples_total{{measure=margin{}}}"
 
@@ -59,6 +58,8 @@ class Telling(Fleet):
     """What the second release makes worse."""
 
     reports = True
+    requests = 2_000.0
+    """Of each device, in a minute."""
 
     def step(self, seconds: float = MINUTE_S) -> None:
         for device in self.devices.values() if self.reports else ():
@@ -93,16 +94,16 @@ class Telling(Fleet):
             bins = (1, 0) if swapped else (0, 1)
             of = {"tensor": "output.y", "measure": measure}
             return [
-                count("model_samples_total", 100 * part, **of, bin=str(at))
+                count("model_samples_total", 1_000 * part, **of, bin=str(at))
                 for at, part in zip(bins, (share, 1 - share), strict=True)
             ]
 
         failing = 0.5 if "failures" in harms else 0.0
         return (
-            count("inference_requests_total", REQUESTS),
-            count("inference_failures_total", REQUESTS * failing, code="500"),
-            count("worker_crashes_total", 4.0 if "crashes" in harms else 0.0),
-            count("inference_fallbacks_total", REQUESTS if "fallback" in harms else 0.0),
+            count("inference_requests_total", self.requests),
+            count("inference_failures_total", self.requests * failing, code="500"),
+            count("worker_crashes_total", 40.0 if "crashes" in harms else 0.0),
+            count("inference_fallbacks_total", self.requests if "fallback" in harms else 0.0),
             gauge("golden_agreement_ratio", 0.5 if "golden" in harms else 1.0, **own),
             gauge("inference_energy_j", 3.0 if "energy" in harms else 1.0),
             gauge("temperature_c", 70.0 if "temperature" in harms else 50.0),
@@ -297,3 +298,11 @@ def test_the_silence_of_earlier_stages_counts_in_later_ones(fleet: Telling) -> N
     shown = fleet.show(rollout)
     assert [stage["state"] for stage in shown["stages"]] == ["done", "waiting_for_gates", "waiting"]
     assert "devices with the new release that told enough before" in shown["reason"]
+
+
+def test_few_requests_of_which_none_failed_hold_a_gate_on_rare_failures(fleet: Telling) -> None:
+    fleet.requests = 50.0
+    looks = fleet.looks(roll_out(fleet, 6))
+    assert looks["crashes"]["state"] == "hold"
+    assert "times as long, or as many requests, would" in looks["crashes"]["reason"]
+    assert looks["golden"]["state"] == "pass", "it is no share of requests"

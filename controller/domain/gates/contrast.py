@@ -17,6 +17,8 @@ Rules:
   with the new release in it: what it does to three is not better known for a hundred without it.
 - Without a control group, each device is compared with itself before; then what else has changed
   since counts as the release's doing.
+- Percentiles are told in steps. Where devices differ by more than a step, that makes up for it in
+  their mean; where they are more alike, the mean may be off by up to half a step on each side.
 - Fewer than `LEAST_DEVICES` devices on a side tell nothing.
 
 Source:
@@ -26,7 +28,9 @@ Source:
     one as its floor (the same, chapter 6; Welch, Biometrika 34, 1947), and its degrees of freedom
     are those of Satterthwaite (Biometrics Bulletin 2, 1946). Strata that are unlike: Banerjee,
     Approximate confidence interval for linear functions of means of k populations when the
-    population variances are not equal (Sankhya 22, 1960): it holds with at least its level. Pure.
+    population variances are not equal (Sankhya 22, 1960): it holds with at least its level. Steps:
+    Widrow and Kollar, Quantization Noise (2008), chapter 4, the first harmonic, with Sheppard's
+    correction of the variance. Pure.
 """
 
 from __future__ import annotations
@@ -39,10 +43,12 @@ import numpy as np
 import numpy.typing as npt
 
 from controller.domain.gates.states import LEAST_DEVICES, LEAST_OF_STRATUM
+from controller.domain.gates.trials import Sides, Trials
 from controller.domain.wording import counted
 from telemetry.server.student import student_t
 
 Floats = npt.NDArray[np.float64]
+Flags = npt.NDArray[np.bool_]
 
 
 class Observed(NamedTuple):
@@ -54,6 +60,9 @@ class Observed(NamedTuple):
 
     stratum: str
     """Devices of one stratum are compared with each other."""
+
+    trials: float = math.inf
+    """Of how many trials the value is a share, above 0; infinite if that is not known."""
 
 
 class Part(NamedTuple):
@@ -89,6 +98,12 @@ class Contrast(NamedTuple):
     """Of each stratum what part of the variance its own devices show, in several ways, of which the
     widest counts; empty where there are no strata."""
 
+    coarse: float = 0.0
+    """How far the difference may be off because values are told in steps."""
+
+    trials: Sides | None = None
+    """On what shares the difference rests, with the new release and with the old one."""
+
     def widened(self, distance: float) -> Contrast:
         """Return the same as if one more device on each side were off by some distance.
 
@@ -122,16 +137,19 @@ class Contrast(NamedTuple):
             max(student_t(chance, part.degrees) ** 2 * part.variance for part in each)
             for each in self.parts
         )
-        reach = max(student_t(chance, self.degrees) * self.error, math.sqrt(apart))
+        reach = max(student_t(chance, self.degrees) * self.error, math.sqrt(apart)) + self.coarse
         return self.difference - reach, self.difference + reach
 
 
-def contrast(treated: Sequence[Observed], control: Sequence[Observed]) -> Contrast:
+def contrast(
+    treated: Sequence[Observed], control: Sequence[Observed], *, step: float = 0.0
+) -> Contrast:
     """Compare devices that have the new release with those that keep the old one.
 
     Args:
         treated: Those with the new one.
         control: The control group.
+        step: In what steps values are told; 0 if they are exact.
 
     Returns:
         The difference, weighted by how much each stratum tells of it.
@@ -148,27 +166,56 @@ def contrast(treated: Sequence[Observed], control: Sequence[Observed]) -> Contra
     every = range(int(strata.max()) + 1)
     cells = [(strata == number) & is_treated for number in every]
     others = [(strata == number) & ~is_treated for number in every]
+    shares = _shares(cells, others)
+    trials = np.array([each.trials for each in both])
+    new, old = (_trials(values, trials, shares, side) for side in (cells, others))
+    coarse = sum(
+        float(share) * _off(values[cell], step)
+        for side in (cells, others)
+        for share, cell in zip(shares, side, strict=True)
+    )
     values = _without_before(values, before, [*cells, *others])
     # The slope of what was there before is one more parameter, which both sides share.
     parameters = len(cells) + (0.5 if np.isfinite(before[kept]).any() else 0.0)
-    return _weighted(values, cells, others, parameters)
+    found = _weighted(values, cells, others, shares, parameters)
+    return found._replace(coarse=coarse, trials=(new, old))
 
 
-def against_before(treated: Sequence[Observed]) -> Contrast:
+def against_before(treated: Sequence[Observed], *, step: float = 0.0) -> Contrast:
     """Compare devices that have the new release with themselves before the rollout.
 
     Args:
         treated: Those devices; the ones of which nothing is known from before do not count.
+        step: In what steps values are told; 0 if they are exact.
 
     Returns:
         The mean of their differences.
     """
-    changes = np.array([one.value - one.before for one in treated if math.isfinite(one.before)])
+    known = [one for one in treated if math.isfinite(one.before)]
+    after, before, trials = (
+        np.array(each)
+        for each in (
+            [one.value for one in known],
+            [o.before for o in known],
+            [o.trials for o in known],
+        )
+    )
+    changes = after - before
     if len(changes) < LEAST_DEVICES:
         why = f"{counted(len(changes))} measured enough before and after; {LEAST_DEVICES} must"
         return Contrast(math.nan, math.nan, math.nan, len(changes), 0, why)
     error = float(changes.std(ddof=1)) / math.sqrt(len(changes))
-    return Contrast(float(changes.mean()), error, len(changes) - 1.0, len(changes), 0)
+    all_of_them = [np.ones(len(known), np.bool_)]
+    now = _trials(after, trials, np.ones(1), all_of_them)
+    return Contrast(
+        float(changes.mean()),
+        error,
+        len(changes) - 1.0,
+        len(changes),
+        0,
+        coarse=_off(after, step) + _off(before, step),
+        trials=(now, Trials(float(before.mean()), math.inf)),
+    )
 
 
 def _stratum(one: Observed) -> str:
@@ -176,7 +223,7 @@ def _stratum(one: Observed) -> str:
     return one.stratum if math.isfinite(one.before) else f"{one.stratum} (new)"
 
 
-def _numbered(names: Sequence[str], is_treated: npt.NDArray[np.bool_]) -> npt.NDArray[np.intp]:
+def _numbered(names: Sequence[str], is_treated: Flags) -> npt.NDArray[np.intp]:
     """Number the strata; -1 for devices that nobody can be compared with."""
     _, numbers = np.unique(np.array(names), return_inverse=True)
     numbers = np.where(_is_small(numbers, is_treated)[numbers], -1, numbers)
@@ -184,9 +231,7 @@ def _numbered(names: Sequence[str], is_treated: npt.NDArray[np.bool_]) -> npt.ND
     return np.where(numbers >= 0, np.searchsorted(found, numbers), -1)
 
 
-def _is_small(
-    numbers: npt.NDArray[np.intp], is_treated: npt.NDArray[np.bool_]
-) -> npt.NDArray[np.bool_]:
+def _is_small(numbers: npt.NDArray[np.intp], is_treated: Flags) -> Flags:
     """Tell for each stratum whether a side of it has too few devices for a variance."""
     size = len(numbers)
     mine = np.bincount(numbers[is_treated], minlength=size)
@@ -210,9 +255,7 @@ def _lacks(treated: int, control: int, *, is_alone: bool) -> str:
     return ""
 
 
-def _without_before(
-    values: Floats, before: Floats, cells: Sequence[npt.NDArray[np.bool_]]
-) -> Floats:
+def _without_before(values: Floats, before: Floats, cells: Sequence[Flags]) -> Floats:
     """Take out what was there before, as far as it explains how devices of one cell differ."""
     known = np.isfinite(before)
     x, y = np.zeros_like(values), np.zeros_like(values)
@@ -229,20 +272,48 @@ def _without_before(
     return values - share * np.where(known, before - before[known].mean(), 0.0)
 
 
+def _shares(cells: Sequence[Flags], others: Sequence[Flags]) -> Floats:
+    """Return what part of the difference each stratum is: by how well its own is known."""
+    mine, theirs = (np.array([float(cell.sum()) for cell in side]) for side in (cells, others))
+    weights = mine * theirs / (mine + theirs)
+    shares: Floats = weights / weights.sum()
+    return shares
+
+
+def _trials(values: Floats, trials: Floats, shares: Floats, cells: Sequence[Flags]) -> Trials:
+    """Return the share of a side, and on how many trials it rests."""
+    mean = sum(
+        float(share * values[cell].mean()) for share, cell in zip(shares, cells, strict=True)
+    )
+    # A share of n trials errs by its variance over n, and the weights go into that squared.
+    part = sum(
+        float((share / cell.sum()) ** 2 * (1.0 / trials[cell]).sum())
+        for share, cell in zip(shares, cells, strict=True)
+    )
+    return Trials(mean, 1.0 / part if part > 0.0 else math.inf)
+
+
+def _off(values: Floats, step: float) -> float:
+    """Return how far the mean of values may be off that are told in steps."""
+    if step <= 0.0:
+        return 0.0
+    spread = max(float(values.var(ddof=1)) - step**2 / 12.0, 0.0)
+    return step / 2.0 * math.exp(-2.0 * math.pi**2 * spread / step**2)
+
+
 def _weighted(
     values: Floats,
-    cells: Sequence[npt.NDArray[np.bool_]],
-    others: Sequence[npt.NDArray[np.bool_]],
+    cells: Sequence[Flags],
+    others: Sequence[Flags],
+    shares: Floats,
     parameters: float,
 ) -> Contrast:
-    """Return the mean of the strata's differences; each counts by how well it is known."""
+    """Return the mean of the strata's differences, each with its share."""
     mine, theirs = ([int(cell.sum()) for cell in side] for side in (cells, others))
     differences = [
         float(values[cell].mean() - values[other].mean())
         for cell, other in zip(cells, others, strict=True)
     ]
-    weights = np.array([a * b / (a + b) for a, b in zip(mine, theirs, strict=True)])
-    shares = weights / weights.sum()
     squares = np.array(
         [
             [float(((values[c] - values[c].mean()) ** 2).sum()) for c in side]

@@ -29,6 +29,7 @@ from dataclasses import dataclass, replace
 from typing import Final, Literal
 
 from controller.errors import InvalidRequestError
+from telemetry.histogram import BASE
 from telemetry.limits import is_name
 
 MAX_CHARS: Final = 256
@@ -91,6 +92,11 @@ class Gate:
     def is_relative(self) -> bool:
         """Whether values are compared by their logarithms."""
         return self.unit == "%"
+
+    @property
+    def step(self) -> float:
+        """In what steps the figure is told, as it is compared; 0 if it is exact."""
+        return math.log(BASE) if self.is_relative and self.statistic.startswith("p") else 0.0
 
     @property
     def bound(self) -> float:

@@ -27,15 +27,15 @@ from typing import Final, NamedTuple
 from controller.domain.gates.bounded import most_harm
 from controller.domain.gates.contrast import Observed, against_before, contrast
 from controller.domain.gates.language import Gate
-from controller.domain.gates.states import LEAST_DEVICES
-from controller.domain.gates.verdicts import (
+from controller.domain.gates.silence import (
     MOST_SILENT,
+    NOBODY,
     Coverage,
     Silence,
     Telling,
-    Verdict,
-    verdict,
 )
+from controller.domain.gates.states import LEAST_DEVICES
+from controller.domain.gates.verdicts import Verdict, verdict
 from controller.domain.starting_order import group_of
 from wire.durations import DAY_S, MINUTE_S
 
@@ -187,6 +187,8 @@ def judged(
     late: Collection[str],
     level: float,
     earlier: Sequence[Silence] = (),
+    *,
+    trials: Mapping[str, float],
 ) -> Verdict:
     """Return what a gate says.
 
@@ -199,11 +201,12 @@ def judged(
         late: The devices that measured something towards the end, too.
         level: The chance that the interval may err.
         earlier: The silence at earlier looks in the stage.
+        trials: Of how many trials each share is, where that is known.
     """
     # What measured 0 has no part to grow by. It is left out, and the gate told of it.
     zero = {name for each in (after, before) for name, value in each.items() if value == -math.inf}
     told = {name: value for name, value in after.items() if name not in zero}
-    treated, control = (_observed(side, told, before) for side in (of.treated, of.control))
+    treated, control = (_observed(side, told, before, trials) for side in (of.treated, of.control))
     if of.control and not any(one.device in late for one in of.control):
         late = after.keys()
     has_it = [*of.treated, *of.away]
@@ -211,9 +214,12 @@ def judged(
     if gate.in_worst_case:
         worst = dict.fromkeys(before, 1.0 if gate.limit > 0 else 0.0)
         alive = {name: value for name, value in told.items() if name in late}
-        harmed = _observed(has_it, worst | alive, before)
+        harmed = _observed(has_it, worst | alive, before, trials)
         most = most_harm(harmed, control, level / 2.0, falls=gate.limit < 0)
-    found = against_before(treated) if of.with_itself else contrast(treated, control)
+    if of.with_itself:
+        found = against_before(treated, step=gate.step)
+    else:
+        found = contrast(treated, control, step=gate.step)
     tells = {name for name in after if name in late}
     coverage = Coverage(
         treated=_telling(has_it, tells, before, zero),
@@ -223,12 +229,15 @@ def judged(
 
 
 def _observed(
-    side: Sequence[Member], after: Mapping[str, float], before: Mapping[str, float]
+    side: Sequence[Member],
+    after: Mapping[str, float],
+    before: Mapping[str, float],
+    trials: Mapping[str, float],
 ) -> list[Observed]:
     return [
-        Observed(after[one.device], before.get(one.device, math.nan), one.stratum)
+        Observed(after[name], before.get(name, math.nan), one.stratum, trials.get(name, math.inf))
         for one in side
-        if one.device in after
+        if (name := one.device) in after
     ]
 
 
@@ -237,12 +246,16 @@ def _telling(
     tells: Collection[str],
     before: Collection[str],
     zero: Collection[str],
-) -> Telling:
-    names = [one.device for one in side]
-    return Telling(
-        devices=len(names),
-        told=sum(name in tells for name in names),
-        zero=sum(name in tells and name in zero for name in names),
-        known=sum(name in before for name in names),
-        still=sum(name in before and name in tells for name in names),
-    )
+) -> dict[str, Telling]:
+    """Return who tells enough, by stratum."""
+    found: dict[str, Telling] = {}
+    for stratum, name in ((one.stratum, one.device) for one in side):
+        of, told, known = found.get(stratum, NOBODY), name in tells, name in before
+        found[stratum] = Telling(
+            devices=of.devices + 1,
+            told=of.told + told,
+            zero=of.zero + (told and name in zero),
+            known=of.known + known,
+            still=of.still + (known and told),
+        )
+    return found

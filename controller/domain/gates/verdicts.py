@@ -7,15 +7,13 @@ Rules:
   so it never passes.
 - The next device may be off by the limit although none was so far: with few devices the interval is
   wide even if all measured the same.
+- A share is no better known than its requests can tell, however alike devices are (`trials`).
 - A pass says what part of the devices may do otherwise although none was seen that does. A gate in
   the worst case passes only if that is within its limit, too.
 - Devices that do not count are told, with why.
 - A part of the old value is no limit where more than a tenth of those that tell measure 0.
 - If devices with the new release tell less often of themselves than the control group does, the
-  gate holds: those that are silent may be the ones that it harmed. What counts is how many of those
-  that told enough before still do, so a figure that few devices report is no easier to silence. It
-  counts now and over all looks in the stage together: at one of many looks chance makes those with
-  the old release as silent.
+  gate holds: those that are silent may be the ones that it harmed (`silence`).
 """
 
 from __future__ import annotations
@@ -23,15 +21,13 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Final, NamedTuple
+from typing import Final
 
 from controller.domain.gates.contrast import Contrast
 from controller.domain.gates.language import Gate
+from controller.domain.gates.silence import MOST_SILENT, Coverage, Silence
 from controller.domain.gates.states import GateState
-
-MOST_SILENT: Final = 0.1
-"""What part of the devices that tell may have fallen silent with the new release, or measure 0;
-silent they must be fewer."""
+from controller.domain.gates.trials import apart, times_needed
 
 TELLING: Final = 1e100
 """An interval that goes further tells nothing."""
@@ -41,28 +37,6 @@ MOST_LOG: Final = 20.0
 
 _SHOWN_DIGITS: Final = 3
 _NOISE_DIGITS: Final = 12
-
-
-class Silence(NamedTuple):
-    """How many devices with the new release told enough at a look, and how many would have."""
-
-    told: float = 0.0
-    expected: float = 0.0
-    """If as large a part of them did as of the others."""
-
-    def part(self, *earlier: Silence) -> float:
-        """Return by what part fewer told; below 0 if more did, and 0 where none was expected.
-
-        Args:
-            *earlier: Other looks: the more were expected at one, the more it counts.
-        """
-        looks = (self, *earlier)
-        expected = sum(look.expected for look in looks)
-        if expected <= 0.0:
-            return 0.0
-        # A tenth has no exact binary form.
-        return round(1.0 - sum(look.told for look in looks) / expected, _NOISE_DIGITS)
-
 
 _NOT_ASKED: Final = Silence()
 
@@ -90,37 +64,6 @@ class Verdict:
     silence: Silence = _NOT_ASKED
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Telling:
-    """How many devices of one side tell enough.
-
-    Those that nobody can be compared with, such as the only one of a profile, tell as well.
-    """
-
-    devices: int
-    """All of them."""
-
-    told: int
-    """Those that tell enough."""
-
-    zero: int = 0
-    """Those of them that measured 0, now or before, of which a gate on parts can tell nothing."""
-
-    known: int = 0
-    """Those that told enough before the rollout."""
-
-    still: int = 0
-    """Those of them that tell enough now."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Coverage:
-    """Who tells enough, with the new release and with the old one."""
-
-    treated: Telling
-    control: Telling
-
-
 def verdict(
     gate: Gate,
     found: Contrast,
@@ -143,7 +86,7 @@ def verdict(
     Returns:
         The verdict with its reason.
     """
-    silence, silent = _silence(coverage)
+    silence, silent = coverage.silence()
     told = Verdict(
         state=GateState.HOLD,
         reason=_at_zero(coverage) or found.lacks,
@@ -154,11 +97,7 @@ def verdict(
     if told.reason:
         return told
     found = found.widened(gate.bound)
-    low, high = found.interval(level)
-    if most is not None and math.isfinite(high - low):
-        low, high = (low, max(high, most)) if gate.limit > 0 else (min(low, -most), high)
-    if gate.unit == "pp":  # a share lies between 0 and 1, so two are no further apart
-        low, high = max(low, -1.0), min(high, 1.0)
+    low, high = _interval(gate, found, level, most)
     furthest = MOST_LOG if gate.is_relative else TELLING
     if not all(abs(value) <= furthest for value in (low, high)):  # nor what is no number
         why = "devices differ too much from one another to tell anything yet"
@@ -171,8 +110,8 @@ def verdict(
             silent += f", and in the looks so far {100.0 * mean:.0f} % fewer did than of the others"
         state, reason = GateState.HOLD, f"{silent}; the others: {reason}"
     elif state is GateState.HOLD:
-        reason += f": cannot tell yet{_needs(gate, found, low, high, coverage)}"
-        if gate.in_worst_case and (hit := coverage.treated.known - coverage.treated.still):
+        reason += f": cannot tell yet{_needs(gate, found, level, (low, high), coverage)}"
+        if gate.in_worst_case and (hit := coverage.new.known - coverage.new.still):
             reason += f"; silent devices that count as hit: {hit}"
     elif state is GateState.PASS and not gate.in_worst_case:
         sides = [number for number in (found.treated, found.control) if number]
@@ -190,6 +129,19 @@ def verdict(
     )
 
 
+def _interval(gate: Gate, found: Contrast, level: float, most: float | None) -> tuple[float, float]:
+    """Return within what the difference lies, by devices, by their requests and at the worst."""
+    low, high = found.interval(level)
+    if found.trials is not None:
+        below, above = apart(found.trials, level)
+        low, high = min(low, found.difference - below), max(high, found.difference + above)
+    if most is not None and math.isfinite(high - low):
+        low, high = (low, max(high, most)) if gate.limit > 0 else (min(low, -most), high)
+    if gate.unit == "pp":  # a share lies between 0 and 1, so two are no further apart
+        low, high = max(low, -1.0), min(high, 1.0)
+    return low, high
+
+
 def _state(gate: Gate, low: float, high: float) -> GateState:
     # What may fall is turned round, so that more is worse.
     worst, best = (high, low) if gate.limit > 0 else (-low, -high)
@@ -203,8 +155,8 @@ def _state(gate: Gate, low: float, high: float) -> GateState:
 def _at_zero(coverage: Coverage) -> str:
     """Say that a part of the old value tells too little; empty if it does not."""
     for side, what in (
-        (coverage.treated, "with the new release"),
-        (coverage.control, "with the old one"),
+        (coverage.new, "with the new release"),
+        (coverage.old, "with the old one"),
     ):
         if side.zero > MOST_SILENT * side.told:
             return (
@@ -214,27 +166,27 @@ def _at_zero(coverage: Coverage) -> str:
     return ""
 
 
-def _silence(coverage: Coverage) -> tuple[Silence, str]:
-    """Return how many devices with the new release tell enough, and how many do not, as text."""
-    treated, control = coverage.treated, coverage.control
-    # Which devices measure a thing at all is known from before, unless it is new to most of them.
-    is_known = treated.known > 0 and (control.known > 0 or not control.devices)
-    if is_known and all(2 * side.known >= side.told for side in (treated, control)):
-        told, of, which = treated.still, treated.known, " that told enough before"
-        usual = control.still / control.known if control.devices else 1.0
-    else:
-        told, of, which = treated.told, treated.devices, ""
-        usual = control.told / control.devices if control.devices else 1.0
-    text = f"{of - told} of {of} devices with the new release{which} do not tell enough"
-    return Silence(told, usual * of), text
+def _distance(gate: Gate, found: Contrast) -> float:
+    """Return how far the estimate is from the limit."""
+    return abs(gate.bound - (abs(found.difference) if gate.is_shift else found.difference))
 
 
-def _needs(gate: Gate, found: Contrast, low: float, high: float, coverage: Coverage) -> str:
-    """Say how many devices would do, if the estimate stays: the error falls with their root."""
-    difference = abs(found.difference) if gate.is_shift else found.difference
-    distance = abs(gate.bound - difference)
+def _needs(
+    gate: Gate, found: Contrast, level: float, ends: tuple[float, float], coverage: Coverage
+) -> str:
+    """Say how many devices would do, if the estimate stays: the error falls with their root.
+
+    Where there are enough of them, and too few requests, it is a matter of time.
+    """
+    low, high = ends
+    difference, distance = found.difference, _distance(gate, found)
     if distance <= 0.0 or not math.isfinite(high - low) or not found.control:
         return ""
+    by_devices, _ = found.interval(level)
+    if found.trials is not None and difference - by_devices < distance and not gate.in_worst_case:
+        times = times_needed(found.trials, level, distance)
+        more = f"about {times:.2g} times as long, or as many requests, would"
+        return f"; {more}" if math.isfinite(times) else ""
     times = ((high - low) / 2.0 / distance) ** 2
     if gate.in_worst_case:  # a bound of what was not seen falls with their number
         reach = high - difference if gate.limit > 0 else difference - low
@@ -244,7 +196,7 @@ def _needs(gate: Gate, found: Contrast, low: float, high: float, coverage: Cover
     wanted = math.ceil(min(found.treated, found.control) * times)
     more = (
         ", more than the rollout has"
-        if 2 * wanted > coverage.treated.devices + coverage.control.devices
+        if 2 * wanted > coverage.new.devices + coverage.old.devices
         else ""
     )
     return f"; about {wanted} devices on each side would{more}"
@@ -254,8 +206,8 @@ def _uncounted(found: Contrast, coverage: Coverage) -> str:
     """Say how many devices there are that do not count, and why; empty if all do."""
     told = []
     for side, counts, what in (
-        (coverage.treated, found.treated, "new"),
-        (coverage.control, found.control, "old"),
+        (coverage.new, found.treated, "new"),
+        (coverage.old, found.control, "old"),
     ):
         if silent := side.devices - max(side.told, counts):
             told.append(f"{silent} {what} measured too little")

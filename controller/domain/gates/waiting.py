@@ -5,8 +5,8 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
+from controller.domain.gates.silence import MOST_SILENT
 from controller.domain.gates.states import LEAST_DEVICES
-from controller.domain.gates.verdicts import MOST_SILENT
 from wire.durations import format_duration
 
 

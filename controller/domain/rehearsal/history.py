@@ -115,7 +115,9 @@ class Played:
         found: Flags = self._history.heard[self._source, self._at(hour)]
         return found
 
-    def figures(self, gate: int, since_s: float, until_s: float, *, least: float) -> Floats:
+    def figures(
+        self, gate: int, since_s: float, until_s: float, *, least: float
+    ) -> tuple[Floats, Floats]:
         """Return the figure of each device over some virtual time.
 
         Args:
@@ -125,7 +127,7 @@ class Played:
             least: How much must have been measured.
 
         Returns:
-            NaN for devices of which too little was.
+            The figures, NaN for devices of which too little was; and how much was measured.
         """
         of = self._history.figures[gate]
         total = np.zeros(len(self._source))
@@ -138,7 +140,7 @@ class Played:
             counts += weights
         is_told = (counts >= least) & (counts > 0.0)
         found: Floats = np.where(is_told, total / np.where(is_told, counts, 1.0), math.nan)
-        return found
+        return found, counts
 
     def _at(self, hour: int) -> Numbers:
         found: Numbers = self._begin + (self._shift + hour) % self._period

@@ -24,8 +24,8 @@ from controller.domain.failure_limits import FailureKind, failures, share_of
 from controller.domain.gates.control import control_of_groups
 from controller.domain.gates.look import Member, compared, window
 from controller.domain.gates.looks import is_end, level, next_look_s
+from controller.domain.gates.silence import Silence
 from controller.domain.gates.states import LEAST_DEVICES, GateState
-from controller.domain.gates.verdicts import Silence
 from controller.domain.rehearsal.chance import parts
 from controller.domain.rehearsal.flights import DRAWS, Flight, drawn_flights
 from controller.domain.rehearsal.history import HOUR_S, History, Played

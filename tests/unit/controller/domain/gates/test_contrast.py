@@ -137,3 +137,50 @@ def test_a_few_devices_that_differ_much_are_not_better_known_for_many_that_do_no
         low, high = contrast(side(90, few), side(10, few)).interval(0.02)
         missed += not low <= 0.0 <= high
     assert missed / 120 <= 0.02 + 3 * math.sqrt(0.02 * 0.98 / 120)
+
+
+STEP = 0.02
+
+
+@pytest.mark.parametrize("spread", [0.0001, 0.005, 0.01, 0.05, 0.5])
+def test_the_interval_holds_the_truth_where_values_are_told_in_steps(
+    chance: np.random.Generator, spread: float
+) -> None:
+    def told(devices: int, by: float) -> list[Observed]:
+        values = (chance.normal(place + by, spread, devices) / STEP).round() * STEP
+        return [Observed(float(value), NAN, "a") for value in values]
+
+    held = 0
+    for _ in range(200):
+        place = chance.uniform(0.0, 1.0)
+        low, high = contrast(told(20, 0.013), told(20, 0.0), step=STEP).interval(0.05)
+        held += low <= 0.013 <= high
+    # Of twenty nineteen, less three standard errors.
+    assert held / 200 >= 0.95 - 3 * math.sqrt(0.95 * 0.05 / 200)
+
+
+def test_devices_that_differ_by_more_than_a_step_need_no_more_for_it(
+    chance: np.random.Generator,
+) -> None:
+    far, near = drawn(chance, 30), [Observed(1.0, 1.0, "a")] * 30
+    assert contrast(far, far, step=STEP).coarse == pytest.approx(0.0, abs=1e-6)
+    assert contrast(near, near, step=STEP).coarse == pytest.approx(STEP)
+    assert against_before(near, step=STEP).coarse == pytest.approx(STEP)
+    assert contrast(near, near).interval(0.05) == pytest.approx((0.0, 0.0))
+
+
+def test_trials_of_a_side_are_those_of_its_strata_by_their_weights() -> None:
+    def of(trials: float, value: float, name: str, number: int) -> list[Observed]:
+        return [Observed(value, NAN, name, trials)] * number
+
+    new = [*of(100.0, 0.1, "a", 10), *of(50.0, 0.3, "b", 10)]
+    old = [*of(100.0, 0.0, "a", 10), *of(100.0, 0.0, "b", 10)]
+    found = contrast(new, old)
+    assert found.trials is not None
+    (share, number), (_, others) = found.trials
+    assert share == pytest.approx(0.2)
+    assert number == pytest.approx(1.0 / (0.25 / 1_000.0 + 0.25 / 500.0))
+    assert others == pytest.approx(2_000.0)
+    unknown = contrast([*new, Observed(0.0, NAN, "a")], old).trials
+    assert unknown is not None
+    assert math.isfinite(unknown[0].number), "the others are still known"

@@ -101,7 +101,7 @@ def test_a_control_group_that_is_all_away_tells_nothing() -> None:
     assert of is not None
     worse = {one.device: 2.0 + 0.001 * one.place for one in of.treated}
     before = {one.device: 1.0 + 0.001 * one.place for one in of.treated}
-    told = judged(GATE, of, worse, before, worse, LEVEL)
+    told = judged(GATE, of, worse, before, worse, LEVEL, trials={})
     assert told.state is GateState.HOLD
     assert told.reason == "no device with the old release is there to compare with"
 
@@ -110,8 +110,8 @@ def test_what_measures_0_is_left_out_of_parts_and_told() -> None:
     of = sides(20)
     after = {one.device: 1.0 + 0.001 * one.place for one in (*of.treated, *of.control)}
     few_at_0 = {f"cam-{at:02}": -math.inf for at in range(5)}
-    one_at_0 = judged(GATE, of, after | {"cam-03": -math.inf}, after, after, LEVEL)
-    many = judged(GATE, of, after | few_at_0, after, after, LEVEL)
+    one_at_0 = judged(GATE, of, after | {"cam-03": -math.inf}, after, after, LEVEL, trials={})
+    many = judged(GATE, of, after | few_at_0, after, after, LEVEL, trials={})
     assert (one_at_0.state, one_at_0.treated) == (GateState.PASS, 19)
     assert many.state is GateState.HOLD
     assert "5 of 20 devices with the new release measure 0" in many.reason
@@ -122,7 +122,7 @@ def test_in_the_worst_case_a_device_that_fell_silent_counts_as_harmed() -> None:
     before = {one.device: 0.001 * (one.place % 7) for one in (*of.treated, *of.control)}
     silent = {name: value for name, value in before.items() if name not in {"cam-00", "cam-01"}}
     all_tell, two_do_not = (
-        judged(SHARE, of, after, before, after, LEVEL) for after in (before, silent)
+        judged(SHARE, of, after, before, after, LEVEL, trials={}) for after in (before, silent)
     )
     assert all_tell.high is not None
     assert two_do_not.high is not None
@@ -139,11 +139,11 @@ def test_a_device_that_died_does_not_tell_although_it_measured_enough_before() -
     of = sides(20)
     after = told(of)
     alive = after.keys() - {"cam-00", "cam-01"}
-    without_two = judged(GATE, of, after, after, alive, LEVEL)
+    without_two = judged(GATE, of, after, after, alive, LEVEL, trials={})
     assert without_two.state is GateState.HOLD
     assert "2 of 20 devices with the new release that told enough before" in without_two.reason
     both_silent = alive - {"cam-20", "cam-21"}
-    assert judged(GATE, of, after, after, both_silent, LEVEL).state is GateState.PASS
+    assert judged(GATE, of, after, after, both_silent, LEVEL, trials={}).state is GateState.PASS
 
 
 def test_where_nobody_tells_towards_the_end_nobody_has_to() -> None:
@@ -152,17 +152,17 @@ def test_where_nobody_tells_towards_the_end_nobody_has_to() -> None:
     after = told(of)
     with_release = [one.device for one in of.treated]
     for late in ((), with_release[:5]):
-        assert judged(GATE, of, after, after, late, LEVEL).state is GateState.PASS
+        assert judged(GATE, of, after, after, late, LEVEL, trials={}).state is GateState.PASS
 
 
 def test_the_silence_of_those_that_went_away_with_the_release_counts() -> None:
     of = replace(sides(20), away=members(90, 3))
     after = told(of)
     before = after | {one.device: 1.0 for one in of.away}
-    gone = judged(GATE, of, after, before, after, LEVEL)
+    gone = judged(GATE, of, after, before, after, LEVEL, trials={})
     assert (gone.state, gone.treated) == (GateState.HOLD, 20)
     assert "3 of 23 devices with the new release that told enough before" in gone.reason
-    back = judged(GATE, of, before, before, before, LEVEL)
+    back = judged(GATE, of, before, before, before, LEVEL, trials={})
     assert (back.state, back.treated) == (GateState.PASS, 20)
 
 
@@ -180,3 +180,53 @@ def test_the_end_of_a_time_is_its_last_third_and_five_minutes_at_least() -> None
     for span, late in (((0.0, 3_600.0), 2_400.0), ((0.0, 600.0), 300.0), ((0.0, 120.0), 0.0)):
         of = replace(sides(5), span=span)
         assert of.late == (late, span[1])
+
+
+FAILS = parse_gate("inference_failures_total/inference_requests_total <= +0.5pp")
+
+
+@pytest.mark.parametrize(("requests", "state"), [(20.0, GateState.HOLD), (100.0, GateState.PASS)])
+def test_a_few_requests_without_a_failure_do_not_show_that_none_fails(
+    requests: float, state: GateState
+) -> None:
+    of = sides(20)
+    none = dict.fromkeys((one.device for one in (*of.treated, *of.control)), 0.0)
+    trials = dict.fromkeys(none, requests)
+    told = judged(FAILS, of, none, none, none, LEVEL, trials=trials)
+    assert told.state is state
+    if state is GateState.HOLD:
+        assert "cannot tell yet; about 1.8 times as long, or as many requests, would" in told.reason
+
+
+def test_devices_that_no_trial_is_known_of_are_compared_by_their_number() -> None:
+    of = sides(20)
+    none = dict.fromkeys((one.device for one in (*of.treated, *of.control)), 0.0)
+    assert judged(FAILS, of, none, none, none, LEVEL, trials={}).state is GateState.PASS
+
+
+def test_a_device_with_few_requests_makes_the_mean_less_known() -> None:
+    of = sides(20)
+    none = dict.fromkeys((one.device for one in (*of.treated, *of.control)), 0.0)
+    many = dict.fromkeys(none, 1_000.0)
+    even, uneven = (
+        judged(FAILS, of, none, none, none, LEVEL, trials=trials)
+        for trials in (many, many | {"cam-00": 20.0, "cam-01": 20.0})
+    )
+    assert even.high is not None
+    assert uneven.high is not None
+    assert uneven.high > even.high
+
+
+def test_silence_is_compared_among_devices_of_one_profile() -> None:
+    """Of the control group only the servers sleep."""
+    cameras, servers = members(0, 40), [Member(f"srv-{at}", "rack", at) for at in range(40)]
+    of = replace(
+        sides(20), treated=[*cameras[:20], *servers[:10]], control=[*cameras[20:], *servers[10:]]
+    )
+    before = told(of)
+    awake = {name: value for name, value in before.items() if name.startswith("cam-")}
+    assert judged(GATE, of, awake, before, awake, LEVEL, trials={}).state is GateState.PASS
+    fewer = {name: value for name, value in awake.items() if name not in {"cam-00", "cam-01"}}
+    silent = judged(GATE, of, fewer, before, fewer, LEVEL, trials={})
+    assert silent.state is GateState.HOLD
+    assert silent.silence.part() == pytest.approx(0.1)

@@ -9,16 +9,18 @@ import pytest
 from controller.domain.gates.contrast import Contrast, Observed, contrast
 from controller.domain.gates.language import parse_gate
 from controller.domain.gates.shift import of_all_classes
+from controller.domain.gates.silence import Coverage, Silence, Telling
 from controller.domain.gates.states import GateState
-from controller.domain.gates.verdicts import Coverage, Silence, Telling, verdict
+from controller.domain.gates.verdicts import verdict
 
 GROWS = parse_gate("p95(inference_latency_ms) <= +10%")
 FALLS = parse_gate("mean(feedback_accuracy_ratio) >= -2pp")
-ALL = Coverage(treated=Telling(devices=30, told=30), control=Telling(devices=30, told=30))
+ALL_30 = Telling(devices=30, told=30)
+ALL = Coverage({"": ALL_30}, {"": ALL_30})
 
 
-def told_by(treated: Telling, control: Telling | None = None) -> Coverage:
-    return Coverage(treated=treated, control=ALL.control if control is None else control)
+def told_by(treated: Telling, control: Telling = ALL_30) -> Coverage:
+    return Coverage({"": treated}, {"": control})
 
 
 def found(difference: float, error: float, treated: int = 30, control: int = 30) -> Contrast:
@@ -155,13 +157,13 @@ def test_a_gate_that_holds_says_how_many_devices_would_do() -> None:
     would = "+0 %, -18.2 % to +22.3 %: cannot tell yet; about 134 devices on each side would"
     assert told.reason == f"{would}, more than the rollout has"
     many = Telling(devices=200, told=200)
-    large = Coverage(treated=many, control=many)
+    large = told_by(many, many)
     large_reason = verdict(GROWS, found(0.0, 0.1), 0.05, large).reason
     assert large_reason.partition("; not counted: ")[0] == would
 
 
 def test_devices_that_do_not_count_are_told_with_why() -> None:
-    few = Coverage(treated=Telling(devices=16, told=11), control=Telling(devices=24, told=17))
+    few = told_by(Telling(devices=16, told=11), Telling(devices=24, told=17))
     told = verdict(GROWS, found(0.0, 0.01, 11, 15), 0.05, few)
     assert told.reason.endswith(
         "; not counted: 5 new measured too little, 7 old measured too little, "
