@@ -140,6 +140,10 @@ class WorkKind(StrEnum):
     CANCEL = "cancel"
     """The rollout has succeeded without these devices."""
 
+    LET_FINISH = "let_finish"
+    """A rollback was halted or aborted: devices that it rids of a release keep their order and
+    finish by themselves; the others go back, or do not begin."""
+
     LET_GO = "supersede"
     """These devices, which have not begun, leave the rollout, which goes on: another one takes
     them, or the operator excluded them. The database keeps the word for the first of these."""
@@ -156,7 +160,7 @@ class WorkKind(StrEnum):
 
 
 MAKING_WORK = (WorkKind.TAKE_IN, WorkKind.HOLD_OUT, WorkKind.LEAVE_OUT)
-ENDED_WORK = (WorkKind.TAKE_OUT, WorkKind.RECALL, WorkKind.CANCEL)
+ENDED_WORK = (WorkKind.TAKE_OUT, WorkKind.RECALL, WorkKind.CANCEL, WorkKind.LET_FINISH)
 """With all devices of a rollout that has ended."""
 
 ENDING_WORK = (*ENDED_WORK, WorkKind.LET_GO)

@@ -9,7 +9,7 @@ from collections import Counter
 from collections.abc import Sequence
 from operator import itemgetter
 
-from sqlalchemy import ColumnElement, and_, exists, func, or_, select
+from sqlalchemy import ColumnElement, and_, exists, func, or_, select, true
 from sqlalchemy.orm import Session
 
 from controller.domain.deployment_codes import EXCLUDED
@@ -299,25 +299,52 @@ def waiting_for(session: Session, release: str) -> list[str]:
     )
 
 
-def in_state(session: Session, rollout: str, *states: DeploymentState) -> list[str]:
-    """Return the devices of a rollout whose deployments are in one of some states, sorted."""
+def in_state(
+    session: Session,
+    rollout: str,
+    *states: DeploymentState,
+    where: ColumnElement[bool] | None = None,
+) -> list[str]:
+    """Return the devices of a rollout whose deployments are in one of some states, sorted.
+
+    Args:
+        session: The transaction.
+        rollout: The rollout.
+        *states: The states.
+        where: A further condition of deployments.
+    """
     return sorted(
         session.scalars(
             select(DeploymentRow.device).where(
-                DeploymentRow.rollout == rollout, DeploymentRow.state.in_(states)
+                DeploymentRow.rollout == rollout,
+                DeploymentRow.state.in_(states),
+                true() if where is None else where,
             )
         )
     )
 
 
 def some_in_state(
-    session: Session, rollout: str, states: Sequence[DeploymentState], *, limit: int
+    session: Session,
+    rollout: str,
+    states: Sequence[DeploymentState],
+    *,
+    but: ColumnElement[bool],
+    limit: int,
 ) -> list[str]:
-    """Return some devices of a rollout whose deployments are in one of some states."""
+    """Return some devices of a rollout whose deployments are in one of some states.
+
+    Args:
+        session: The transaction.
+        rollout: The rollout.
+        states: The states.
+        but: A condition of deployments that do not count.
+        limit: The greatest number.
+    """
     return list(
         session.scalars(
             select(DeploymentRow.device)
-            .where(DeploymentRow.rollout == rollout, DeploymentRow.state.in_(states))
+            .where(DeploymentRow.rollout == rollout, DeploymentRow.state.in_(states), ~but)
             .limit(limit)
         )
     )

@@ -216,18 +216,26 @@ def end(
         IllegalTransitionError: It has ended already.
     """
     _close(session, row, order, reason=reason, now_s=now_s)
-    kind = WorkKind.TAKE_OUT
-    if way_back.takes_away(session, row) and not is_undone:
-        kind = WorkKind.CANCEL
-        _let_go_on(session, row, now_s=now_s)
+    kind, bad = WorkKind.TAKE_OUT, way_back.rids_of(session, row)
+    if bad is not None and not is_undone:
+        kind = WorkKind.LET_FINISH
+        _let_go_on(session, row, bad, now_s=now_s)
     return taking_out.begin(session, row, kind, _ended(order, reason), now_s=now_s)
 
 
-def _let_go_on(session: Session, row: RolloutRow, *, now_s: float) -> None:
-    """Leave their order to the devices of a rollout that ends: they finish by themselves."""
-    if working := deployments.in_state(session, row.id, DeploymentState.ASSIGNED):
+def _let_go_on(session: Session, row: RolloutRow, bad: str, *, now_s: float) -> None:
+    """Leave their order to the devices of a rollback that ends: they finish by themselves.
+
+    Args:
+        session: The transaction.
+        row: The rollout.
+        bad: The release that those devices had.
+        now_s: Wall time.
+    """
+    had = way_back.had(bad)
+    if working := deployments.in_state(session, row.id, DeploymentState.ASSIGNED, where=had):
         changes.move(session, row.id, working, DeploymentEvent.WAIT, now_s=now_s)
-    if ordered := deployments.in_state(session, row.id, DeploymentState.WAITING):
+    if ordered := deployments.in_state(session, row.id, DeploymentState.WAITING, where=had):
         reason = named(ordered, "still on the way back, and may finish it")
         log(session, row.id, action="leave", reason=reason, now_s=now_s)
 
@@ -271,7 +279,7 @@ def recall(
     waiting = deployments.in_state(session, row.id, DeploymentState.WAITING)
     wanted = deployments.targets(session, row.id, waiting)
     waiting = [device for device in waiting if wanted[device] == release]
-    known = {} if way_back.takes_away(session, row) else way_back.to_restore(session, row.id)
+    known = way_back.to_restore(session, row.id, but=way_back.rids_of(session, row))
     mine = {device: known[device] for device in waiting if device in known}
     back = taking_out.send_back(session, row, mine, now_s=now_s)
     verdict = Verdict(error_code=_RECALLED, detail=reason[:MAX_DETAIL_CHARS])
@@ -296,9 +304,9 @@ def skip_device(session: Session, device: str, *, reason: str, now_s: float) -> 
     """
     for part in deployments.unfinished(session, device):
         verdict = Verdict(error_code="controller.skipped", detail=reason)
-        is_back = way_back.takes_away(session, session.get_one(RolloutRow, part.rollout))
-        if part.state in ORDERED_DEPLOYMENTS and not is_back:
-            back = way_back.to_restore(session, part.rollout)
+        if part.state in ORDERED_DEPLOYMENTS:
+            bad = way_back.rids_of(session, session.get_one(RolloutRow, part.rollout))
+            back = way_back.to_restore(session, part.rollout, but=bad)
             mine = {name: item for name, item in back.items() if name == device}
             taking_out.restore(session, part.rollout, part.model, mine, now_s=now_s)
         event = DeploymentEvent.CANCEL

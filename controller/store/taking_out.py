@@ -13,6 +13,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Final
 
+from sqlalchemy import false
 from sqlalchemy.orm import Session
 
 from controller.domain.states import (
@@ -36,13 +37,15 @@ TAKEN_BACK: Final[Mapping[str, Sequence[DeploymentState]]] = {
     WorkKind.TAKE_OUT: (*ORDERED_DEPLOYMENTS, DeploymentState.FAILED),
     WorkKind.RECALL: (DeploymentState.WAITING,),
     WorkKind.CANCEL: (),
+    WorkKind.LET_FINISH: (*ORDERED_DEPLOYMENTS, DeploymentState.FAILED),
 }
-"""Which devices go back to what they had."""
+"""Which devices go back to what they had; none that had what `LET_FINISH` is to rid them of."""
 
 _CANCELLED: Final[Mapping[str, Sequence[DeploymentState]]] = {
     WorkKind.TAKE_OUT: UNFINISHED_DEPLOYMENTS,
     WorkKind.RECALL: (DeploymentState.WAITING,),
     WorkKind.CANCEL: (DeploymentState.PENDING,),
+    WorkKind.LET_FINISH: UNFINISHED_DEPLOYMENTS,
 }
 
 
@@ -86,12 +89,17 @@ def step(session: Session, row: RolloutRow, part: RolloutWorkRow, *, now_s: floa
         let_go(session, row, list(part.devices), verdict, now_s=now_s)
         session.delete(part)
         return []
-    cancelled = _CANCELLED[part.kind]
-    back = way_back.to_restore(session, row.id, TAKEN_BACK[part.kind], limit=BACK_AT_ONCE)
+    cancelled, bad = _CANCELLED[part.kind], None
+    if part.kind == WorkKind.LET_FINISH:
+        bad = way_back.rids_of(session, row)
+    back = way_back.to_restore(session, row.id, TAKEN_BACK[part.kind], but=bad, limit=BACK_AT_ONCE)
     told = send_back(session, row, back, now_s=now_s)
     changes.cancel(session, row.id, told, cancelled, verdict, now_s=now_s)
     if len(told) < BACK_AT_ONCE:
-        some = deployments.some_in_state(session, row.id, cancelled, limit=rollout_work.AT_ONCE)
+        keep = false() if bad is None else way_back.had(bad)
+        some = deployments.some_in_state(
+            session, row.id, cancelled, but=keep, limit=rollout_work.AT_ONCE
+        )
         changes.cancel(session, row.id, some, cancelled, verdict, now_s=now_s)
         if len(some) < rollout_work.AT_ONCE:
             session.delete(part)

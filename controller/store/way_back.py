@@ -3,7 +3,8 @@
 Rules:
 - No device can go back to a release that is unknown or revoked.
 - No device goes back to the release that a rollout brings it, whatever it reports.
-- What a rollback takes away comes back by no end of it: see `takes_away`.
+- What a rollback takes away comes back by no end of it: see `rids_of`. That is of each device: some
+  may be rid of it already, and have what is good.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from sqlalchemy import and_, exists, func, or_, select
+from sqlalchemy import ColumnElement, and_, func, or_, select, true
 from sqlalchemy.orm import Session, aliased
 
 from controller.domain.states import (
@@ -63,12 +64,11 @@ class Running:
     """What the device had before that rollout, if it can go back to it."""
 
 
-def takes_away(session: Session, rollout: RolloutRow) -> bool:
-    """Tell whether what the devices of a rollout had before is what it is to rid them of.
+def rids_of(session: Session, rollout: RolloutRow) -> str | None:
+    """Return the release of which a rollout is to rid the devices that had it; None for none.
 
-    It is in a rollback, and in another try of one. A rollback of a rollback brings the release of
-    the first rollout again, as that did. A second rollback of a rollout may find that its devices
-    are rid of it already: what they had then is good.
+    A rollback does, and another try of one. A rollback of a rollback brings the release of the
+    first rollout again, as that did.
 
     Args:
         session: The transaction.
@@ -78,13 +78,16 @@ def takes_away(session: Session, rollout: RolloutRow) -> bool:
     while first.origin is not None:
         is_taken_away ^= not first.is_retry
         first = session.get_one(RolloutRow, first.origin)
-    had_it = exists().where(
-        DeploymentRow.rollout == rollout.id,
-        DeploymentRow.started_at_s.is_not(None),
-        # It is none where it was revoked.
-        or_(DeploymentRow.previous.is_(None), DeploymentRow.previous == first.release),
-    )
-    return is_taken_away and bool(session.scalar(select(had_it)))
+    return first.release if is_taken_away else None
+
+
+def had(release: str) -> ColumnElement[bool]:
+    """Return the condition that a device had a release when it began in a rollout.
+
+    It is told of none where the release was revoked.
+    """
+    was = or_(DeploymentRow.previous.is_(None), DeploymentRow.previous == release)
+    return and_(DeploymentRow.started_at_s.is_not(None), was)
 
 
 def previous_counts(session: Session, rollout: str) -> dict[str, int]:
@@ -229,7 +232,7 @@ def releases_before(
     orders = [rollout.id, rollout.origin if rollout.is_retry else None]
     earlier = and_(DeploymentRow.device == DeviceRow.id, DeploymentRow.rollout.in_(orders))
     order, found = aliased(DeploymentRow), dict[str, Before]()
-    rids: dict[str | None, bool] = {None: True}
+    rids: dict[str, str | None] = {}
     for batch in in_batches(sorted(wanted)):
         rows = session.execute(
             select(
@@ -237,6 +240,7 @@ def releases_before(
                 DeploymentRow.is_first,
                 order.rollout,
                 order.state,
+                order.previous,
                 DeviceModelRow.release,
                 DesiredModelRow.release,
                 DeploymentRow.previous,
@@ -262,15 +266,18 @@ def releases_before(
             )
             .where(DeviceRow.id.in_(batch))
         ).all()
-        usable = published(session, {digest for row in rows for digest in row[4:] if digest})
-        for ordering in {row[2] for row in rows} - rids.keys():
-            rids[ordering] = takes_away(session, session.get_one(RolloutRow, ordering))
-        for device, was_first, ordering, order_state, told, ordered, recorded in rows:
+        usable = published(session, {digest for row in rows for digest in row[5:] if digest})
+        for ordering in {row[2] for row in rows if row[2]} - rids.keys():
+            rids[ordering] = rids_of(session, session.get_one(RolloutRow, ordering))
+        for device, was_first, ordering, order_state, had_then, told, ordered, recorded in rows:
             digest, seen = wanted[device], found.get(device)
-            # Back to an older release again, rather than to the one to be rid of.
-            has_failed = order_state == DeploymentState.FAILED and not rids[ordering]
+            # Back to an older release again, rather than to the one to be rid of. The end of a
+            # rollout orders without one.
+            bad = rids.get(ordering)
+            is_meant = ordering not in rids or (bad is not None and had_then in {None, bad})
+            has_failed = order_state == DeploymentState.FAILED and not is_meant
             meant = None if has_failed else ordered
-            known = [meant, told, recorded] if rids[ordering] else [told, meant, recorded]
+            known = [meant, told, recorded] if is_meant else [told, meant, recorded]
             others = (each for each in known if each in usable and each != digest)
             same = digest if ordered == digest else None
             release = next(others, seen.release if seen else same)
@@ -287,6 +294,7 @@ def to_restore(
     rollout: str,
     states: Sequence[DeploymentState] = (*ORDERED_DEPLOYMENTS, DeploymentState.FAILED),
     *,
+    but: str | None = None,
     limit: int | None = None,
 ) -> dict[str, Before]:
     """Return a rollout's devices that failed or have not finished, and what each goes back to.
@@ -295,6 +303,7 @@ def to_restore(
         session: The transaction.
         rollout: The rollout.
         states: Only those of which the deployments are in one of these.
+        but: None of those that had this release, as `rids_of` tells; None for all.
         limit: The greatest number; None for all.
 
     Returns:
@@ -312,7 +321,12 @@ def to_restore(
         )
         .join(RolloutRow, RolloutRow.id == DeploymentRow.rollout)
         .outerjoin(ReleaseRow, ReleaseRow.digest == DeploymentRow.previous)
-        .where(DeploymentRow.rollout == rollout, DeploymentRow.state.in_(states), _GOES_BACK)
+        .where(
+            DeploymentRow.rollout == rollout,
+            DeploymentRow.state.in_(states),
+            _GOES_BACK,
+            true() if but is None else ~had(but),
+        )
         .limit(limit)
     )
     return {

@@ -267,3 +267,78 @@ def test_who_failed_on_the_way_back_gets_the_good_release_from_the_next_rollback
     assert fleet.run(order(fleet, newer, "rollback")["id"])["state"] == "succeeded"
     assert wanted(fleet) == dict.fromkeys(DEVICES, "digits:1")
     assert fleet.running(ONE.digest) == set(DEVICES)
+
+
+def some_are_rid_of_it(fleet: Fleet, *others: str) -> str:
+    """Return a rollout of the second release that some devices still have, as others are back."""
+    bad = fleet.roll_out("digits:2")
+    fleet.run(bad)
+    back = order(fleet, bad, "rollback")["id"]
+    order(fleet, back, "exclude", devices=list(others))
+    assert fleet.run(back)["state"] == "succeeded"
+    assert fleet.running(TWO.digest) == set(others)
+    return bad
+
+
+@pytest.mark.parametrize("outcome", ["busy", "failed"])
+def test_who_was_rid_of_the_bad_release_goes_back_when_another_rollback_stops(
+    fleet: Fleet, outcome: str
+) -> None:
+    """Those that still had it keep the order."""
+    has_it, away, rid = DEVICES[0], DEVICES[1], DEVICES[2]
+    bad = some_are_rid_of_it(fleet, has_it)
+    let_all(fleet, "busy")
+    again = order(fleet, bad, "rollback", release="digits:3")["id"]
+    fleet.step()
+    fleet.devices[away].leave()
+    fleet.step()
+    if outcome == "failed":
+        end(fleet, rid, "failed")
+        fleet.step()
+    else:
+        order(fleet, again, "abort")
+    fleet.step()
+    assert wanted(fleet) == dict.fromkeys(DEVICES, "digits:1") | {has_it: "digits:3"}
+    found = states(fleet, again)
+    assert found.pop(has_it) == "assigned", "it works at its order"
+    assert set(found.values()) <= {"cancelled", "failed"}
+    let_all(fleet, "succeeded")
+    end(fleet, has_it, "succeeded")
+    fleet.devices[away].connect()
+    for _ in range(5):
+        fleet.step()
+    assert fleet.running(THREE.digest) == {has_it}
+    assert states(fleet, again)[has_it] == "succeeded"
+
+
+def test_who_failed_in_a_rollback_that_did_not_concern_it_still_has_what_it_reports(
+    fleet: Fleet,
+) -> None:
+    has_it, failed, last = DEVICES[0], DEVICES[1], DEVICES[2]
+    bad = some_are_rid_of_it(fleet, has_it)
+    fleet.devices[failed].outcome = "failed"
+    again = order(fleet, bad, "rollback", release="digits:3")["id"]
+    fleet.run(again)
+    let_all(fleet, "succeeded")
+    fleet.publish(two_variants("4", best="4"))
+    fleet.devices[last].outcome = "failed"
+    newer = fleet.roll_out("digits:4", on_halt="revert")
+    assert fleet.run(newer)["state"] == "halted"
+    let_all(fleet, "succeeded")
+    for _ in range(5):
+        fleet.step()
+    assert wanted(fleet)[failed] == "digits:1"
+    assert fleet.devices[failed].active == ONE.digest
+
+
+def test_a_device_is_skipped_by_what_it_had(fleet: Fleet) -> None:
+    has_it, rid = DEVICES[0], DEVICES[1]
+    bad = some_are_rid_of_it(fleet, has_it)
+    let_all(fleet, "busy")
+    again = order(fleet, bad, "rollback", release="digits:3")["id"]
+    fleet.step()
+    for device in (has_it, rid):
+        fleet.api.patch(f"/v1/devices/{device}", json={"state": "quarantined"}).raise_for_status()
+        assert states(fleet, again)[device] == "cancelled"
+    found = wanted(fleet)
+    assert (found[has_it], found[rid]) == ("digits:3", "digits:1")

@@ -17,7 +17,7 @@ from controller.domain.states import DeploymentState, RolloutState
 from controller.store import deployments, rollouts
 from controller.store.model_tables import DesiredModelRow
 from controller.store.rollout_tables import DeploymentRow, RolloutRow
-from controller.store.way_back import takes_away
+from controller.store.way_back import rids_of
 from controller.store.work_tables import RolloutWorkRow
 from tests.integration.test_rollout_power_cuts import PowerCut, Saw
 from tests.simulators.controller_fleet import Fleet, FleetDevice, Outcome, names
@@ -183,25 +183,26 @@ class AnyOrder(RuleBasedStateMachine):
     def what_was_stopped_has_nothing_left_to_do(self) -> None:
         """Devices of a rollout that has ended may be taken out part by part."""
         states = self.states()
-        left = {
-            (part.rollout, part.state)
+        left = [
+            part
             for part in self.parts()
             if part.state in UNFINISHED
             and states[part.rollout] in {RolloutState.HALTED, RolloutState.ABORTED}
             and part.rollout not in self.worked()
-        }
+        ]
         # Devices on their way back finish by themselves.
-        assert {state for _, state in left} <= {DeploymentState.WAITING}
-        assert all(self.takes_away(rollout) for rollout, _ in left)
+        assert {part.state for part in left} <= {DeploymentState.WAITING}
+        assert all(self.is_rid(part.rollout, part.device) for part in left)
 
     @invariant()
     def no_rollback_orders_what_it_takes_away(self) -> None:
+        """Of devices that had what is good already nothing is taken away."""
         with self.fleet.controller._database.reading() as session:
             wanted = session.execute(
                 select(DesiredModelRow.device, DesiredModelRow.release, DesiredModelRow.rollout)
             ).all()
             for device, release, rollout in wanted:
-                if rollout is None or not takes_away(session, session.get_one(RolloutRow, rollout)):
+                if rollout is None or not self.is_rid(rollout, device):
                     continue
                 if rollouts.rollback_of(session, rollout) is None:
                     assert deployments.targets(session, rollout, [device]) == {device: release}
@@ -265,9 +266,12 @@ class AnyOrder(RuleBasedStateMachine):
             session.expunge(row)
             return row
 
-    def takes_away(self, rollout: str) -> bool:
+    def is_rid(self, rollout: str, device: str) -> bool:
+        """Tell whether a rollout rids a device of a release."""
         with self.fleet.controller._database.reading() as session:
-            return takes_away(session, session.get_one(RolloutRow, rollout))
+            bad = rids_of(session, session.get_one(RolloutRow, rollout))
+            part = session.get(DeploymentRow, (rollout, device))
+            return bad is not None and part is not None and part.previous in {None, bad}
 
     def states(self) -> dict[str, str]:
         with self.fleet.controller._database.reading() as session:
