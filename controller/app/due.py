@@ -1,5 +1,7 @@
 """What the controller does when it is time: a thread for what is due, and one for telemetry.
 
+A third one does nothing but say that the process runs.
+
 Rules:
 - Of several controllers the one that leads does what is due; the others are ready to lead.
 - What fails is logged and done again the next time; it holds up nothing else.
@@ -22,6 +24,7 @@ from controller.services.measurements import Measurements
 from controller.services.metadata import FleetMetadata
 from controller.services.penalties import Penalties
 from controller.services.policies import Policies
+from controller.services.reception import BEAT_S, Reception
 from controller.services.rollout_engine import RolloutEngine
 from controller.services.shut_out import ShutOut
 from controller.services.upkeep import Upkeep
@@ -45,6 +48,7 @@ class Due:
     enrolment: Enrolment
     shut_out: ShutOut
     upkeep: Upkeep
+    reception: Reception
     measurements: Measurements
     encryption: EncryptionWatch
     deltas: Deltas
@@ -60,12 +64,13 @@ class Due:
         Args:
             tick_s: How often to look what is due.
         """
+        self._repeat("reception", BEAT_S, self.reception.beat)
         self._repeat("ticker", tick_s, self.tick)
         # Apart, because an hour of a large fleet takes many seconds.
         self._repeat("telemetry", TELEMETRY_EVERY_S, self.keep_telemetry)
 
     def join(self, timeout_s: float) -> None:
-        """Wait until both threads have ended; also when they were never started.
+        """Wait until the threads have ended; also when they were never started.
 
         Args:
             timeout_s: For how long, each.

@@ -204,6 +204,7 @@ class Controller:
             enrolment=enrolment,
             shut_out=shut_out,
             upkeep=Upkeep(database, telemetry, reception, clock),
+            reception=reception,
             measurements=measurements,
             encryption=EncryptionWatch(config.broker, clock),
             deltas=self.deltas,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from controller.services.reception import BACK_AFTER_S, Reception
+from controller.services.reception import BACK_AFTER_S, STOPPED_AFTER_S, Reception
 from tests.simulators.clock import FakeClock
 
 
@@ -50,3 +50,32 @@ def test_a_wall_clock_that_is_set_tells_nothing_until_devices_are_heard_anew() -
     clock.correct(1.0)
     clock.advance(10)
     assert reception.heard_s() == 10.0
+
+
+def test_a_process_that_did_not_run_has_heard_nobody() -> None:
+    clock = FakeClock()
+    reception = Reception(clock)
+    reception.note(up=True)
+    for _ in range(100):
+        reception.beat()
+        clock.advance(STOPPED_AFTER_S)
+    assert reception.settled_s() == 100 * STOPPED_AFTER_S, "only late"
+    for first in (reception.settled_s, reception.heard_s, reception.beat):
+        clock.advance(STOPPED_AFTER_S + 1.0)
+        first()
+        assert (reception.heard_s(), reception.settled_s()) == (0.0, 0.0)
+        for _ in range(7):
+            clock.advance(STOPPED_AFTER_S)
+            reception.beat()
+        assert reception.settled_s() == 7 * STOPPED_AFTER_S - BACK_AFTER_S
+
+
+def test_a_process_that_stopped_without_a_connection_has_none_afterwards() -> None:
+    clock = FakeClock()
+    reception = Reception(clock)
+    reception.beat()
+    clock.advance(10 * STOPPED_AFTER_S)
+    assert reception.heard_s() == 0.0
+    reception.note(up=True)
+    clock.advance(1.0)
+    assert (reception.heard_s(), reception.settled_s()) == (1.0, 0.0)
