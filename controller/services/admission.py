@@ -36,7 +36,15 @@ from controller.errors import EnrolmentError
 from controller.services.challenges import Challenges
 from controller.services.device_certificates import DeviceCertificates
 from controller.services.enrol_requests import NEW_TOKEN, UNKNOWN_TOKEN
-from controller.store import devices, hellos, policy_choices, registrations, tokens, waiting
+from controller.store import (
+    devices,
+    hellos,
+    policy_choices,
+    registrations,
+    taking_out,
+    tokens,
+    waiting,
+)
 from controller.store.database import Database, Transaction
 from controller.store.device_tables import DeviceRow
 from controller.store.device_values import steady_attributes
@@ -264,6 +272,7 @@ class Admission:
         labels = checked_labels(labels, kept=labels)
         devices.enrol(transaction, row, request, labels, now_s=now_s)
         if row is not None:
+            taking_out.enrolled_anew(transaction, entry.id, now_s=now_s)
             policy_choices.mark_stale(transaction, entry.id)
         return Step.LET_IN
 

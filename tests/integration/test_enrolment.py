@@ -23,7 +23,7 @@ from wire.presence import Hello, Presence
 from wire.telemetry import Event, TelemetryBatch
 from wire.transport import Connection, Received
 
-ONE = two_variants("1")
+ONE, TWO = (two_variants(version, best=version) for version in ("1", "2"))
 ANOTHER_TOKEN = "make another with `fleet token create`"
 WRONG_TOKEN = f"the token is wrong, expired, used up or revoked; {ANOTHER_TOKEN}"
 USED_UP = f"the token is used up; {ANOTHER_TOKEN}"
@@ -243,6 +243,69 @@ def test_the_name_of_a_decommissioned_device_is_blocked_until_it_is_readmitted(
     assert "another key" in device.ask_to_enrol(secret).reason, "one device took the place"
     shown = fleet.api.get("/v1/devices/cam-1").json()
     assert (shown["state"], shown["release"], shown["revision"]) == ("enrolled", None, 1)
+
+
+@pytest.mark.parametrize("stopped", ["halted", "rolled back", "way back", "goes on"])
+def test_a_device_that_takes_the_name_of_another_begins_nothing_that_was_stopped(
+    fleet: Fleet, stopped: str
+) -> None:
+    for package in (ONE, TWO):
+        fleet.publish(package)
+    fleet.enrol("cam-1", "cam-2", "cam-3")
+    fleet.run(fleet.roll_out("digits:1"))
+    rollout = fleet.roll_out("digits:2", stages=[{"count": 2}, {"percent": 100}], approval=True)
+    for _ in range(3):
+        fleet.step()
+    gone = min(fleet.running(TWO.digest))
+    if stopped == "way back":
+        fleet.devices[gone].outcome = "busy"
+        rollout = (
+            fleet.api.post(f"/v1/rollouts/{rollout}/rollback", json={})
+            .raise_for_status()
+            .json()["id"]
+        )
+        fleet.step()
+        fleet.api.post(f"/v1/rollouts/{rollout}/abort").raise_for_status()
+    fleet.api.patch(f"/v1/devices/{gone}", json={"state": "decommissioned"}).raise_for_status()
+    if stopped == "halted":
+        fleet.api.post(f"/v1/rollouts/{rollout}/abort").raise_for_status()
+    elif stopped == "rolled back":
+        back = (
+            fleet.api.post(f"/v1/rollouts/{rollout}/rollback", json={})
+            .raise_for_status()
+            .json()["id"]
+        )
+        assert fleet.run(back)["state"] == "succeeded"
+    fleet.api.patch(f"/v1/devices/{gone}", json={"may_enrol_again": True}).raise_for_status()
+    del fleet.devices[gone]
+    device = fleet.device(gone)
+    assert device.ask_to_enrol(token(fleet), key=STRANGER_KEY).accepted
+    device.connect()
+    fleet.step()
+    assert device.active == (TWO.digest if stopped == "goes on" else ONE.digest)
+    told = [event["reason"] for event in fleet.show(rollout)["events"]]
+    is_told = any("enrolled anew after the end" in reason for reason in told)
+    assert is_told is (stopped in {"halted", "rolled back"})
+
+
+def test_a_device_that_takes_a_name_has_nothing_where_nothing_else_was_there_before(
+    fleet: Fleet,
+) -> None:
+    fleet.publish(ONE)
+    fleet.enrol("cam-1", "cam-2")
+    rollout = fleet.roll_out("digits:1", stages=[{"count": 1}, {"percent": 100}], approval=True)
+    for _ in range(3):
+        fleet.step()
+    (gone,) = fleet.running(ONE.digest)
+    fleet.api.patch(f"/v1/devices/{gone}", json={"state": "decommissioned"}).raise_for_status()
+    fleet.api.post(f"/v1/rollouts/{rollout}/abort").raise_for_status()
+    fleet.api.patch(f"/v1/devices/{gone}", json={"may_enrol_again": True}).raise_for_status()
+    del fleet.devices[gone]
+    device = fleet.device(gone)
+    assert device.ask_to_enrol(token(fleet), key=STRANGER_KEY).accepted
+    device.connect()
+    fleet.step()
+    assert device.active is None
 
 
 def test_only_a_decommissioned_device_is_readmitted(fleet: Fleet) -> None:
