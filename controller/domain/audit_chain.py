@@ -90,6 +90,10 @@ class ChainCheck:
             What is wrong with it; None if it fits to those before.
         """
         expected = self.count + 1
+        if row.sequence < expected:
+            return (
+                f"row {row.sequence} was added: the next one after row {self.count} is {expected}"
+            )
         if row.sequence != expected:
             return f"row {expected} is missing: row {row.sequence} follows row {self.count}"
         if row.hash_after(self.head) != shown_hash:

@@ -11,7 +11,7 @@ import logging
 from dataclasses import asdict, dataclass
 from typing import Final
 
-from sqlalchemy import func, select
+from sqlalchemy import func, select, true
 from sqlalchemy.orm import Session
 
 from controller.domain.audit_chain import START, AuditRow
@@ -81,13 +81,14 @@ def tell(noted: Noted) -> None:
 
 
 def after(session: Session, sequence: int, *, limit: int) -> list[AuditLogRow]:
-    """Return the rows that follow a number, in order."""
+    """Return the rows that follow a number, in order; after 0 also those that have no such number.
+
+    Nobody here gives a row a number below 1: who looks whether the log is whole must see it.
+    """
+    follows = true() if sequence == 0 else AuditLogRow.sequence > sequence
     return list(
         session.scalars(
-            select(AuditLogRow)
-            .where(AuditLogRow.sequence > sequence)
-            .order_by(AuditLogRow.sequence)
-            .limit(limit)
+            select(AuditLogRow).where(follows).order_by(AuditLogRow.sequence).limit(limit)
         )
     )
 

@@ -154,6 +154,14 @@ def test_what_was_changed_is_found(fleet: Fleet, database_url: str) -> None:
     assert (fault(fleet) or "").startswith("row 2 does not fit")
 
 
+def test_a_row_before_the_first_one_is_found(fleet: Fleet, database_url: str) -> None:
+    """No trigger is in the way of who adds one."""
+    fleet.token("kim", "operator")
+    row = "SELECT 0, at_ms, actor, role, action, subject, outcome, hash FROM audit"
+    owned(database_url, f"INSERT INTO audit {row} WHERE sequence = 1")
+    assert fault(fleet) == "row 0 was added: the next one after row 0 is 1"
+
+
 def test_many_at_once_make_one_chain(fleet: Fleet, database_url: str) -> None:
     database = Database(database_url)
     log = AuditLog(database)

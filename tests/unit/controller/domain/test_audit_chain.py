@@ -65,7 +65,8 @@ def test_others_can_compute_the_hash() -> None:
         (lambda log: log[1:], "row 1 is missing"),
         (lambda log: [log[0], log[2], log[1], *log[3:]], "row 2 is missing"),
         (lambda log: [*log[:3], (log[3][0], "0" * 64), log[4]], "row 4 does not fit"),
-        (lambda log: [*log, log[-1]], "row 6 is missing"),
+        (lambda log: [*log, log[-1]], "row 5 was added"),
+        (lambda log: [(replace(log[0][0], sequence=-1), START), *log], "row -1 was added"),
     ],
 )
 def test_the_first_row_that_does_not_fit_is_named(tamper: Callable[[Log], Log], first: str) -> None:
