@@ -100,12 +100,28 @@ def from_toml(data: bytes, kind: type[T], *, limit_bytes: int = MAX_JSON_BYTES) 
     """
     _check_size(data, kind, limit_bytes)
     try:
-        return msgspec.convert(tomllib.loads(data.decode()), type=kind)
+        values = tomllib.loads(data.decode())
+        _check_numbers(values)
+        return msgspec.convert(values, type=kind)
     except RecursionError as exc:
         raise WireFormatError(f"not a valid {_name(kind)}: nested too deeply") from exc
     except (ValueError, msgspec.ValidationError) as exc:
         # The data is not TOML, not text, or has a number of thousands of digits.
         raise WireFormatError(f"not a valid {_name(kind)}: {exc}") from exc
+
+
+def _check_numbers(value: object) -> None:
+    """Refuse a number that no program need read, and that may have no decimal text (TOML 1.0).
+
+    Raises:
+        ValueError: One has more than 64 bits.
+    """
+    if isinstance(value, int) and not -(2**63) <= value < 2**63:
+        raise ValueError("a number has more than 64 bits")
+    for each in value.values() if isinstance(value, dict) else ():
+        _check_numbers(each)
+    for each in value if isinstance(value, list) else ():
+        _check_numbers(each)
 
 
 def convert(value: Any, kind: type[T]) -> T:  # noqa: ANN401 - any decoded JSON value

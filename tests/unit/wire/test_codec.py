@@ -114,7 +114,17 @@ def test_a_missing_key_is_named() -> None:
         codec.from_toml(b'name="a"\narchitecture="aarch64"', DeviceProfile)
 
 
-@pytest.mark.parametrize("value", [b"9" * 5000, b"[" * 100_000, b"\xff", b"{"])
+@pytest.mark.parametrize(
+    "value",
+    [
+        b"9" * 5000,
+        b"0x" + b"f" * 4000,
+        b"[{b=[9223372036854775808]}]",
+        b"[" * 100_000,
+        b"\xff",
+        b"{",
+    ],
+)
 def test_whatever_is_no_toml_is_refused_as_such(value: bytes) -> None:
     with pytest.raises(WireFormatError, match="not a valid dict"):
         codec.from_toml(b"a = " + value, dict)
