@@ -23,7 +23,6 @@ from controller.domain.rollout_view import StageSpec
 from controller.domain.stage_progress import targets_of
 from controller.domain.stages import reach, resolved
 from controller.domain.start_rate import StartRate, starting_s
-from controller.domain.starting_order import group_of
 
 LEAST_EARLIER: Final = 5
 """Earlier installs from which it is told how long one takes."""
@@ -72,6 +71,9 @@ class Plan:
     control: tuple[PlannedDevice, ...] = ()
     """The control group, in the order in which it gets the release in the end."""
 
+    specs: tuple[StageSpec, ...] = ()
+    """The stages as they were asked for, with what follows from the devices."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EarlierInstalls:
@@ -101,15 +103,12 @@ def plan(
     Returns:
         The stages with their devices.
     """
-    held = control_of_groups(
-        {device.id: device.place for device in devices},
-        {device.id: device.profile for device in devices},
-        control_percent if has_gates else 0.0,
-    )
+    places = {device.id: device.place for device in devices}
+    profiles = {device.id: device.profile for device in devices}
+    held = control_of_groups(places, profiles, control_percent if has_gates else 0.0)
     order = sorted(devices, key=lambda each: (not each.is_online, each.place, each.id))
     starting = [device for device in order if device.id not in held]
-    groups = {device.id: group_of(device.place) for device in devices}
-    stages = resolved(stages, groups.values(), (groups[device] for device in held))
+    stages = resolved(stages, places, profiles, held)
     planned, reached = [], 0
     targets = targets_of(stages, len(order), len(order))
     for number, (stage, target) in enumerate(zip(stages, targets, strict=True), start=1):
@@ -125,7 +124,9 @@ def plan(
             )
         )
     return Plan(
-        stages=tuple(planned), control=tuple(device for device in order if device.id in held)
+        stages=tuple(planned),
+        control=tuple(device for device in order if device.id in held),
+        specs=stages,
     )
 
 

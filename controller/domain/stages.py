@@ -11,15 +11,15 @@ Rules:
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
-from controller.domain.gates.control import LEAST_OF_ROLLOUT
+from controller.domain.gates.control import comparable
 from controller.domain.gates.states import LEAST_DEVICES
 from controller.domain.rollout_view import StageSpec
 from controller.domain.stage_progress import stage_size, targets_of
-from controller.domain.starting_order import PLACES
+from controller.domain.starting_order import PLACES, group_of
 
 WHOLE_PERCENT: Final = 100.0
 
@@ -66,46 +66,52 @@ def _larger(stage: StageSpec, factor: float, devices: int) -> StageSpec:
     return StageSpec(percent=WHOLE_PERCENT) if count >= devices else StageSpec(count=count)
 
 
-def resolved(
-    stages: Sequence[StageSpec], every: Iterable[int], held: Iterable[int] = ()
-) -> tuple[StageSpec, ...]:
-    """Return stages with what follows from the groups of devices that they choose.
-
-    Each that chooses has the number of its devices, earlier ones included, and each tells whether
-    it reaches enough devices that gates can compare. Without such a stage nothing changes.
+def sized(stages: Sequence[StageSpec], sizes: Mapping[int, int]) -> tuple[StageSpec, ...]:
+    """Return stages, each that chooses with the number of its devices, earlier ones included.
 
     Args:
         stages: The stages.
-        every: The group of each device, the last one for those that no stage chooses.
-        held: The group of each device of the control group.
+        sizes: How many devices of each group begin; 0 of one that is not named.
     """
-    if not selectors(stages):
-        return tuple(stages)
-    whole = Counter(every)
-    starting = whole - Counter(held)
-    counted, group = [], 0
+    found, group = [], 0
     for stage in stages:
         if stage.selector:
             group += 1
-            reached = sum(starting[number] for number in range(group))
-            counted.append(replace(stage, count=reached, percent=None))
+            reached = sum(sizes.get(number, 0) for number in range(group))
+            found.append(replace(stage, count=reached, percent=None))
         else:
-            counted.append(stage)
-    targets = targets_of(counted, whole.total(), whole.total())
+            found.append(stage)
+    return tuple(found)
+
+
+def resolved(
+    stages: Sequence[StageSpec],
+    places: Mapping[str, int],
+    profiles: Mapping[str, str],
+    control: Collection[str],
+) -> tuple[StageSpec, ...]:
+    """Return stages with what follows from their devices.
+
+    With a control group each tells whether it reaches enough devices that gates can compare.
+
+    Args:
+        stages: The stages.
+        places: Each device with its place in the order of starting, which tells its group.
+        profiles: Each device with its profile; only with a control group.
+        control: The control group.
+    """
+    if not selectors(stages) and not control:
+        return tuple(stages)
+    begin = Counter(group_of(place) for one, place in places.items() if one not in control)
+    found = sized(stages, begin)
+    if not control:
+        return found
+    targets = targets_of(found, len(places), len(places))
+    sides = comparable(targets, places, profiles, control)
     return tuple(
-        replace(stage, asks_gates=_compared(target, starting, whole) >= LEAST_DEVICES)
-        for stage, target in zip(counted, targets, strict=True)
+        replace(stage, asks_gates=min(both) >= LEAST_DEVICES)
+        for stage, both in zip(found, sides, strict=True)
     )
-
-
-def _compared(target: int, starting: Counter[int], whole: Counter[int]) -> int:
-    """Return how many of the devices that have the release gates can compare with others."""
-    left, compared = target, 0
-    for group in sorted(starting):
-        reached = min(left, starting[group])
-        left -= reached
-        compared += reached if whole[group] >= LEAST_OF_ROLLOUT else 0
-    return compared
 
 
 def reach(stages: Sequence[StageSpec], number: int) -> int | None:

@@ -8,6 +8,7 @@ from typing import Final
 
 from controller.domain.gates.control import control_of_groups
 from controller.domain.selectors import Selector
+from controller.domain.stages import resolved
 from controller.domain.starting_order import places
 from controller.domain.supersession import Met
 from controller.errors import InvalidRequestError
@@ -104,8 +105,6 @@ class Making:
         specs = stage_checks.specs(request.stages, order, devices)
         stage_checks.check_chosen(request, order, devices)
         rollout_checks.check_growing(specs, len(devices))
-        stage_checks.check_gates(request, specs, order, devices)
-        stage_checks.check_older(request, is_first=releases.is_first(transaction, release))
         if any(spec.shadow for spec in specs):
             shadow_checks.check_selector(transaction, request)
             facts = device_facts.of_devices(transaction, devices)
@@ -130,7 +129,10 @@ class Making:
         if (gates or stage_gates) and request.control_percent > 0.0:
             profiles = device_facts.profile_names(transaction, devices)
             control = control_of_groups(placed, profiles, request.control_percent)
-            new = replace(new, control=control)
+            new = replace(new, control=control, profiles=profiles)
+        in_full = resolved(specs, placed, new.profiles, new.control)
+        stage_checks.check_gates(request, in_full, order, devices)
+        stage_checks.check_older(request, is_first=releases.is_first(transaction, release))
         found = intake(placed, control=new.control)
         return Decided(new=new, intake=found, unfit=unfit, met=met)
 

@@ -179,7 +179,7 @@ class RolloutPlans:
                 partial(rollout_checks.check_unfit, request, unfit, len(read.facts)),
                 partial(stage_checks.check_chosen, request, read.order, names),
                 partial(rollout_checks.check_growing, specs, len(members)),
-                partial(stage_checks.check_gates, request, specs, read.order, names),
+                partial(stage_checks.check_gates, request, planned.specs, read.order, names),
                 partial(stage_checks.check_older, request, is_first=read.is_first),
                 partial(check_devices, specs, read.order, read.model, read.digest, members),
                 partial(check_agreement, self._database, self._telemetry, request),

@@ -18,7 +18,7 @@ from controller.domain.rollout_view import StageSpec
 from controller.domain.selectors import is_label_key, parse_selector
 from controller.domain.stage_progress import targets_of
 from controller.domain.stage_shadow import ShadowNeed
-from controller.domain.stages import WHOLE_PERCENT, Growth, grown, resolved, selectors
+from controller.domain.stages import WHOLE_PERCENT, Growth, grown, selectors, sized
 from controller.domain.start_rate import StartRate
 from controller.domain.starting_order import StartingOrder
 from controller.domain.wording import counted
@@ -165,7 +165,7 @@ def specs(
         if stage.grow is None
     ]
     sizes = order.sizes(devices)
-    made = list(resolved(plain, sizes.elements()))
+    made = list(sized(plain, sizes))
     last = stages[-1]
     if last.grow is not None:
         growth = Growth(factor=last.grow, soak_s=last.soak_s, approval=last.approval)
@@ -175,7 +175,7 @@ def specs(
             f"growing {last.grow:g} times takes more than {MAX_STAGES} stages",
             remedy="give a larger factor, such as x3",
         )
-    return resolved(made, sizes.elements())
+    return sized(made, sizes)
 
 
 def check_chosen(request: RolloutRequest, order: StartingOrder, devices: Collection[str]) -> None:
@@ -208,8 +208,14 @@ def check_gates(
 ) -> None:
     """Refuse gates that can never pass, or are never asked.
 
+    Args:
+        request: The rollout.
+        stages: Its stages with what follows from its devices.
+        order: In which order the devices start.
+        devices: Those that take part.
+
     Raises:
-        InvalidRequestError: There are too few devices.
+        InvalidRequestError: There are too few devices, or too few like them to be compared with.
     """
     own = {number for number, stage in enumerate(request.stages, start=1) if stage.gates}
     if not request.gates and not own:
@@ -231,8 +237,15 @@ def check_gates(
             remedy="leave out --control 0, the gates, or the stages that choose devices",
         )
     reached = targets_of(stages, len(devices), len(devices))
+    enough = [stage.is_enough(number) for stage, number in zip(stages, reached, strict=True)]
+    if not enough[-1]:
+        raise InvalidRequestError(
+            f"gates compare devices of one profile, and fewer than {LEAST_DEVICES} on a side have "
+            "others like them",
+            remedy="leave the gates out, or choose more devices of one profile",
+        )
     for number in sorted(own):
-        if not stages[number - 1].is_enough(reached[number - 1]):
+        if not enough[number - 1]:
             raise InvalidRequestError(
                 f"stage {number} has gates of its own and would not wait for them: it reaches "
                 f"fewer than {LEAST_DEVICES} devices that can be compared",

@@ -10,7 +10,6 @@ from sqlalchemy.orm import Session
 from controller.domain.rollout_view import Limits, OnHalt, StageSpec
 from controller.domain.stages import resolved
 from controller.domain.start_rate import StartRate
-from controller.domain.starting_order import group_of
 from controller.domain.states import RolloutState
 from controller.domain.wording import counted
 from controller.errors import ConflictError
@@ -55,6 +54,9 @@ class NewRollout:
     rate: StartRate | None = None
     control: frozenset[str] = frozenset()
     """The devices that are held out, to compare the others with."""
+
+    profiles: Mapping[str, str] = field(default_factory=dict)
+    """Each device with its profile, where there is a control group."""
 
     on_halt: OnHalt = "keep"
     is_way_back: bool = False
@@ -117,9 +119,7 @@ def begin(session: Session, new: NewRollout, found: Intake) -> None:
     session.flush()
     start_rates.add(session, new.id, new.rate)
     gates.add(session, new.id, new.gates, new.stage_gates)
-    every = (group_of(place) for place in placed.values())  # read where stages choose devices
-    held = (group_of(placed[device]) for device in new.control)
-    stages.add(session, new.id, resolved(new.stages, every, held))
+    stages.add(session, new.id, resolved(new.stages, placed, new.profiles, new.control))
     lost = new_deployments.take_in_first(session, new.id, new.model, found, now_s=new.created_at_s)
     what = "made"
     if new.origin is not None:

@@ -297,6 +297,8 @@ def _off(values: Floats, step: float) -> float:
     """Return how far the mean of values may be off that are told in steps."""
     if step <= 0.0:
         return 0.0
+    if len(np.unique(np.rint(values / step))) <= 2:  # noqa: PLR2004 - they may huddle at a border
+        return step / 2.0
     spread = max(float(values.var(ddof=1)) - step**2 / 12.0, 0.0)
     return step / 2.0 * math.exp(-2.0 * math.pi**2 * spread / step**2)
 

@@ -3,7 +3,7 @@
 Rules:
 - A part of each profile is held out, rounded up: at least `LEAST_OF_STRATUM` of its devices and
   at most half. Profiles of fewer than twice as many have none; no gate can compare them.
-  In all it is at least `LEAST_DEVICES`.
+- In all it is at least `LEAST_DEVICES`, of profiles that can be compared as far as these have more.
 - Devices that stages choose by selectors differ from the others. Each such group, and the others,
   have a control group of their own; of several groups, those of fewer than `LEAST_OF_ROLLOUT`
   devices have none.
@@ -13,8 +13,10 @@ Rules:
 
 from __future__ import annotations
 
+import itertools
 import math
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Final
 
 from controller.domain.gates.states import LEAST_DEVICES, LEAST_OF_STRATUM
@@ -75,7 +77,46 @@ def control_group(
         if len(each) >= 2 * LEAST_OF_STRATUM:
             chosen += each[: min(max(part, LEAST_OF_STRATUM), len(each) // 2)]
     if len(chosen) < LEAST_DEVICES:
-        others = [device for device in last_first if device not in set(chosen)]
+        held = {*chosen}
+        halves = [each[: len(each) // 2] for each in members.values() if held.intersection(each)]
+        halved = {device for half in halves for device in half}
+        others = [device for device in last_first if device not in held]
+        others.sort(key=lambda device: device not in halved)
         chosen += others[: LEAST_DEVICES - len(chosen)]
     order = {device: at for at, device in enumerate(last_first)}
     return frozenset(sorted(chosen, key=order.__getitem__)[: len(places) // 2])
+
+
+def comparable(
+    targets: Sequence[int],
+    places: Mapping[str, int],
+    profiles: Mapping[str, str],
+    control: Collection[str],
+) -> list[tuple[int, int]]:
+    """Return how many devices gates can compare by the end of each stage, on each side.
+
+    Args:
+        targets: How many devices have the release then; it grows.
+        places: Each device with its place in the order of starting.
+        profiles: Each device with its profile.
+        control: The control group.
+
+    Returns:
+        Of each stage how many with the new release, and how many with the old one, have
+        `LEAST_OF_STRATUM` like them on the other side.
+    """
+
+    def strata(devices: Iterable[str]) -> list[tuple[str, int]]:
+        return [(profiles.get(device, ""), group_of(places[device])) for device in devices]
+
+    starting = sorted((one for one in places if one not in control), key=places.__getitem__)
+    order = strata(starting)
+    held = Counter(strata(control))
+    found, new, old = [], Counter[tuple[str, int]](), Counter(order)
+    for begin, end in itertools.pairwise((0, *targets)):
+        step = Counter(order[begin:end])
+        new, old = new + step, old - step
+        others = {each: old[each] + held[each] for each in new}
+        kept = [each for each in new if min(new[each], others[each]) >= LEAST_OF_STRATUM]
+        found.append((sum(new[each] for each in kept), sum(others[each] for each in kept)))
+    return found

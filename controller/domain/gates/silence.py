@@ -7,8 +7,8 @@ Rules:
 - Of those that told enough before it counts how many still do: so a figure that few devices report
   is no easier to silence. What is new to most devices is counted of all.
 - How many would tell anyway is known within a stratum: where most of the control group sleeps, as
-  servers at night, it says nothing of cameras. A stratum with fewer than `LEAST_OF_STRATUM` devices
-  on the old side takes the part of all such devices in the strata that have the release.
+  servers at night, it says nothing of cameras. A stratum without any on the old side does not
+  count: nobody knows how many of it would tell.
 - It counts now and over all looks in the stage together: at one of many looks chance makes those
   with the old release as silent.
 """
@@ -18,8 +18,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Final, NamedTuple
-
-from controller.domain.gates.states import LEAST_OF_STRATUM
 
 MOST_SILENT: Final = 0.1
 """What part of the devices that tell may have fallen silent with the new release, or measure 0;
@@ -97,16 +95,18 @@ class Coverage:
         new, old = self.new, _together(beside.values())
         # Which devices measure a thing at all is known from before, unless it is new to most.
         is_known = new.known > 0 and (old.known > 0 or not old.devices)
-        if is_known and all(2 * side.known >= side.told for side in (new, old)):
-            by_known, which = True, " that told enough before"
-        else:
-            by_known, which = False, ""
+        by_known = is_known and all(2 * side.known >= side.told for side in (new, old))
+        counted, expected = 0, 0.0
+        for name, side in self.treated.items():
+            told, of = _counts(side, by_known=by_known)
+            others, of_others = _counts(beside[name], by_known=by_known)
+            if of_others or not self.control:
+                counted += told
+                expected += of * (others / of_others if of_others else 1.0)
         told, of = _counts(new, by_known=by_known)
-        silence = Silence(told, _expected(self.treated, beside, by_known=by_known))
-        return (
-            silence,
-            f"{of - told} of {of} devices with the new release{which} do not tell enough",
-        )
+        which = " that told enough before" if by_known else ""
+        text = f"{of - told} of {of} devices with the new release{which} do not tell enough"
+        return Silence(counted, expected), text
 
 
 def _together(parts: Iterable[Telling]) -> Telling:
@@ -116,17 +116,3 @@ def _together(parts: Iterable[Telling]) -> Telling:
 def _counts(of: Telling, *, by_known: bool) -> tuple[int, int]:
     """Return how many tell enough, and of how many."""
     return (of.still, of.known) if by_known else (of.told, of.devices)
-
-
-def _expected(
-    treated: Mapping[str, Telling], control: Mapping[str, Telling], *, by_known: bool
-) -> float:
-    """Return how many with the new release would tell, if as large a part did as of the others."""
-    told, of = _counts(_together(control.values()), by_known=by_known)
-    usual = told / of if of else 1.0
-    expected = 0.0
-    for name, side in treated.items():
-        told, of = _counts(control[name], by_known=by_known)
-        part = told / of if of >= LEAST_OF_STRATUM else usual
-        expected += part * _counts(side, by_known=by_known)[1]
-    return expected

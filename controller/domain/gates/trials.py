@@ -5,8 +5,9 @@ knows their number, and not that each has answered only some requests. A share i
 than a count of as many requests tells, if each of them fails for itself.
 
 Rules:
-- A request may fail alone. Where failures come together on some devices, these differ, and the
-  interval of devices is wider than this one: the wider of both counts.
+- A request is taken to fail for itself, as often on all devices. Where failures come together,
+  devices differ once one was seen, and the interval of devices is wider than this one: the wider of
+  both counts. While none was seen, as many that come together tell as little as one.
 - Shares above one half are counted by their rest: where nearly all answers are right, the wrong
   ones.
 - It is about quotients of counters, about rates, where each second is a trial, about shares of
@@ -86,28 +87,29 @@ def apart(sides: Sides, level: float) -> tuple[float, float]:
 
 
 def times_needed(sides: Sides, level: float, distance: float) -> float:
-    """Return how many times as many trials would tell, if the shares stay as they are.
+    """Return how many times as many trials would tell at least, if the shares stay as they are.
 
     Args:
         sides: What each has shown.
         level: The chance that the interval errs.
-        distance: Within what the true difference must be of its estimate.
+        distance: How far the limit is above the estimate; below 0 if it is below it.
 
     Returns:
         At least 1; infinite if a thousand times as many would not.
     """
     low, high = 1.0, _MOST_TIMES
-    if not _reach(sides, level, high) < distance:
+    if not _tells(sides, level, high, distance):
         return math.inf
     for _ in range(_HALVINGS):
         middle = math.sqrt(low * high)
-        low, high = (low, middle) if _reach(sides, level, middle) < distance else (middle, high)
+        low, high = (low, middle) if _tells(sides, level, middle, distance) else (middle, high)
     return high
 
 
-def _reach(sides: Sides, level: float, times: float) -> float:
+def _tells(sides: Sides, level: float, times: float, distance: float) -> bool:
     new, old = (side._replace(number=side.number * times) for side in sides)
-    return max(apart((new, old), level))
+    below, above = apart((new, old), level)
+    return above < distance if distance > 0.0 else below < -distance
 
 
 def _most(count: float, z: float) -> float:

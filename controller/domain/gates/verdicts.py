@@ -105,14 +105,15 @@ def verdict(
     state, unseen = _state(gate, low, high), None
     reason = f"{_text(gate, found.difference)}, {_text(gate, low)} to {_text(gate, high)}"
     now, mean = silence.part(), silence.part(*earlier)
-    if state is not GateState.FAIL and max(now, mean) >= MOST_SILENT:
-        if now < MOST_SILENT:
-            silent += f", and in the looks so far {100.0 * mean:.0f} % fewer did than of the others"
-        state, reason = GateState.HOLD, f"{silent}; the others: {reason}"
-    elif state is GateState.HOLD:
+    if state is GateState.HOLD:
         reason += f": cannot tell yet{_needs(gate, found, level, (low, high), coverage)}"
         if gate.in_worst_case and (hit := coverage.new.known - coverage.new.still):
             reason += f"; silent devices that count as hit: {hit}"
+    if state is not GateState.FAIL and max(now, mean) >= MOST_SILENT:
+        if now < MOST_SILENT:
+            silent = f"over the looks of the stage {100.0 * mean:.0f} % fewer devices with the new "
+            silent += "release told enough than with the old one"
+        state, reason = GateState.HOLD, f"{silent}; those that tell: {reason}"
     elif state is GateState.PASS and not gate.in_worst_case:
         sides = [number for number in (found.treated, found.control) if number]
         unseen = 1.0 - level ** (1.0 / min(sides))
@@ -166,11 +167,6 @@ def _at_zero(coverage: Coverage) -> str:
     return ""
 
 
-def _distance(gate: Gate, found: Contrast) -> float:
-    """Return how far the estimate is from the limit."""
-    return abs(gate.bound - (abs(found.difference) if gate.is_shift else found.difference))
-
-
 def _needs(
     gate: Gate, found: Contrast, level: float, ends: tuple[float, float], coverage: Coverage
 ) -> str:
@@ -179,13 +175,17 @@ def _needs(
     Where there are enough of them, and too few requests, it is a matter of time.
     """
     low, high = ends
-    difference, distance = found.difference, _distance(gate, found)
+    difference = found.difference
+    to_limit = gate.bound - difference
+    if gate.is_shift and difference < 0.0:
+        to_limit = -gate.bound - difference
+    distance = abs(to_limit)
     if distance <= 0.0 or not math.isfinite(high - low) or not found.control:
         return ""
     by_devices, _ = found.interval(level)
     if found.trials is not None and difference - by_devices < distance and not gate.in_worst_case:
-        times = times_needed(found.trials, level, distance)
-        more = f"about {times:.2g} times as long, or as many requests, would"
+        times = times_needed(found.trials, level, to_limit)
+        more = f"at least {max(times, 1.1):.2g} times as long, or as many requests, would"
         return f"; {more}" if math.isfinite(times) else ""
     times = ((high - low) / 2.0 / distance) ** 2
     if gate.in_worst_case:  # a bound of what was not seen falls with their number
@@ -212,7 +212,7 @@ def _uncounted(found: Contrast, coverage: Coverage) -> str:
         if silent := side.devices - max(side.told, counts):
             told.append(f"{silent} {what} measured too little")
         if (alone := side.told - counts) > 0:
-            told.append(f"{alone} {what} have too few to be compared with")
+            told.append(f"{alone} {what} have too few of their kind on the other side")
     return f"; not counted: {', '.join(told)}" if told else ""
 
 

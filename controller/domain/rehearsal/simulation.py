@@ -36,7 +36,7 @@ from controller.domain.rollout_policy import Decision, decide, wanted
 from controller.domain.rollout_view import GateView, InFlight, RolloutView
 from controller.domain.stages import reach, resolved
 from controller.domain.start_rate import Bucket
-from controller.domain.starting_order import group_of, places
+from controller.domain.starting_order import places
 from controller.domain.states import RolloutState
 from wire.durations import DAY_S, MINUTE_S
 
@@ -77,8 +77,7 @@ class _Run:
         self._places = [placed[name] for name in names]
         profiles = dict(zip(names, setting.profiles, strict=True))
         held = control_of_groups(placed, profiles, setting.control_percent)
-        groups = [group_of(place) for place in self._places]
-        self._stages = resolved(setting.stages, groups, (group_of(placed[name]) for name in held))
+        self._stages = resolved(setting.stages, placed, profiles, held)
         self._number = {name: at for at, name in enumerate(names)}
         starting = self._ordered(range(len(names)))
         self._pending = [at for at in starting if names[at] not in held]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Sequence
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -61,23 +62,40 @@ def test_each_device_is_in_one_stage_and_chosen_ones_are_in_theirs_at_the_latest
         assert number > before or group == 0, "and not while a stage chooses others"
 
 
+def placed(groups: Sequence[int]) -> dict[str, int]:
+    """Return devices of these groups with their places."""
+    return {f"d{at:03}": group * PLACES + at for at, group in enumerate(groups)}
+
+
 def test_a_stage_that_chooses_has_the_number_of_its_devices_in_all() -> None:
     asked = (StageSpec(count=1), StageSpec(selector="a"), StageSpec(selector="b"), ALL)
-    counts = [stage.count for stage in resolved(asked, [0, 0, 0, 0, 1, 2, 2], [0])]
-    assert counts == [1, 3, 4, None]
+    stages = resolved(asked, placed([0, 0, 0, 0, 1, 2, 2]), {}, ["d000"])
+    assert [stage.count for stage in stages] == [1, 3, 4, None]
     assert [reach(asked, number) for number in (1, 2, 3, 4)] == [PLACES, PLACES, 2 * PLACES, None]
-    assert resolved((ALL,), [0]) == (ALL,)
+    assert resolved((ALL,), placed([0]), {}, []) == (ALL,)
 
 
 def test_a_stage_waits_for_gates_if_it_reaches_enough_devices_that_can_be_compared() -> None:
     asked = (StageSpec(selector="few"), StageSpec(selector="lab"), StageSpec(count=20), ALL)
-    fleet = [*[0] * 8, *[1] * 12, *[2] * 80]
-    held = [*[1] * 5, *[2] * 8]
-    stages = resolved(asked, fleet, held)
+    fleet = placed([*[0] * 8, *[1] * 12, *[2] * 80])
+    held = [*list(fleet)[15:20], *list(fleet)[92:]]
+    stages = resolved(asked, fleet, {}, held)
     assert [stage.count for stage in stages[:2]] == [8, 15]
     assert [stage.asks_gates for stage in stages] == [False, True, True, True]
-    lone = resolved((asked[0], StageSpec(count=10), ALL), [*[0] * 8, *[2] * 92], [2] * 10)
+    fleet = placed([*[0] * 8, *[2] * 92])
+    lone = resolved((asked[0], StageSpec(count=10), ALL), fleet, {}, list(fleet)[90:])
     assert [stage.asks_gates for stage in lone] == [False, False, True]
+
+
+def test_a_device_that_is_alone_of_its_profile_is_not_compared() -> None:
+    fleet = placed([0] * 12)
+    alone = {one: "box" if one == "d000" else "pi" for one in fleet}
+    asked = (StageSpec(count=5), StageSpec(count=6), ALL)
+    held = list(fleet)[7:]
+    first, second, last = resolved(asked, fleet, alone, held)
+    assert (first.asks_gates, second.asks_gates, last.asks_gates) == (False, True, True)
+    all_alike = resolved(asked, fleet, dict.fromkeys(fleet, "pi"), held)
+    assert all_alike[0].asks_gates
 
 
 @given(

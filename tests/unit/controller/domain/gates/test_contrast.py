@@ -159,6 +159,20 @@ def test_the_interval_holds_the_truth_where_values_are_told_in_steps(
     assert held / 200 >= 0.95 - 3 * math.sqrt(0.95 * 0.05 / 200)
 
 
+def test_the_interval_holds_the_truth_where_many_devices_huddle_at_a_border_of_steps(
+    chance: np.random.Generator,
+) -> None:
+    def told(by: float) -> list[Observed]:
+        values = (chance.normal(0.01 + by, 0.002, 100) / STEP).round() * STEP
+        return [Observed(float(value), NAN, "a") for value in values]
+
+    held = 0
+    for _ in range(100):
+        low, high = contrast(told(0.011), told(0.0), step=STEP).interval(0.05)
+        held += low <= 0.011 <= high
+    assert held == 100
+
+
 def test_devices_that_differ_by_more_than_a_step_need_no_more_for_it(
     chance: np.random.Generator,
 ) -> None:

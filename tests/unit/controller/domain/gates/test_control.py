@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from controller.domain.gates.control import control_group
+from controller.domain.gates.control import comparable, control_group
 from controller.domain.gates.states import LEAST_DEVICES
 
 
@@ -30,3 +30,22 @@ def test_each_profile_has_its_part_and_at_most_half_are_held_out(
 
 def test_without_a_share_nobody_is_held_out() -> None:
     assert control_group({"a": 1}, {}, 0.0) == frozenset()
+
+
+def test_a_device_that_nobody_can_be_compared_with_fills_no_control_group() -> None:
+    """Ten cameras and a server: the control group is five cameras, wherever the server stands."""
+    for at in range(11):
+        places = {f"d{number:02}": number for number in range(11)}
+        profiles = {name: "server" if place == at else "camera" for name, place in places.items()}
+        control = control_group(places, profiles, 30.0)
+        assert [profiles[name] for name in control] == ["camera"] * 5
+        assert comparable([11], places, profiles, control) == [(5, 5)]
+
+
+def test_both_sides_of_each_stage_are_counted() -> None:
+    places = {f"d{number:02}": number for number in range(20)}
+    profiles = {name: "server" if place % 4 == 0 else "camera" for name, place in places.items()}
+    control = [name for name, place in places.items() if place >= 14]
+    # Servers: 0, 4, 8 and 12 begin, 16 is in the control group.
+    found = comparable([3, 12, 14], places, profiles, control)
+    assert found == [(0, 0), (9, 6), (10, 5)]

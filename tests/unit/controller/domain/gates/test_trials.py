@@ -51,14 +51,23 @@ def test_of_what_is_no_share_nothing_is_known_by_trials() -> None:
 
 
 @pytest.mark.parametrize("share", [0.0, 0.001, 0.02, 0.99])
-def test_as_many_more_as_are_needed_tell(share: float) -> None:
-    sides, distance = (Trials(share, 500.0), Trials(share / 2.0, 4_000.0)), 0.004
+@pytest.mark.parametrize("distance", [0.004, -0.004])
+def test_as_many_more_as_are_needed_tell(share: float, distance: float) -> None:
+    sides = Trials(share, 500.0), Trials(share / 2.0, 4_000.0)
     times = times_needed(sides, LEVEL, distance)
     for factor, tells in ((1.01, True), (0.99, False)):
         new, old = (side._replace(number=side.number * times * factor) for side in sides)
-        assert (max(apart((new, old), LEVEL)) < distance) is tells
+        below, above = apart((new, old), LEVEL)
+        assert ((above if distance > 0.0 else below) < abs(distance)) is (tells or times < 1.001)
     assert times_needed(sides, LEVEL, 1e-9) == math.inf
     assert times_needed(sides, LEVEL, 1.0) == pytest.approx(1.0)
+
+
+def test_only_the_side_of_the_limit_is_waited_for() -> None:
+    """Few devices with the old release bound what is below."""
+    sides = Trials(0.0, 5_400.0), Trials(0.0, 600.0)
+    assert times_needed(sides, LEVEL, 0.001) < 1.5
+    assert times_needed(sides, LEVEL, -0.001) > 9.0
 
 
 @pytest.mark.parametrize(

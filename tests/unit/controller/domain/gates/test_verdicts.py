@@ -101,8 +101,9 @@ def test_silence_counts_over_all_looks_together(earlier: list[Silence], state: G
     told = verdict(GROWS, found(0.0, 0.01), 0.05, silent, earlier=earlier)
     assert (told.state, told.silence) == (state, Silence(38, 40))
     if state is GateState.HOLD:
-        why = "2 of 40 devices with the new release do not tell enough, and in the looks so far "
-        assert told.reason.startswith(why)
+        assert told.reason.startswith("over the looks of the stage 1")
+        why = " % fewer devices with the new release told enough than with the old one; those that "
+        assert why in told.reason
 
 
 def test_what_is_new_to_most_devices_is_counted_of_all() -> None:
@@ -167,7 +168,7 @@ def test_devices_that_do_not_count_are_told_with_why() -> None:
     told = verdict(GROWS, found(0.0, 0.01, 11, 15), 0.05, few)
     assert told.reason.endswith(
         "; not counted: 5 new measured too little, 7 old measured too little, "
-        "2 old have too few to be compared with"
+        "2 old have too few of their kind on the other side"
     )
     assert "not counted" not in verdict(GROWS, found(0.0, 0.01), 0.05, ALL).reason
 
@@ -200,3 +201,10 @@ def test_a_shift_is_of_the_class_that_moved_most() -> None:
     told = of_all_classes(of)
     assert (told.state, told.estimate) == (GateState.FAIL, -0.2)
     assert told.reason.startswith("class 1: -20 pp")
+
+
+def test_a_gate_that_is_held_for_silence_also_says_whether_the_others_tell_enough() -> None:
+    silent = told_by(Telling(devices=30, told=20))
+    told = verdict(GROWS, found(0.0, 0.1), 0.05, silent)
+    assert "those that tell: +0 %, " in told.reason
+    assert "cannot tell yet; about 134 devices on each side would" in told.reason
