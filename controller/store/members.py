@@ -12,7 +12,7 @@ from controller.domain.deployment_codes import EXCLUDED
 from controller.domain.selectors import parse_selector
 from controller.domain.starting_order import TAIL, positions
 from controller.domain.states import WorkKind
-from controller.store import deployments, free_devices, rollout_work, taking_out
+from controller.store import deployments, free_devices, rollout_work, stages, taking_out
 from controller.store.database import BATCH, MANY, in_batches
 from controller.store.deployment_changes import Verdict
 from controller.store.new_deployments import Intake, intake, take_in_first
@@ -82,7 +82,8 @@ def join(session: Session, row: RolloutRow, found: Intake, *, now_s: float) -> l
         Those that do not join: they are gone, or in a rollout, since it was decided.
     """
     lost = take_in_first(session, row.id, row.model, found, now_s=now_s)
-    row.stage_complete_at_s = None
+    if row.stage == len(stages.of_rollout(session, row.id)):  # they start in the last one
+        row.stage_complete_at_s = None
     reason = named(list(found.placed), "added by the operator")
     log(session, row.id, action="add", reason=reason, now_s=now_s)
     return lost

@@ -270,3 +270,28 @@ def test_a_wait_for_a_window_is_no_absence(fleet: Fleet) -> None:
     assert fleet.state(rollout) == "running"
     fleet.step(70.0)
     assert "did not come back" in fleet.show(rollout)["reason"]
+
+
+def test_who_joins_holds_up_no_stage_but_the_last(fleet: Fleet) -> None:
+    first = ("cam-000", "cam-001", "cam-002", "cam-003")
+    stages = [{"count": 2}, {"percent": 100}]
+    rollout = fleet.roll_out(
+        "digits:1", selector=f"id in ({','.join(first)})", stages=stages, soak_s=100.0
+    )
+    fleet.step()
+    fleet.step()
+    fleet.step(60.0)
+    order(fleet, rollout, "add", devices=["cam-004"])
+    fleet.step(50.0)
+    assert [stage["state"] for stage in fleet.show(rollout)["stages"]] == ["done", "running"]
+    fleet.step()
+    fleet.step(60.0)
+    assert len(fleet.running(ONE.digest)) == 5
+    order(fleet, rollout, "add", devices=["cam-005"])
+    fleet.step(50.0)
+    fleet.step()
+    fleet.step(60.0)
+    assert fleet.state(rollout) == "running", "it soaks with the one that joined"
+    fleet.step(50.0)
+    assert fleet.state(rollout) == "succeeded"
+    assert len(fleet.running(ONE.digest)) == 6
