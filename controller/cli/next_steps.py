@@ -14,6 +14,9 @@ from wire.console.progress import about_text
 from wire.console.text import plain_text
 from wire.windows import opens_in_s, parse_window
 
+WAITS: Final = ("awaiting_approval", "waiting_for_shadow", "waiting_for_gates")
+"""States of stages that a person can end."""
+
 UNREACHED: Final = (DeploymentState.CANCELLED, DeploymentState.FAILED)
 
 
@@ -43,7 +46,7 @@ def next_step(
                 f"`fleet rollout resume {its}` lets it go on, `fleet rollout abort {its}` ends it."
             )
         case RolloutState.HALTED:
-            on = f"`fleet rollout resume {its}` goes on all the same, without those that failed."
+            on = f"`fleet rollout resume {its}` goes on all the same{_without(rollout)}."
             if undone is not None:
                 text = f"{on} `fleet rollout rollback {undone}` takes all that still have its "
                 text += f"release. {_on_their_way(rollout)}"
@@ -56,6 +59,21 @@ def next_step(
         case _:
             text = _at_the_end(rollout, can)
     return text.strip()
+
+
+def waiting_for(rollout: Rollout) -> str:
+    """Return in a word what a rollout waits for that may last, or that a person can end.
+
+    Args:
+        rollout: The rollout.
+
+    Returns:
+        The state of its stage, or `window`; empty while it goes on by itself.
+    """
+    if rollout.state is not RolloutState.RUNNING:
+        return ""
+    found = next((stage.state for stage in rollout.stages if stage.state in WAITS), "")
+    return found or ("window" if _put_off(rollout) else "")
 
 
 def _after_rollback(
@@ -120,6 +138,15 @@ def _tried(rollout: Rollout) -> str:
     return (
         f"Rollout {last} tried devices of {its} again: `fleet rollout explain {last}` tells of it."
     )
+
+
+def _without(rollout: Rollout) -> str:
+    """Say what a rollout that is resumed goes on without."""
+    gates = [g for g in rollout.gates if g.looks and g.looks[-1].state is GateState.FAIL]
+    parts = ["the devices that failed"] if rollout.counts.get(DeploymentState.FAILED, 0) else []
+    if any(not gate.waived for gate in gates):
+        parts.append("the gates that failed")
+    return f", without {' and '.join(parts)}" if parts else ""
 
 
 def _on_their_way(rollout: Rollout) -> str:

@@ -157,9 +157,8 @@ def policy_set(  # noqa: PLR0913, PLR0917 - one parameter for each option
     if before is not None and (changed := _changed(before, policy)):
         write(f"changed: {changed}")
     remark(
-        "devices that are online get it within seconds, the others when they connect"
-        if policy.devices
-        else "no device that it is for has a release now; it comes with the first one"
+        "devices that have a release and are online get it within seconds, the others with their "
+        "first release or when they connect; `fleet policy list` shows how many have it"
     )
 
 

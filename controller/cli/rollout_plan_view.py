@@ -72,6 +72,11 @@ def write_plan(plan: RolloutPlan) -> None:
     _write_stages(plan)
     _write_bytes("PROFILE", plan.by_profile)
     _write_bytes("NETWORK", plan.by_network)
+    if _has_gates(plan) and not plan.refused:
+        remark(
+            "when gates can tell depends on how devices differ: `fleet rollout rehearse -f FILE` "
+            "plays it by what they have measured"
+        )
     # One that would not begin has to be changed, and then others may start first.
     again = "" if plan.refused else f"; with --id {plan.id} the same devices start first"
     remark(f"nothing was begun: --dry-run{again}")

@@ -14,7 +14,7 @@ from controller.cli.explain import rollout_explain
 from controller.cli.gates import rollout_gates, write_gates
 from controller.cli.lists import time_heading
 from controller.cli.named_arguments import RolloutArgument
-from controller.cli.next_steps import window_text
+from controller.cli.next_steps import next_step, waiting_for, window_text
 from controller.cli.output import write_json
 from controller.cli.paging import CountOption, CursorOption, ReverseOption, take
 from controller.cli.preflight import rollout_check
@@ -309,39 +309,34 @@ def _windows_text(rollout: Rollout) -> str:
 
 def _show(rollout: Rollout, state: str = "") -> None:
     previous = [f"{count} x {release or 'none'}" for release, count in rollout.previous.items()]
-    write_fields(
-        [
-            ("rollout", rollout.id),
-            ("model", _model(rollout)),
-            ("release", rollout.release),
-            ("previous", ", ".join(sorted(previous))),
-            ("selector", selected(rollout.selector)),
-            ("state", rollout.state),
-            ("reason", rollout.reason),
-            ("rolls back", rollout.rollback_of),
-            ("tries again", rollout.retry_of),
-            *([("rolled back by", rollout.rolled_back_by)] if rollout.rolled_back_by else []),
-            *(("tried again by", other) for other in rollout.retried_by),
-            ("devices", counts_text(rollout)),
-            *([("spread over", rollout.spread)] if rollout.spread else []),
-            *(
-                [("devices start", rate_text(rollout.rate, rollout.rate_now))]
-                if rollout.rate
-                else []
-            ),
-            *(("transfers", line) for line in transfer_lines(rollout)),
-            ("control group", _control_text(rollout)),
-            ("acknowledged", f"{rollout.acknowledged} of the failed"),
-            ("failures", failures_text(rollout.failures)),
-            ("limits", limits_text(rollout.limits)),
-            ("priority", rollout.priority or None),
-            ("superseded by", rollout.superseded_by),
-            ("windows", _windows_text(rollout)),
-            ("created", local_time(rollout.created_at_s)),
-            ("created by", rollout.created_by),
-            ("finished", local_time(rollout.finished_at_s)),
-        ]
-    )
+    fields: list[tuple[str, object]] = [
+        ("rollout", rollout.id),
+        ("model", _model(rollout)),
+        ("release", rollout.release),
+        ("previous", ", ".join(sorted(previous))),
+        ("selector", selected(rollout.selector)),
+        ("state", rollout.state),
+        ("reason", rollout.reason),
+        ("rolls back", rollout.rollback_of),
+        ("tries again", rollout.retry_of),
+        ("rolled back by", rollout.rolled_back_by),
+        *(("tried again by", other) for other in rollout.retried_by),
+        ("devices", counts_text(rollout)),
+        ("spread over", rollout.spread),
+        ("devices start", rate_text(rollout.rate, rollout.rate_now) if rollout.rate else ""),
+        *(("transfers", line) for line in transfer_lines(rollout)),
+        ("control group", _control_text(rollout)),
+        ("acknowledged", f"{rollout.acknowledged} of the failed" if rollout.acknowledged else ""),
+        ("failures", failures_text(rollout.failures)),
+        ("limits", limits_text(rollout.limits)),
+        ("priority", rollout.priority or ""),
+        ("superseded by", rollout.superseded_by),
+        ("windows", _windows_text(rollout)),
+        ("created", local_time(rollout.created_at_s)),
+        ("created by", rollout.created_by),
+        ("finished", local_time(rollout.finished_at_s)),
+    ]
+    write_fields([(name, value) for name, value in fields if value not in {None, ""}])
     write()
     write_table(
         ("STAGE", "TO DEVICES", "RULES", "STATE"),
@@ -357,6 +352,9 @@ def _show(rollout: Rollout, state: str = "") -> None:
     if rollout.events:
         write()
         write_lines([event_text(event) for event in rollout.events])
+    if waiting_for(rollout):
+        write()
+        write(next_step(rollout))
 
 
 def _write_devices(rollout: Rollout, state: str) -> None:

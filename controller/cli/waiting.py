@@ -20,7 +20,7 @@ def device_waiting(context: typer.Context, as_json: JsonOption = False) -> None:
 
     Their token does not accept them by itself, or their identifier is registered with another
     serial number. What is shown is what they say of themselves. Who has not asked for seven days is
-    not listed any more.
+    not listed any more. When a device asked last is noted each minute.
 
     Examples:
         fleet device waiting

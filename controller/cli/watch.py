@@ -16,6 +16,7 @@ from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
 
 from controller.cli.ending import end_lines, exit_status
+from controller.cli.next_steps import next_step, waiting_for
 from controller.cli.repeating import answers
 from controller.cli.stage_view import stage_text
 from controller.cli.transfers import phase_text, sum_text
@@ -72,7 +73,7 @@ def changes(old: Rollout | None, new: Rollout) -> list[str]:
         new: As it is.
 
     Returns:
-        The lines: decisions, stages, the state.
+        The lines: decisions, stages, the state, and what it waits for.
     """
     fresh = _fresh([] if old is None else old.events, new.events)
     lines = [event_text(event) for event in fresh if event.action not in AT_WORK]
@@ -84,6 +85,9 @@ def changes(old: Rollout | None, new: Rollout) -> list[str]:
     ]
     if old is None or old.state != new.state:
         lines.append(_state_line(new))
+    waits = waiting_for(new)
+    if waits and (old is None or waits != waiting_for(old)):
+        lines.append(next_step(new))
     return lines
 
 
@@ -203,7 +207,8 @@ def _picture(rollout: Rollout) -> RenderableType:
         lines.append(Text(f"and {len(active) - MAX_LIVE_DEVICES} more"))
     events = [Text(event_text(e), style="dim") for e in rollout.events[-MAX_LIVE_EVENTS:]]
     head = Text(f"rollout {rollout.id} of {plain_text(rollout.release)}: {rollout.state}")
-    return Group(head, bar, Text(counts_text(rollout)), *fetching, stages, *lines, *events)
+    step = [Text(next_step(rollout))] if waiting_for(rollout) else []
+    return Group(head, bar, Text(counts_text(rollout)), *fetching, stages, *lines, *events, *step)
 
 
 def _device_text(deployment: Deployment) -> str:

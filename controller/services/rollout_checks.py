@@ -45,7 +45,7 @@ def check_id(transaction: Transaction, rollout: str) -> None:
     if _ID.fullmatch(rollout) is None:
         raise InvalidRequestError(
             f"{rollout[:64]!r} is no identifier of a rollout",
-            remedy="give one that a dry run has shown, or none",
+            remedy="give one that a dry run has shown: r and ten hexadecimal digits; or none",
         )
     if rollouts.is_there(transaction, rollout):
         raise ConflictError(

@@ -316,3 +316,25 @@ def test_a_device_that_cannot_take_the_release_is_told_as_left_out() -> None:
     assert counts_text(halted) == "1 cancelled, 1 succeeded, 1 left out; 3 in all"
     halted.counts[DeploymentState.CANCELLED], halted.left_out = 1, 1
     assert counts_text(halted) == "1 succeeded, 1 left out; 2 in all"
+
+
+def test_what_a_rollout_waits_for_is_told_once_with_what_a_person_can_do() -> None:
+    runs, waits = rollout(), rollout(stage="awaiting_approval")
+    told = "`fleet rollout approve r1` lets the next stage begin."
+    assert told in changes(runs, waits)
+    assert told in changes(None, waits)
+    assert told not in changes(waits, waits)
+    assert not any("`fleet" in line for line in changes(waits, runs))
+
+
+def test_devices_that_wait_for_a_window_are_told_once() -> None:
+    def put_off(detail: str) -> Rollout:
+        state = DeploymentState.ASSIGNED
+        return rollout(
+            deployments=[Deployment(device="cam-1", state=state, stage=1, detail=detail)]
+        )
+
+    first = changes(rollout(), put_off("waits until 22:00"))
+    assert any("1 device puts it off, cam-1: waits until 22:00." in line for line in first)
+    again = changes(put_off("waits until 22:00"), put_off("waits until 22:01"))
+    assert not any("puts it off" in line for line in again)
