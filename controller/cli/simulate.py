@@ -91,7 +91,8 @@ def simulate(  # noqa: PLR0913 - one parameter for each option
         typer.Option(help="Label of the devices, beside simulated=true.", metavar="KEY=VALUE"),
     ] = None,
     name: Annotated[
-        str, typer.Option(help="What their identifiers begin with; random if not given.")
+        str,
+        typer.Option(help="What their identifiers begin with, before a dash; random if not given."),
     ] = "",
     telemetry: Annotated[
         str, typer.Option(help="Time between two reports of figures.", metavar="TIME")
