@@ -9,7 +9,7 @@ from sqlalchemy.orm import Session
 
 from controller.domain.states import DeploymentEvent, DeploymentState, DeviceState
 from controller.store import deployment_changes, deployments
-from controller.store.database import in_batches
+from controller.store.database import MANY, in_batches
 from controller.store.deployment_changes import Verdict
 from controller.store.device_tables import DeviceRow
 from controller.store.penalty_tables import DevicePenaltyRow
@@ -107,13 +107,13 @@ def end(session: Session, device: str, *, now_s: float) -> None:
 
 def held_out_among(session: Session, devices: Sequence[str]) -> dict[str, DevicePenaltyRow]:
     """Return those of some devices that are held out."""
+    held = select(DevicePenaltyRow).where(DevicePenaltyRow.held_out.is_(True))
+    if len(devices) > MANY:  # hardly any device is
+        among = frozenset(devices)
+        return {row.device: row for row in session.scalars(held) if row.device in among}
     found: dict[str, DevicePenaltyRow] = {}
     for batch in in_batches(devices):
-        rows = session.scalars(
-            select(DevicePenaltyRow).where(
-                DevicePenaltyRow.device.in_(batch), DevicePenaltyRow.held_out.is_(True)
-            )
-        )
+        rows = session.scalars(held.where(DevicePenaltyRow.device.in_(batch)))
         found |= {row.device: row for row in rows}
     return found
 

@@ -9,6 +9,8 @@ from typing import Any
 import pytest
 
 from controller.penalty_settings import PenaltyConfig, faults
+from controller.store import penalties
+from controller.store.database import MANY
 from tests.simulators.controller_fleet import Fleet
 from tests.simulators.packages import package, two_variants, variant
 
@@ -65,6 +67,22 @@ def test_a_device_that_fails_again_is_held_out_and_comes_back(fleet: Fleet) -> N
     fleet.step(11)
     assert shown(fleet, "cam-1")["held_out_until_s"] is None
     assert members(fleet, "digits:7") == {"cam-1", "cam-2"}
+
+
+def test_of_many_devices_those_that_are_held_out_are_found(fleet: Fleet) -> None:
+    fleet.enrol("cam-1", "cam-2")
+    for version in "12":
+        fleet.publish(two_variants(version))
+        for device in fleet.devices.values():
+            device.outcome = "failed"
+        members(fleet, f"digits:{version}")
+        fleet.step(11)
+    fleet.api.patch("/v1/devices/cam-2", json={"state": "enrolled"}).raise_for_status()
+    many = [f"other-{number}" for number in range(MANY)]
+    with fleet.controller._database.reading() as transaction:
+        for asked in (["cam-1", "cam-2"], ["cam-1", "cam-2", *many], ["cam-2", *many]):
+            found = penalties.held_out_among(transaction, asked)
+            assert found.keys() == {"cam-1"} & {*asked}
 
 
 def test_what_has_not_begun_is_cancelled(fleet: Fleet) -> None:
