@@ -41,7 +41,7 @@ from controller.store import (
     hellos,
     policy_choices,
     registrations,
-    taking_out,
+    taken_names,
     tokens,
     waiting,
 )
@@ -272,7 +272,7 @@ class Admission:
         labels = checked_labels(labels, kept=labels)
         devices.enrol(transaction, row, request, labels, now_s=now_s)
         if row is not None:
-            taking_out.enrolled_anew(transaction, entry.id, now_s=now_s)
+            taken_names.give(transaction, entry.id, now_s=now_s)
             policy_choices.mark_stale(transaction, entry.id)
         return Step.LET_IN
 

@@ -6,7 +6,6 @@ Rules:
 - One transaction takes out only so many. What is left is saved, and nothing of it starts: the
   rollout has ended, or it waits until that is done.
 - A device goes back and is cancelled in the same transaction.
-- A device that is enrolled anew in a name begins nothing that was stopped while that was shut out.
 """
 
 from __future__ import annotations
@@ -14,24 +13,20 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Final
 
-from sqlalchemy import and_, false, select
+from sqlalchemy import false
 from sqlalchemy.orm import Session
 
 from controller.domain.states import (
     ORDERED_DEPLOYMENTS,
     UNFINISHED_DEPLOYMENTS,
     DeploymentState,
-    ReleaseState,
-    RolloutState,
     WorkKind,
 )
 from controller.store import deployment_changes as changes
-from controller.store import deployments, desired, rollout_work, rollouts, way_back
+from controller.store import deployments, desired, rollout_work, way_back
 from controller.store.deployment_changes import Before, Verdict
-from controller.store.model_tables import DesiredModelRow
-from controller.store.release_tables import ReleaseRow
 from controller.store.rollout_log import log, named
-from controller.store.rollout_tables import DeploymentRow, RolloutRow
+from controller.store.rollout_tables import RolloutRow
 from controller.store.work_tables import RolloutWorkRow
 
 BACK_AT_ONCE: Final = 100
@@ -165,40 +160,3 @@ def restore(
     releases = {device: before.release for device, before in back.items()}
     without = {device for device, before in back.items() if before.is_nothing}
     desired.issue(session, model, releases, rollout=rollout, now_s=now_s, without=without)
-
-
-def enrolled_anew(session: Session, device: str, *, now_s: float) -> None:
-    """Give a device in the name of another one what that had before releases that were stopped.
-
-    Nobody who is shut out goes back when a rollout is stopped, and this device has none of it yet.
-
-    Args:
-        session: The transaction.
-        device: The name.
-        now_s: Wall time.
-    """
-    orders = session.execute(
-        select(RolloutRow, DeploymentRow.previous, ReleaseRow.state)
-        .join(DesiredModelRow, DesiredModelRow.rollout == RolloutRow.id)
-        .join(
-            DeploymentRow,
-            and_(
-                DeploymentRow.rollout == RolloutRow.id,
-                DeploymentRow.device == DesiredModelRow.device,
-            ),
-        )
-        .outerjoin(ReleaseRow, ReleaseRow.digest == DeploymentRow.previous)
-        .where(DesiredModelRow.device == device, DesiredModelRow.release == deployments.target())
-        .order_by(RolloutRow.id)
-    ).all()
-    for row, previous, state in orders:
-        bad = way_back.rids_of(session, row)
-        is_rid = bad is not None and previous in {None, bad}
-        is_over = row.state in {RolloutState.HALTED, RolloutState.ABORTED}
-        if is_rid or not (is_over or rollouts.rollback_of(session, row.id)):
-            continue
-        release = previous if state == ReleaseState.PUBLISHED else None
-        before = Before(release=release, is_nothing=release is None)
-        restore(session, row.id, row.model, {device: before}, now_s=now_s)
-        reason = named([device], "enrolled anew after the end, with what was there before")
-        log(session, row.id, action="restore", reason=reason, now_s=now_s)

@@ -274,7 +274,8 @@ def releases_before(
             # Back to an older release again, rather than to the one to be rid of. The end of a
             # rollout orders without one.
             bad = rids.get(ordering)
-            is_meant = ordering not in rids or (bad is not None and had_then in {None, bad})
+            is_rid = bad is not None and (told == bad or had_then in {None, bad})
+            is_meant = is_rid or ordering not in rids
             has_failed = order_state == DeploymentState.FAILED and not is_meant
             meant = None if has_failed else ordered
             known = [meant, told, recorded] if is_meant else [told, meant, recorded]

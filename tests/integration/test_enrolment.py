@@ -288,6 +288,45 @@ def test_a_device_that_takes_the_name_of_another_begins_nothing_that_was_stopped
     assert is_told is (stopped in {"halted", "rolled back"})
 
 
+@pytest.mark.parametrize("way", ["retry", "restored", "chain"])
+def test_whichever_rollout_brought_a_name_its_release_that_release_stays_stopped(
+    fleet: Fleet, way: str
+) -> None:
+    """By another try, by the end of a later rollout, or two rollouts before."""
+    for version in "123":
+        fleet.publish(two_variants(version, best=version))
+    fleet.enrol("cam-1", "cam-2", "cam-3")
+    fleet.run(fleet.roll_out("digits:1"))
+    gone = "cam-1"
+    fleet.devices[gone].outcome = "failed" if way == "retry" else "succeeded"
+    bad = fleet.roll_out("digits:2", max_failures=3)
+    fleet.run(bad)
+    fleet.devices[gone].outcome = "failed" if way == "restored" else "succeeded"
+    newer = ""
+    if way == "retry":
+        again = fleet.api.post(f"/v1/rollouts/{bad}/retry", json={"only_failed": True})
+        fleet.run(again.raise_for_status().json()["id"])
+    else:
+        newer = fleet.roll_out("digits:3", selector=f"id={gone}", soak_s=3600.0)
+        for _ in range(4):
+            fleet.step()
+    fleet.devices[gone].outcome = "succeeded"
+    for _ in range(3):
+        fleet.step()
+    fleet.api.patch(f"/v1/devices/{gone}", json={"state": "decommissioned"}).raise_for_status()
+    if newer and fleet.state(newer) == "running":
+        fleet.api.post(f"/v1/rollouts/{newer}/abort").raise_for_status()
+    back = fleet.api.post(f"/v1/rollouts/{bad}/rollback", json={}).raise_for_status().json()["id"]
+    assert fleet.run(back)["state"] == "succeeded"
+    fleet.api.patch(f"/v1/devices/{gone}", json={"may_enrol_again": True}).raise_for_status()
+    del fleet.devices[gone]
+    device = fleet.device(gone)
+    assert device.ask_to_enrol(token(fleet), key=STRANGER_KEY).accepted
+    device.connect()
+    fleet.step()
+    assert device.active == ONE.digest
+
+
 def test_a_device_that_takes_a_name_has_nothing_where_nothing_else_was_there_before(
     fleet: Fleet,
 ) -> None:

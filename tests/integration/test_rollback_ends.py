@@ -342,3 +342,21 @@ def test_a_device_is_skipped_by_what_it_had(fleet: Fleet) -> None:
         assert states(fleet, again)[device] == "cancelled"
     found = wanted(fleet)
     assert (found[has_it], found[rid]) == ("digits:3", "digits:1")
+
+
+def test_who_still_reports_the_bad_release_never_goes_back_to_it(fleet: Fleet) -> None:
+    """It failed on both ways back, and a later rollout is rolled back."""
+    failing = DEVICES[0]
+    bad = fleet.roll_out("digits:2", max_failures=3)
+    fleet.run(bad)
+    fleet.devices[failing].outcome = "failed"
+    order_of = {"release": "digits:3"}
+    fleet.run(order(fleet, bad, "rollback")["id"])
+    fleet.run(order(fleet, bad, "rollback", **order_of)["id"])
+    assert fleet.devices[failing].active == TWO.digest
+    fleet.publish(two_variants("4", best="4"))
+    newer = fleet.roll_out("digits:4", max_failures=3)
+    fleet.run(newer)
+    let_all(fleet, "succeeded")
+    fleet.run(order(fleet, newer, "rollback")["id"])
+    assert wanted(fleet)[failing] != "digits:2"
