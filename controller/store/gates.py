@@ -6,7 +6,7 @@ from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
-from sqlalchemy import ColumnElement, func, or_, select, update
+from sqlalchemy import ColumnElement, exists, func, or_, select, update
 from sqlalchemy.orm import Session
 
 from controller.domain.gates.look import Member
@@ -17,6 +17,7 @@ from controller.domain.rollout_view import GateView
 from controller.domain.states import DeploymentState, DeviceState
 from controller.store.device_tables import DeviceRow
 from controller.store.gate_tables import GateAwayRow, GateLookRow, GateRow
+from controller.store.model_tables import DeviceModelRow
 from controller.store.rollout_tables import DeploymentRow, RolloutRow
 from controller.store.tables import MAX_DETAIL_CHARS
 
@@ -209,9 +210,18 @@ def _has_release(until_s: float) -> tuple[ColumnElement[bool], ...]:
 
 
 def without_release(session: Session, rollout: str) -> list[Member]:
-    """Return the devices of a rollout that keep the old release, held out or not yet started."""
+    """Return the devices of a rollout that keep the old release, held out or not yet started.
+
+    None that runs the release already.
+    """
+    release = select(RolloutRow.release).where(RolloutRow.id == rollout).scalar_subquery()
+    runs_it = exists().where(
+        DeviceModelRow.device == DeploymentRow.device,
+        DeviceModelRow.model == DeploymentRow.model,
+        DeviceModelRow.release == release,
+    )
     is_pending = DeploymentRow.state == DeploymentState.PENDING
-    return _members(session, rollout, is_pending, ~_is_away(rollout))
+    return _members(session, rollout, is_pending, ~runs_it, ~_is_away(rollout))
 
 
 def under_way(session: Session, rollout: str, *, at_s: float) -> int:

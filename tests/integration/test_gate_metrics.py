@@ -11,6 +11,7 @@ import msgspec
 import pytest
 import sqlalchemy as sa
 
+from controller.store import gates
 from controller.store.gate_tables import GateAwayRow
 from tests.simulators.controller_fleet import Fleet, names
 from tests.simulators.packages import SignedPackage, package, variant
@@ -306,3 +307,18 @@ def test_few_requests_of_which_none_failed_hold_a_gate_on_rare_failures(fleet: T
     assert looks["crashes"]["state"] == "hold"
     assert "times as long, or as many requests, would" in looks["crashes"]["reason"]
     assert looks["golden"]["state"] == "pass", "it is no share of requests"
+
+
+def test_who_runs_the_release_already_is_not_on_the_side_of_the_old_one(fleet: Telling) -> None:
+    some = names("cam", DEVICES)[:8]
+    first = fleet.roll_out("digits:2", selector=f"id in ({','.join(some)})")
+    for _ in range(4):
+        Fleet.step(fleet, 1.0)
+    assert fleet.state(first) == "succeeded"
+    assert fleet.running(TWO.digest) == {*some}
+    rollout = fleet.roll_out(
+        "digits:2", gates=[GATES["energy"]], stages=[{"percent": 100}], control_percent=50.0
+    )
+    with fleet.controller._database.reading() as transaction:
+        others = {member.device for member in gates.without_release(transaction, rollout)}
+    assert others == {*names("cam", DEVICES)} - {*some}

@@ -19,6 +19,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Final, NamedTuple
 
+from controller.domain.gates.states import LEAST_OF_STRATUM
+
 MOST_SILENT: Final = 0.1
 """What part of the devices that tell may have fallen silent with the new release, or measure 0;
 silent they must be fewer."""
@@ -96,13 +98,15 @@ class Coverage:
         # Which devices measure a thing at all is known from before, unless it is new to most.
         is_known = new.known > 0 and (old.known > 0 or not old.devices)
         by_known = is_known and all(2 * side.known >= side.told for side in (new, old))
-        counted, expected = 0, 0.0
+        counted = expected = 0.0
         for name, side in self.treated.items():
             told, of = _counts(side, by_known=by_known)
             others, of_others = _counts(beside[name], by_known=by_known)
             if of_others or not self.control:
-                counted += told
-                expected += of * (others / of_others if of_others else 1.0)
+                share = of * (others / of_others if of_others else 1.0)
+                # One or two say so little that they make up for nobody in another stratum.
+                counted += told if of_others >= LEAST_OF_STRATUM else min(told, share)
+                expected += share
         told, of = _counts(new, by_known=by_known)
         which = " that told enough before" if by_known else ""
         text = f"{of - told} of {of} devices with the new release{which} do not tell enough"

@@ -39,8 +39,14 @@ def test_a_stratum_that_nobody_can_be_compared_with_does_not_count() -> None:
     control = {"camera": side(17, 8), "server": side(2, 0)}
     treated = {"camera": side(10, 5), "server": side(10, 5), "gateway": side(10, 0)}
     silence, _ = Coverage(treated, control).silence()
-    assert silence.told == 5 + 5
+    assert silence.told == 5, "two servers of which none was to tell make up for nobody"
     assert silence.expected == pytest.approx(10 * 8 / 17)
+
+
+def test_a_device_that_is_alone_in_the_control_group_makes_up_for_nobody() -> None:
+    control = {"camera": side(20, 20), "server": side(1, 0)}
+    treated = {"camera": side(40, 32), "server": side(20, 20)}
+    assert part(Coverage(treated, control)) == pytest.approx(0.2)
 
 
 def test_without_a_control_group_all_would_have_told() -> None:
