@@ -34,6 +34,10 @@ def upgrade() -> None:
 
 def downgrade() -> None:
     """Forget it: the older controller lets all of such a rollback finish."""
+    op.execute(
+        "UPDATE deployment SET state = 'waiting' WHERE state = 'assigned' AND rollout IN"
+        " (SELECT rollout FROM rollout_work WHERE kind = 'let_finish')"
+    )
     op.execute("UPDATE rollout_work SET kind = 'cancel' WHERE kind = 'let_finish'")
     _change(AFTER, BEFORE)
 
