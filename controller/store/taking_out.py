@@ -26,7 +26,7 @@ from controller.store import deployment_changes as changes
 from controller.store import deployments, desired, rollout_work, way_back
 from controller.store.deployment_changes import Before, Verdict
 from controller.store.rollout_log import log, named
-from controller.store.rollout_tables import RolloutRow
+from controller.store.rollout_tables import DeploymentRow, RolloutRow
 from controller.store.work_tables import RolloutWorkRow
 
 BACK_AT_ONCE: Final = 100
@@ -96,7 +96,9 @@ def step(session: Session, row: RolloutRow, part: RolloutWorkRow, *, now_s: floa
     told = send_back(session, row, back, now_s=now_s)
     changes.cancel(session, row.id, told, cancelled, verdict, now_s=now_s)
     if len(told) < BACK_AT_ONCE:
-        keep = false() if bad is None else way_back.had(bad)
+        # One that is to start again has no order to keep.
+        is_ordered = DeploymentRow.state.in_(ORDERED_DEPLOYMENTS)
+        keep = false() if bad is None else way_back.had(bad) & is_ordered
         some = deployments.some_in_state(
             session, row.id, cancelled, but=keep, limit=rollout_work.AT_ONCE
         )

@@ -84,9 +84,10 @@ def rids_of(session: Session, rollout: RolloutRow) -> str | None:
 def had(release: str) -> ColumnElement[bool]:
     """Return the condition that a device had a release when it began in a rollout.
 
-    It is told of none where the release was revoked.
+    It is told of none where the release was revoked; one that had nothing is marked as such.
     """
-    was = or_(DeploymentRow.previous.is_(None), DeploymentRow.previous == release)
+    is_unknown = DeploymentRow.previous.is_(None) & DeploymentRow.is_first.is_(False)
+    was = or_(is_unknown, DeploymentRow.previous.is_not_distinct_from(release))
     return and_(DeploymentRow.started_at_s.is_not(None), was)
 
 
