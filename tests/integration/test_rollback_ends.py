@@ -360,3 +360,28 @@ def test_who_still_reports_the_bad_release_never_goes_back_to_it(fleet: Fleet) -
     let_all(fleet, "succeeded")
     fleet.run(order(fleet, newer, "rollback")["id"])
     assert wanted(fleet)[failing] != "digits:2"
+
+
+def test_who_was_to_start_again_in_a_resumed_rollback_is_free_when_that_is_aborted(
+    fleet: Fleet,
+) -> None:
+    bad = fleet.roll_out("digits:2")
+    fleet.run(bad)
+    let_all(fleet, "busy")
+    back = order(fleet, bad, "rollback")["id"]
+    fleet.step()
+    fleet.devices[DEVICES[0]].leave()
+    fleet.step()
+    end(fleet, DEVICES[1], "failed")
+    fleet.step()
+    assert fleet.state(back) == "halted"
+    other = fleet.roll_out("digits:3")
+    fleet.step()
+    for rollout, what in ((other, "abort"), (back, "resume"), (back, "abort")):
+        fleet.api.post(f"/v1/rollouts/{rollout}/{what}").raise_for_status()
+    let_all(fleet, "succeeded")
+    fleet.devices[DEVICES[0]].connect()
+    for _ in range(3):
+        fleet.step()
+    assert set(states(fleet, back).values()) <= {"cancelled", "failed", "succeeded"}
+    assert fleet.run(fleet.roll_out("digits:3"))["state"] == "succeeded"
