@@ -332,15 +332,7 @@ def some_in_state(
     but: ColumnElement[bool],
     limit: int,
 ) -> list[str]:
-    """Return some devices of a rollout whose deployments are in one of some states.
-
-    Args:
-        session: The transaction.
-        rollout: The rollout.
-        states: The states.
-        but: A condition of deployments that do not count.
-        limit: The greatest number.
-    """
+    """Return some devices of a rollout with deployments in some states, but for a condition."""
     return list(
         session.scalars(
             select(DeploymentRow.device)

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from controller.domain.faults import QUIET_S
-from tests.simulators.controller_fleet import Fleet
+from tests.simulators.controller_fleet import Fleet, FleetDevice
 from tests.simulators.packages import PROFILE, STRANGER_KEY, TRUST, two_variants
 from tests.simulators.patience import until
 from wire import topics
@@ -245,6 +245,17 @@ def test_the_name_of_a_decommissioned_device_is_blocked_until_it_is_readmitted(
     assert (shown["state"], shown["release"], shown["revision"]) == ("enrolled", None, 1)
 
 
+def takes_the_name(fleet: Fleet, gone: str) -> FleetDevice:
+    """Enrol another device in the name of a decommissioned one."""
+    fleet.api.patch(f"/v1/devices/{gone}", json={"may_enrol_again": True}).raise_for_status()
+    del fleet.devices[gone]
+    device = fleet.device(gone)
+    assert device.ask_to_enrol(token(fleet), key=STRANGER_KEY).accepted
+    device.connect()
+    fleet.step()
+    return device
+
+
 @pytest.mark.parametrize("stopped", ["halted", "rolled back", "way back", "goes on"])
 def test_a_device_that_takes_the_name_of_another_begins_nothing_that_was_stopped(
     fleet: Fleet, stopped: str
@@ -276,12 +287,7 @@ def test_a_device_that_takes_the_name_of_another_begins_nothing_that_was_stopped
             .json()["id"]
         )
         assert fleet.run(back)["state"] == "succeeded"
-    fleet.api.patch(f"/v1/devices/{gone}", json={"may_enrol_again": True}).raise_for_status()
-    del fleet.devices[gone]
-    device = fleet.device(gone)
-    assert device.ask_to_enrol(token(fleet), key=STRANGER_KEY).accepted
-    device.connect()
-    fleet.step()
+    device = takes_the_name(fleet, gone)
     assert device.active == (TWO.digest if stopped == "goes on" else ONE.digest)
     told = [event["reason"] for event in fleet.show(rollout)["events"]]
     is_told = any("enrolled anew after the end" in reason for reason in told)
@@ -318,12 +324,7 @@ def test_whichever_rollout_brought_a_name_its_release_that_release_stays_stopped
         fleet.api.post(f"/v1/rollouts/{newer}/abort").raise_for_status()
     back = fleet.api.post(f"/v1/rollouts/{bad}/rollback", json={}).raise_for_status().json()["id"]
     assert fleet.run(back)["state"] == "succeeded"
-    fleet.api.patch(f"/v1/devices/{gone}", json={"may_enrol_again": True}).raise_for_status()
-    del fleet.devices[gone]
-    device = fleet.device(gone)
-    assert device.ask_to_enrol(token(fleet), key=STRANGER_KEY).accepted
-    device.connect()
-    fleet.step()
+    device = takes_the_name(fleet, gone)
     assert device.active == ONE.digest
 
 
@@ -338,12 +339,7 @@ def test_a_device_that_takes_a_name_has_nothing_where_nothing_else_was_there_bef
     (gone,) = fleet.running(ONE.digest)
     fleet.api.patch(f"/v1/devices/{gone}", json={"state": "decommissioned"}).raise_for_status()
     fleet.api.post(f"/v1/rollouts/{rollout}/abort").raise_for_status()
-    fleet.api.patch(f"/v1/devices/{gone}", json={"may_enrol_again": True}).raise_for_status()
-    del fleet.devices[gone]
-    device = fleet.device(gone)
-    assert device.ask_to_enrol(token(fleet), key=STRANGER_KEY).accepted
-    device.connect()
-    fleet.step()
+    device = takes_the_name(fleet, gone)
     assert device.active is None
 
 

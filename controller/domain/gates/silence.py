@@ -8,7 +8,7 @@ Rules:
   is no easier to silence. What is new to most devices is counted of all.
 - How many would tell anyway is known within a stratum: where most of the control group sleeps, as
   servers at night, it says nothing of cameras. A stratum without any on the old side does not
-  count: nobody knows how many of it would tell.
+  count: nobody knows how many of it would tell. One or two there make up for no silence elsewhere.
 - It counts now and over all looks in the stage together: at one of many looks chance makes those
   with the old release as silent.
 """
@@ -104,7 +104,6 @@ class Coverage:
             others, of_others = _counts(beside[name], by_known=by_known)
             if of_others or not self.control:
                 share = of * (others / of_others if of_others else 1.0)
-                # One or two say so little that they make up for nobody in another stratum.
                 counted += told if of_others >= LEAST_OF_STRATUM else min(told, share)
                 expected += share
         told, of = _counts(new, by_known=by_known)
