@@ -59,14 +59,22 @@ class _Lines:
 
 
 class _WholeHead(HTTPResponse):
-    """An answer whose head has come to its end, which `http.client` does not ask for."""
+    """An answer whose head has come to its end, which `http.client` does not ask for.
+
+    Answers that only inform come before it (RFC 9110, 15.2); `http.client` knows 100 alone.
+    """
 
     def begin(self) -> None:
         lines = _Lines(self.fp)
         self.fp = lines  # type: ignore[assignment]  # it has what is used of a stream
-        super().begin()
-        if lines.last not in {b"\r\n", b"\n"}:
-            raise HTTPException("the head of the answer is cut off")
+        is_answer = False
+        while not is_answer:
+            super().begin()
+            if lines.last not in {b"\r\n", b"\n"}:
+                raise HTTPException("the head of the answer is cut off")
+            is_answer = self.status // 100 != 1 or self.status == HTTPStatus.SWITCHING_PROTOCOLS
+            if not is_answer:
+                self.headers = None  # type: ignore[assignment]  # as before it began
 
 
 class _LookUps:

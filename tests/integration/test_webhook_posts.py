@@ -120,14 +120,23 @@ def test_an_endless_body_is_not_read(tmp_path: Path) -> None:
     assert outcome == Outcome(Answered.ACCEPTED)
 
 
+@pytest.mark.parametrize("status", [100, 102, 103, 199])
+def test_an_answer_that_only_informs_comes_before_the_answer(tmp_path: Path, status: int) -> None:
+    informs = b"HTTP/1.1 %d Wait\r\nLink: </x>\r\n\r\n" % status
+    with RawServer(saying(informs * 2 + b"HTTP/1.1 204 Done\r\n\r\n")).running() as server:
+        outcome = posted(config(tmp_path, server.port), timeout_s=LATE_S)
+    assert outcome == Outcome(Answered.ACCEPTED)
+
+
 @pytest.mark.parametrize(
     ("answer", "answered"),
     [
         (drip(b"H"), Answered.FAILED),  # a first line that never ends
+        (drip(b"HTTP/1.1 102 Processing\r\n\r\n"), Answered.FAILED),
         (drip(b""), Answered.FAILED),
         (drip(b"X: y\r\n", first=b"HTTP/1.1 200 OK\r\n"), Answered.FAILED),
     ],
-    ids=["line", "silent", "head"],
+    ids=["line", "informs", "silent", "head"],
 )
 def test_a_slow_receiver_has_a_limit(tmp_path: Path, answer: Answering, answered: Answered) -> None:
     with RawServer(answer).running() as server:
@@ -149,6 +158,8 @@ def test_a_receiver_that_is_silent_is_told_so(tmp_path: Path) -> None:
         b"\x1b[2J SSH-2.0-x\r\n",
         b"HTTP/1.1 abc\r\n\r\n",
         b"HTTP/1.1 200 OK\r\nX: y\r\n",
+        b"HTTP/1.1 103 Early Hints\r\n\r\n",
+        b"HTTP/1.1 101 Switching Protocols\r\n\r\n",
     ],
 )
 def test_what_is_no_http_is_no_answer(tmp_path: Path, said: bytes) -> None:
