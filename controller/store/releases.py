@@ -166,15 +166,16 @@ def label_values(connection: Connection) -> dict[str, set[str]]:
 
 def published(session: Session, digests: Collection[str]) -> set[str]:
     """Return the digests that belong to published releases."""
+    states = release_states(session, digests)
+    return {digest for digest, state in states.items() if state == ReleaseState.PUBLISHED}
+
+
+def release_states(session: Session, digests: Collection[str]) -> dict[str, str]:
+    """Return the states of those of some digests that belong to releases."""
     if not digests:
-        return set()
-    return set(
-        session.scalars(
-            select(ReleaseRow.digest).where(
-                ReleaseRow.digest.in_(sorted(digests)), ReleaseRow.state == ReleaseState.PUBLISHED
-            )
-        )
-    )
+        return {}
+    columns = select(ReleaseRow.digest, ReleaseRow.state)
+    return dict(session.execute(columns.where(ReleaseRow.digest.in_(sorted(digests)))).all())
 
 
 def has_other(session: Session, model: str, digest: str) -> bool:

@@ -28,7 +28,7 @@ from controller.store.deployments import target
 from controller.store.device_tables import DeviceRow
 from controller.store.model_tables import DesiredModelRow, DeviceModelRow
 from controller.store.release_tables import ReleaseRow
-from controller.store.releases import published
+from controller.store.releases import release_states
 from controller.store.rollout_tables import DeploymentRow, RolloutRow
 
 _IS_WANTED = and_(
@@ -84,7 +84,7 @@ def rids_of(session: Session, rollout: RolloutRow) -> str | None:
 def had(release: str) -> ColumnElement[bool]:
     """Return the condition that a device had a release when it began in a rollout.
 
-    It is told of none where the release was revoked; one that had nothing is marked as such.
+    Nobody knows it of some devices; one that had nothing is marked as such.
     """
     is_unknown = DeploymentRow.previous.is_(None) & DeploymentRow.is_first.is_(False)
     was = or_(is_unknown, DeploymentRow.previous.is_not_distinct_from(release))
@@ -214,7 +214,8 @@ def releases_before(
 ) -> dict[str, Before]:
     """Return the release to which each device can go back, before a rollout orders it.
 
-    It is the first of these that is not the ordered one: what the device reports, what it is to run
+    It is the first of these that is not the ordered one, nor revoked if there is another: what the
+    device reports, what it is to run
     now, what was recorded at an earlier order of this rollout or of the one that it tries again.
     A device that is told to go back still reports the ordered release until it has done so. What it
     is to run comes first where a rollback ordered it, or the end of a rollout that gave it another:
@@ -267,7 +268,7 @@ def releases_before(
             )
             .where(DeviceRow.id.in_(batch))
         ).all()
-        usable = published(session, {digest for row in rows for digest in row[5:] if digest})
+        states = release_states(session, {digest for row in rows for digest in row[5:] if digest})
         for ordering in {row[2] for row in rows if row[2]} - rids.keys():
             rids[ordering] = rids_of(session, session.get_one(RolloutRow, ordering))
         for device, was_first, ordering, order_state, had_then, told, ordered, recorded in rows:
@@ -280,9 +281,12 @@ def releases_before(
             has_failed = order_state == DeploymentState.FAILED and not is_meant
             meant = None if has_failed else ordered
             known = [meant, told, recorded] if is_meant else [told, meant, recorded]
-            others = (each for each in known if each in usable and each != digest)
+            others = [each for each in known if each in states and each != digest]
             same = digest if ordered == digest else None
-            release = next(others, seen.release if seen else same)
+            release = next(
+                (each for each in others if states[each] == ReleaseState.PUBLISHED),
+                seen.release if seen else same or next(iter(others), None),
+            )
             has_none = not any(known) or (bool(was_first) and set(known) <= {digest, None})
             found[device] = Before(
                 release=release,

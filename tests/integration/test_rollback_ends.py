@@ -385,3 +385,61 @@ def test_who_was_to_start_again_in_a_resumed_rollback_is_free_when_that_is_abort
         fleet.step()
     assert set(states(fleet, back).values()) <= {"cancelled", "failed", "succeeded"}
     assert fleet.run(fleet.roll_out("digits:3"))["state"] == "succeeded"
+
+
+def test_who_had_nothing_has_nothing_again_when_a_rollback_to_another_release_stops(
+    tmp_path: Path, database_url: str
+) -> None:
+    """The first rollout of a model failed there, so it is rid of nothing."""
+    fleet = Fleet(database_url, tmp_path)
+    try:
+        for package in (ONE, TWO):
+            fleet.publish(package)
+        fleet.enrol(*DEVICES)
+        empty = DEVICES[0]
+        fleet.devices[empty].outcome = "failed"
+        bad = fleet.roll_out("digits:1", max_in_flight=5)
+        assert fleet.run(bad)["state"] == "halted"
+        let_all(fleet, "busy")
+        back = order(fleet, bad, "rollback", release="digits:2")["id"]
+        fleet.step()
+        assert states(fleet, back)[empty] == "assigned"
+        fleet.devices[empty].leave()
+        fleet.step()
+        end(fleet, DEVICES[1], "failed")
+        fleet.step()
+        assert fleet.state(back) == "halted"
+        let_all(fleet, "succeeded")
+        fleet.devices[empty].connect()
+        for _ in range(5):
+            fleet.step()
+        assert fleet.devices[empty].active is None
+        assert wanted(fleet)[empty] is None
+        assert states(fleet, back)[DEVICES[2]] == "assigned", "it has the bad one, and goes on"
+    finally:
+        fleet.close()
+
+
+def test_who_was_rid_of_it_by_a_release_that_is_revoked_now_does_not_begin_a_stopped_one(
+    fleet: Fleet,
+) -> None:
+    """It keeps what it has: there is no way back."""
+    has_it, away, rid = DEVICES[:3]
+    bad = some_are_rid_of_it(fleet, has_it)
+    fleet.api.post("/v1/releases/digits:1/revoke").raise_for_status()
+    let_all(fleet, "busy")
+    again = order(fleet, bad, "rollback", release="digits:3")["id"]
+    fleet.step()
+    parts = {part["device"]: part for part in fleet.show(again)["deployments"]}
+    assert parts[away]["state"] == "assigned"
+    fleet.devices[away].leave()
+    fleet.step()
+    end(fleet, rid, "failed")
+    fleet.step()
+    assert fleet.state(again) == "halted"
+    let_all(fleet, "succeeded")
+    fleet.devices[away].connect()
+    for _ in range(5):
+        fleet.step()
+    assert fleet.devices[away].active == ONE.digest
+    assert wanted(fleet) == dict.fromkeys(DEVICES, None) | {has_it: "digits:3"}
