@@ -6,7 +6,7 @@ from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
-from sqlalchemy import ColumnElement, exists, func, or_, select, update
+from sqlalchemy import ColumnElement, ScalarSelect, exists, func, or_, select, update
 from sqlalchemy.orm import Session
 
 from controller.domain.gates.look import Member
@@ -193,20 +193,27 @@ def waive_failed(session: Session, rollout: str) -> list[str]:
 def with_release(session: Session, rollout: str, *, until_s: float) -> list[Member]:
     """Return the devices that a rollout has brought to its release by some wall time.
 
-    None that was away at its turn in a stage: neither side has those.
+    None that was away at its turn in a stage: neither side has those. None that ran the release
+    before, either: what it showed then is not what the old one shows.
     """
-    return _members(session, rollout, *_has_release(until_s), ~_is_away(rollout))
+    return _members(session, rollout, *_has_release(rollout, until_s), ~_is_away(rollout))
 
 
 def away_with_release(session: Session, rollout: str, *, until_s: float) -> list[Member]:
     """Return those of them that were away at their turn in a stage after they got the release."""
     has_it = GateAwayRow.has_release.is_(True)
-    return _members(session, rollout, *_has_release(until_s), _is_away(rollout, has_it))
+    return _members(session, rollout, *_has_release(rollout, until_s), _is_away(rollout, has_it))
 
 
-def _has_release(until_s: float) -> tuple[ColumnElement[bool], ...]:
+def _has_release(rollout: str, until_s: float) -> tuple[ColumnElement[bool], ...]:
+    release = _release_of(rollout)
     is_done = DeploymentRow.state == DeploymentState.SUCCEEDED
-    return is_done, DeploymentRow.finished_at_s <= until_s
+    had_another = DeploymentRow.previous.is_distinct_from(release)
+    return is_done, had_another, DeploymentRow.finished_at_s <= until_s
+
+
+def _release_of(rollout: str) -> ScalarSelect[str]:
+    return select(RolloutRow.release).where(RolloutRow.id == rollout).scalar_subquery()
 
 
 def without_release(session: Session, rollout: str) -> list[Member]:
@@ -214,11 +221,10 @@ def without_release(session: Session, rollout: str) -> list[Member]:
 
     None that runs the release already.
     """
-    release = select(RolloutRow.release).where(RolloutRow.id == rollout).scalar_subquery()
     runs_it = exists().where(
         DeviceModelRow.device == DeploymentRow.device,
         DeviceModelRow.model == DeploymentRow.model,
-        DeviceModelRow.release == release,
+        DeviceModelRow.release == _release_of(rollout),
     )
     is_pending = DeploymentRow.state == DeploymentState.PENDING
     return _members(session, rollout, is_pending, ~runs_it, ~_is_away(rollout))

@@ -309,7 +309,7 @@ def test_few_requests_of_which_none_failed_hold_a_gate_on_rare_failures(fleet: T
     assert looks["golden"]["state"] == "pass", "it is no share of requests"
 
 
-def test_who_runs_the_release_already_is_not_on_the_side_of_the_old_one(fleet: Telling) -> None:
+def test_who_runs_the_release_already_is_on_neither_side(fleet: Telling) -> None:
     some = names("cam", DEVICES)[:8]
     first = fleet.roll_out("digits:2", selector=f"id in ({','.join(some)})")
     for _ in range(4):
@@ -322,3 +322,13 @@ def test_who_runs_the_release_already_is_not_on_the_side_of_the_old_one(fleet: T
     with fleet.controller._database.reading() as transaction:
         others = {member.device for member in gates.without_release(transaction, rollout)}
     assert others == {*names("cam", DEVICES)} - {*some}
+    for _ in range(4):
+        Fleet.step(fleet, 1.0)
+    brought = {
+        part["device"] for part in fleet.show(rollout)["deployments"] if part["started_at_s"]
+    }
+    with fleet.controller._database.reading() as transaction:
+        later = fleet.clock.now_s() + 1.0
+        its = {each.device for each in gates.with_release(transaction, rollout, until_s=later)}
+    assert brought & {*some}
+    assert its == brought - {*some}
