@@ -14,6 +14,7 @@ from controller.services import rollout_engine
 from controller.services import rollout_work as order_work
 from controller.store import members, rollout_work, taking_out
 from controller.store import rollouts as rollout_rows
+from controller.store.database import migrate
 from controller.store.rollout_tables import DeploymentRow, RolloutRow
 from controller.store.work_tables import RolloutWorkRow
 from tests.simulators.controller_fleet import Fleet, names
@@ -163,6 +164,35 @@ def test_a_rollback_takes_devices_in_once_the_first_rollout_has_let_them_go(flee
     settle(fleet)
     assert fleet.run(back["id"])["counts"] == {"succeeded": 5}
     assert fleet.running(ONE.digest) == set(DEVICES)
+
+
+def test_devices_that_a_stopped_rollback_leaves_are_free_after_going_down_and_up(
+    fleet: Fleet, database_url: str
+) -> None:
+    """The older controller knows no such work: it lets them all finish."""
+    fleet.publish(two_variants("3", best="three"))
+    bad = fleet.roll_out("digits:2")
+    settle(fleet)
+    fleet.run(bad)
+    back = order(fleet, bad, "rollback")["id"]
+    settle(fleet)
+    fleet.run(back)
+    for device in fleet.devices.values():
+        device.outcome = "busy"
+    again = order(fleet, bad, "rollback", release="digits:3")["id"]
+    settle(fleet)
+    for _ in range(7):
+        fleet.step()
+    assert fleet.show(again)["counts"] == {"assigned": 7}
+    order(fleet, again, "abort")
+    assert work(fleet, again), "some are still to go back"
+    for version in ("0044", "head"):
+        migrate(database_url, version)
+    settle(fleet)
+    newer = fleet.roll_out("digits:1")
+    settle(fleet)
+    succeed(fleet)
+    assert fleet.run(newer)["counts"] == {"succeeded": 7}
 
 
 def test_a_refused_rollback_ends_nothing(fleet: Fleet) -> None:
