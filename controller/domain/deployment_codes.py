@@ -15,3 +15,6 @@ SUPERSEDED: Final = "controller.superseded"
 
 EXCLUDED: Final = "controller.excluded"
 """The operator took it out: it does not come back."""
+
+REPLACED: Final = "controller.replaced"
+"""It had succeeded, and another device enrolled in its name."""

@@ -124,6 +124,9 @@ class DeploymentEvent(StrEnum):
     REOPEN = "reopen"
     """The rollout whose halt cancelled it goes on."""
 
+    REPLACE = "replace"
+    """Another device enrolled in its name, which begins anew."""
+
 
 class WorkKind(StrEnum):
     """What is left to do with devices of a rollout after an order that takes several transactions.
@@ -193,6 +196,7 @@ DEPLOYMENT_TRANSITIONS: Mapping[tuple[DeploymentState, DeploymentEvent], Deploym
     (DeploymentState.WAITING, DeploymentEvent.CANCEL): DeploymentState.CANCELLED,
     # The last report for a revision is its outcome: a device may fall back while a stage soaks.
     (DeploymentState.SUCCEEDED, DeploymentEvent.FAIL): DeploymentState.FAILED,
+    (DeploymentState.SUCCEEDED, DeploymentEvent.REPLACE): DeploymentState.PENDING,
     (DeploymentState.CANCELLED, DeploymentEvent.REOPEN): DeploymentState.PENDING,
 }
 

@@ -146,6 +146,7 @@ class Admission:
         now_s = self._clock.now_s()
         digest = sha256_hex(request.token.encode())
         with self._database.transaction() as transaction:
+            taken_names.lock(transaction, device)
             row = devices.find(transaction, device, lock=True)
             taken = None if row is None or row.may_enrol_again else row
             token = tokens.find_valid(transaction, digest, now_s=now_s)

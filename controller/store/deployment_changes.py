@@ -326,15 +326,32 @@ def reopen(session: Session, rollout: str, devices: Sequence[str]) -> None:
         rollout: The rollout.
         devices: Devices that no other unfinished rollout has.
     """
+    _begin_anew(session, rollout, devices, DeploymentEvent.REOPEN)
+
+
+def replace(session: Session, rollout: str, device: str) -> None:
+    """Make the deployment of a device that had succeeded pending: another one has its name.
+
+    Args:
+        session: The transaction.
+        rollout: The rollout, locked.
+        device: The name.
+    """
+    _begin_anew(session, rollout, [device], DeploymentEvent.REPLACE)
+
+
+def _begin_anew(
+    session: Session, rollout: str, devices: Sequence[str], event: DeploymentEvent
+) -> None:
     for batch in in_batches(devices):
         session.execute(
             update(DeploymentRow)
             .where(
                 *deployments.of(rollout, batch),
-                DeploymentRow.state.in_(sources(DEPLOYMENT_TRANSITIONS, DeploymentEvent.REOPEN)),
+                DeploymentRow.state.in_(sources(DEPLOYMENT_TRANSITIONS, event)),
             )
             .values(
-                state=outcome(DEPLOYMENT_TRANSITIONS, DeploymentEvent.REOPEN),
+                state=outcome(DEPLOYMENT_TRANSITIONS, event),
                 stage=0,
                 phase="",
                 done_bytes=0,

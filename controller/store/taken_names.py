@@ -2,46 +2,92 @@
 
 Rules:
 - It gets what that was to run: it stands in its place.
+- What the other had from a rollout that goes on, it gets when the rollout starts it: until then it
+  has what was there before. So it starts in no pause, and within all limits.
 - It begins nothing that was stopped since. Nobody who is shut out goes back when a rollout is
   halted, aborted or rolled back, and this device has none of it yet. Then it gets what was there
-  before, and nothing where nothing good was.
+  before, and nothing where nothing good was. If the rollout is resumed, it starts in it.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from sqlalchemy import select
 from sqlalchemy.orm import Session
 
-from controller.domain.states import RolloutState
+from controller.domain.deployment_codes import REPLACED
+from controller.domain.states import (
+    ACTIVE_ROLLOUTS,
+    DeploymentState,
+    DeviceState,
+    RolloutState,
+)
+from controller.store import deployment_changes as changes
 from controller.store import deployments, rollouts, taking_out, way_back
-from controller.store.deployment_changes import Before
+from controller.store.deployment_changes import Before, Verdict
+from controller.store.device_tables import DeviceRow
 from controller.store.model_tables import DesiredModelRow
 from controller.store.releases import published
 from controller.store.rollout_log import log, named
 from controller.store.rollout_tables import DeploymentRow, RolloutRow
 
+_GOES_ON: Final = (*ACTIVE_ROLLOUTS, RolloutState.HALTED)
+"""The states of a rollout in which it starts devices, or will if it is resumed."""
+
 
 class Brought(NamedTuple):
-    """A rollout that brought the name a release."""
+    """A rollout that brought the name a release that it did not have."""
 
     rollout: str
     previous: str | None
     """What it had before."""
+
+    had_nothing: bool
+    has_succeeded: bool
+
+    def is_rid_of(self, bad: str | None) -> bool:
+        """Tell whether the name had the release of which the rollout rids; None for no such."""
+        is_unknown = self.previous is None and not self.had_nothing
+        return bad is not None and (is_unknown or self.previous == bad)
 
 
 History = Mapping[str, Sequence[Brought]]
 """By release, the oldest first."""
 
 
-def give(session: Session, device: str, *, now_s: float) -> None:
-    """Order what was there before, of each model whose release was stopped.
+def lock(session: Session, device: str) -> None:
+    """Lock the rollouts that `give` may change, for a name that is decommissioned.
+
+    To be called before the device is locked: orders and ticks lock rollouts first, too.
 
     Args:
         session: The transaction.
+        device: The name.
+    """
+    rows = (
+        select(RolloutRow)
+        .join(DeploymentRow, DeploymentRow.rollout == RolloutRow.id)
+        .join(DeviceRow, DeviceRow.id == DeploymentRow.device)
+        .where(
+            DeviceRow.id == device,
+            DeviceRow.state == DeviceState.DECOMMISSIONED,
+            DeploymentRow.state == DeploymentState.SUCCEEDED,
+            RolloutRow.state.in_(_GOES_ON),
+        )
+        .order_by(RolloutRow.id)
+        .with_for_update(of=RolloutRow)
+    )
+    session.scalars(rows).all()
+
+
+def give(session: Session, device: str, *, now_s: float) -> None:
+    """Order what was there before, of each model whose release was stopped or is being rolled out.
+
+    Args:
+        session: The transaction, which has called `lock`.
         device: The name.
         now_s: Wall time.
     """
@@ -49,38 +95,73 @@ def give(session: Session, device: str, *, now_s: float) -> None:
     wanted = {row.model: row.release for row in rows if row.release is not None}
     for model, release in sorted(wanted.items()):
         brought = _brought(session, device, model)
-        good = _good(session, release, brought)
-        if good == release:
+        last = brought.get(release, [None])[-1]
+        begins_anew = last is not None and _goes_on(session, last)
+        good = _good(session, release, brought, but=release if begins_anew else None)
+        if last is None or good == release:
             continue
-        rollout = brought[release][-1].rollout
         before = Before(release=good, is_nothing=good is None)
-        taking_out.restore(session, rollout, model, {device: before}, now_s=now_s)
-        reason = named([device], "enrolled anew after the end, with what was there before")
-        log(session, rollout, action="restore", reason=reason, now_s=now_s)
+        taking_out.restore(session, last.rollout, model, {device: before}, now_s=now_s)
+        if begins_anew:
+            _begin_anew(session, last.rollout, device, now_s=now_s)
+        reason = named([device], "enrolled anew, with what was there before")
+        log(session, last.rollout, action="restore", reason=reason, now_s=now_s)
+
+
+def _goes_on(session: Session, last: Brought) -> bool:
+    """Tell whether a name had succeeded in a rollout that goes on, or may be resumed."""
+    row = session.get_one(RolloutRow, last.rollout)
+    is_good = last.is_rid_of(way_back.rids_of(session, row))
+    return last.has_succeeded and row.state in _GOES_ON and not is_good
+
+
+def _begin_anew(session: Session, rollout: str, device: str, *, now_s: float) -> None:
+    changes.replace(session, rollout, device)
+    if session.get_one(RolloutRow, rollout).state == RolloutState.HALTED:
+        verdict = Verdict(error_code=REPLACED, detail="another device enrolled in this name")
+        pending = (DeploymentState.PENDING,)
+        changes.cancel(session, rollout, [device], pending, verdict, now_s=now_s)
 
 
 def _brought(session: Session, device: str, model: str) -> History:
     rows = session.execute(
-        select(deployments.target(), RolloutRow.id, DeploymentRow.previous)
+        select(
+            deployments.target(),
+            RolloutRow.id,
+            DeploymentRow.previous,
+            DeploymentRow.is_first,
+            DeploymentRow.state,
+        )
         .join(RolloutRow, RolloutRow.id == DeploymentRow.rollout)
         .where(
             DeploymentRow.device == device,
             DeploymentRow.model == model,
             DeploymentRow.started_at_s.is_not(None),
+            DeploymentRow.previous.is_distinct_from(deployments.target()),
         )
         .order_by(DeploymentRow.started_at_s, RolloutRow.created_at_s, RolloutRow.id)
     )
     found: dict[str, list[Brought]] = {}
-    for release, rollout, previous in rows:
-        found.setdefault(release, []).append(Brought(rollout, previous))
+    for release, rollout, previous, is_first, state in rows:
+        each = Brought(rollout, previous, is_first, state == DeploymentState.SUCCEEDED)
+        found.setdefault(release, []).append(each)
     return found
 
 
-def _good(session: Session, release: str, brought: History) -> str | None:
-    """Return a release, or the last one before it that was not stopped; None for none."""
+def _good(
+    session: Session, release: str, brought: History, *, but: str | None = None
+) -> str | None:
+    """Return a release, or the last one before it that was not stopped; None for none.
+
+    Args:
+        session: The transaction.
+        release: The release.
+        brought: What brought the name its releases.
+        but: Not this one, either.
+    """
     good: str | None = release
     seen: set[str] = set()
-    while good is not None and _was_stopped(session, brought.get(good, ())):
+    while good is not None and (good == but or _was_stopped(session, brought.get(good, ()))):
         seen.add(good)
         good = brought[good][-1].previous
         if good in seen:
@@ -94,7 +175,7 @@ def _was_stopped(session: Session, brought: Sequence[Brought]) -> bool:
     for each in brought:
         row = session.get_one(RolloutRow, each.rollout)
         is_over = row.state in {RolloutState.HALTED, RolloutState.ABORTED}
-        if way_back.rids_of(session, row) is not None:  # what it brings is good, whatever its end
+        if each.is_rid_of(way_back.rids_of(session, row)):  # it brings what is good
             made_s = max(made_s, row.created_at_s)
             continue
         if is_over:

@@ -248,7 +248,7 @@ def test_the_name_of_a_decommissioned_device_is_blocked_until_it_is_readmitted(
 def takes_the_name(fleet: Fleet, gone: str) -> FleetDevice:
     """Enrol another device in the name of a decommissioned one."""
     fleet.api.patch(f"/v1/devices/{gone}", json={"may_enrol_again": True}).raise_for_status()
-    del fleet.devices[gone]
+    fleet.devices.pop(gone).outcome = "silent"
     device = fleet.device(gone)
     assert device.ask_to_enrol(token(fleet), key=STRANGER_KEY).accepted
     device.connect()
@@ -288,10 +288,64 @@ def test_a_device_that_takes_the_name_of_another_begins_nothing_that_was_stopped
         )
         assert fleet.run(back)["state"] == "succeeded"
     device = takes_the_name(fleet, gone)
+    fleet.step()
     assert device.active == (TWO.digest if stopped == "goes on" else ONE.digest)
     told = [event["reason"] for event in fleet.show(rollout)["events"]]
-    is_told = any("enrolled anew after the end" in reason for reason in told)
-    assert is_told is (stopped in {"halted", "rolled back"})
+    is_told = any("enrolled anew, with what was there before" in reason for reason in told)
+    assert is_told is (stopped != "way back"), "it goes back by the order that it has"
+
+
+def states(fleet: Fleet, rollout: str) -> dict[str, str]:
+    return {part["device"]: part["state"] for part in fleet.show(rollout)["deployments"]}
+
+
+@pytest.mark.parametrize("how", ["paused", "halted"])
+def test_a_device_that_takes_a_name_begins_in_a_rollout_that_stands_when_that_goes_on(
+    fleet: Fleet, how: str
+) -> None:
+    for package in (ONE, TWO):
+        fleet.publish(package)
+    fleet.enrol("cam-1", "cam-2", "cam-3")
+    fleet.run(fleet.roll_out("digits:1"))
+    rollout = fleet.roll_out("digits:2", stages=[{"count": 2}, {"percent": 100}], soak_s=60.0)
+    for _ in range(3):
+        fleet.step()
+    gone, other = sorted(fleet.running(TWO.digest))
+    fleet.api.patch(f"/v1/devices/{gone}", json={"state": "decommissioned"}).raise_for_status()
+    if how == "paused":
+        fleet.api.post(f"/v1/rollouts/{rollout}/pause").raise_for_status()
+    else:
+        it = fleet.devices[other]
+        it.report(it.documents[-1].models[0].revision, TWO.digest, "failed", "digits")
+        fleet.step()
+    assert fleet.state(rollout) == how
+    device = takes_the_name(fleet, gone)
+    for _ in range(3):
+        fleet.step()
+    assert device.active == ONE.digest
+    assert states(fleet, rollout)[gone] == ("pending" if how == "paused" else "cancelled")
+    device.outcome = "busy"
+    fleet.api.post(f"/v1/rollouts/{rollout}/resume").raise_for_status()
+    fleet.step()
+    assert states(fleet, rollout)[gone] == "assigned"
+    device.outcome, device.active = "succeeded", TWO.digest
+    device.report(device.documents[-1].models[0].revision, TWO.digest, "succeeded", "digits")
+    assert states(fleet, rollout)[gone] == "succeeded"
+
+
+def test_a_device_that_takes_a_name_keeps_what_that_had_before_the_rollout_too(
+    fleet: Fleet,
+) -> None:
+    for package in (ONE, TWO):
+        fleet.publish(package)
+    fleet.enrol("cam-1", "cam-2")
+    fleet.run(fleet.roll_out("digits:1"))
+    again = fleet.roll_out("digits:1", soak_s=60.0)
+    for _ in range(3):
+        fleet.step()
+    fleet.api.patch("/v1/devices/cam-1", json={"state": "decommissioned"}).raise_for_status()
+    fleet.api.post(f"/v1/rollouts/{again}/abort").raise_for_status()
+    assert takes_the_name(fleet, "cam-1").active == ONE.digest
 
 
 @pytest.mark.parametrize("way", ["retry", "restored", "chain"])

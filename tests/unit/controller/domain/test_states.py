@@ -38,6 +38,14 @@ def test_a_failure_stands_and_a_cancellation_can_only_be_reopened() -> None:
     assert leaving == [(DeploymentState.CANCELLED, DeploymentEvent.REOPEN)]
 
 
+def test_who_has_succeeded_may_fail_later_and_begins_anew_if_another_takes_its_name() -> None:
+    leaving = {pair: to for pair, to in DEPLOYMENT_TRANSITIONS.items() if pair[0] == "succeeded"}
+    assert leaving == {
+        (DeploymentState.SUCCEEDED, DeploymentEvent.FAIL): DeploymentState.FAILED,
+        (DeploymentState.SUCCEEDED, DeploymentEvent.REPLACE): DeploymentState.PENDING,
+    }
+
+
 def test_only_what_is_not_at_work_is_assigned() -> None:
     assert set(sources(DEPLOYMENT_TRANSITIONS, DeploymentEvent.ASSIGN)) == {
         DeploymentState.PENDING,
