@@ -51,6 +51,7 @@ class AnyOrder(RuleBasedStateMachine):
         self.place = Path(tempfile.mkdtemp(prefix="any-order-"))
         self.fleet = Fleet(f"sqlite:///{self.place / 'fleet.db'}", self.place)
         self.rollouts: list[str] = []
+        self.asked = 0
         self.stopped: dict[str, set[str]] = {}
         """Which devices a rollout had started when it stopped."""
 
@@ -80,7 +81,9 @@ class AnyOrder(RuleBasedStateMachine):
         *,
         approval: bool,
     ) -> None:
+        self.asked += 1
         body = {
+            "id": f"r{self.asked:010x}",  # by which devices are placed: each run is to do the same
             "release": f"digits:{version}",
             "stages": stages,
             "max_in_flight": most,
@@ -137,6 +140,18 @@ class AnyOrder(RuleBasedStateMachine):
             it.leave()
         else:
             it.connect()
+
+    @rule(device=st.sampled_from(DEVICES))
+    def take_its_name(self, device: str) -> None:
+        """The device is decommissioned, and another one enrols in its name."""
+        gone = self.fleet.devices.pop(device)
+        outcome, gone.outcome = gone.outcome, "silent"
+        gone.leave()
+        for change in ({"state": "decommissioned"}, {"may_enrol_again": True, "key_is_gone": True}):
+            self.fleet.api.patch(f"/v1/devices/{device}", json=change).raise_for_status()
+        self.outcomes = {key: state for key, state in self.outcomes.items() if key[1] != device}
+        self.fleet.enrol(device)
+        self.fleet.devices[device].outcome = outcome
 
     @rule(back=st.integers(1, 30))
     def hear_again(self, back: int) -> None:
