@@ -195,7 +195,8 @@ class Poster:
         try:
             connection = self._connection or self._connected(url, tls, timeout_s, is_over)
             connection.sock.settimeout(timeout_s)
-            connection.request("POST", _target(url), content, dict(headers))
+            with suppress(BrokenPipeError, ConnectionResetError):  # it may have answered by then
+                connection.request("POST", _target(url), content, dict(headers))
             response = connection.getresponse()
             if is_over.is_set():  # a header that is cut off looks like a whole one
                 raise TimeoutError

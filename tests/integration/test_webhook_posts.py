@@ -120,6 +120,26 @@ def test_an_endless_body_is_not_read(tmp_path: Path) -> None:
     assert outcome == Outcome(Answered.ACCEPTED)
 
 
+def test_an_answer_before_the_end_of_the_post_counts(tmp_path: Path) -> None:
+    """As that of a proxy which takes no posts of that size, and does not read them."""
+
+    def refuse(listener: socket.socket) -> None:
+        sock, _ = listener.accept()
+        with sock:
+            head = b""
+            while b"\r\n\r\n" not in head:
+                head += sock.recv(4096)
+            sock.sendall(b"HTTP/1.1 413 Content Too Large\r\nContent-Length: 0\r\n\r\n")
+
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        thread = threading.Thread(target=refuse, args=(listener,))
+        thread.start()
+        webhook = Webhook(config(tmp_path, listener.getsockname()[1]), timeout_s=LATE_S)
+        outcome = webhook.post("1", b"x" * 8_000_000, 1_750_000_000.0)
+        thread.join()
+    assert outcome == Outcome(Answered.REFUSED, "it refuses with 413")
+
+
 @pytest.mark.parametrize("status", [100, 102, 103, 199])
 def test_an_answer_that_only_informs_comes_before_the_answer(tmp_path: Path, status: int) -> None:
     informs = b"HTTP/1.1 %d Wait\r\nLink: </x>\r\n\r\n" % status
