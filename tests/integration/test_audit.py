@@ -142,6 +142,20 @@ def test_the_database_refuses_to_change_the_log(
     assert len(told(fleet)) == 1
 
 
+def test_no_row_is_put_in_the_place_of_another(fleet: Fleet, database_url: str) -> None:
+    fleet.token("kim", "operator")
+    engine = sa.create_engine(database_url)
+    row = "SELECT sequence, at_ms, 'eve', role, action, subject, outcome, hash FROM audit"
+    statement = f"INSERT OR REPLACE INTO audit {row}"
+    if engine.dialect.name == "postgresql":
+        changed = "ON CONFLICT (sequence) DO UPDATE SET actor = 'eve'"
+        statement = f"INSERT INTO audit {row} {changed}"
+    with pytest.raises(DBAPIError, match="append-only"), engine.begin() as connection:
+        connection.execute(sa.text(statement))
+    engine.dispose()
+    assert fault(fleet) is None
+
+
 def test_what_was_changed_is_found(fleet: Fleet, database_url: str) -> None:
     for name in ("a", "b", "c", "d"):
         fleet.token(name, "viewer")
