@@ -45,13 +45,9 @@ class Brought(NamedTuple):
     previous: str | None
     """What it had before."""
 
-    had_nothing: bool
     has_succeeded: bool
-
-    def is_rid_of(self, bad: str | None) -> bool:
-        """Tell whether the name had the release of which the rollout rids; None for no such."""
-        is_unknown = self.previous is None and not self.had_nothing
-        return bad is not None and (is_unknown or self.previous == bad)
+    is_way_back: bool
+    """Whether it was to rid the name of what that had before: what it brought is good."""
 
 
 History = Mapping[str, Sequence[Brought]]
@@ -111,8 +107,7 @@ def give(session: Session, device: str, *, now_s: float) -> None:
 def _goes_on(session: Session, last: Brought) -> bool:
     """Tell whether a name had succeeded in a rollout that goes on, or may be resumed."""
     row = session.get_one(RolloutRow, last.rollout)
-    is_good = last.is_rid_of(way_back.rids_of(session, row))
-    return last.has_succeeded and row.state in _GOES_ON and not is_good
+    return last.has_succeeded and row.state in _GOES_ON and not last.is_way_back
 
 
 def _begin_anew(session: Session, rollout: str, device: str, *, now_s: float) -> None:
@@ -127,7 +122,7 @@ def _brought(session: Session, device: str, model: str) -> History:
     rows = session.execute(
         select(
             deployments.target(),
-            RolloutRow.id,
+            RolloutRow,
             DeploymentRow.previous,
             DeploymentRow.is_first,
             DeploymentRow.state,
@@ -142,8 +137,15 @@ def _brought(session: Session, device: str, model: str) -> History:
         .order_by(DeploymentRow.started_at_s, RolloutRow.created_at_s, RolloutRow.id)
     )
     found: dict[str, list[Brought]] = {}
-    for release, rollout, previous, is_first, state in rows:
-        each = Brought(rollout, previous, is_first, state == DeploymentState.SUCCEEDED)
+    for release, row, previous, is_first, state in rows:
+        bad = way_back.rids_of(session, row)
+        is_unknown = previous is None and not is_first
+        each = Brought(
+            rollout=row.id,
+            previous=previous,
+            has_succeeded=state == DeploymentState.SUCCEEDED,
+            is_way_back=bad is not None and (is_unknown or previous == bad),
+        )
         found.setdefault(release, []).append(each)
     return found
 
@@ -163,9 +165,9 @@ def _good(
     seen: set[str] = set()
     while good is not None and (good == but or _was_stopped(session, brought.get(good, ()))):
         seen.add(good)
-        good = brought[good][-1].previous
-        if good in seen:
-            return None
+        # What a rollback took away is no way back.
+        ways = [each.previous for each in brought[good] if not each.is_way_back]
+        good = ways[-1] if ways and ways[-1] not in seen else None
     return good if good == release or (good and published(session, {good})) else None
 
 
@@ -175,7 +177,7 @@ def _was_stopped(session: Session, brought: Sequence[Brought]) -> bool:
     for each in brought:
         row = session.get_one(RolloutRow, each.rollout)
         is_over = row.state in {RolloutState.HALTED, RolloutState.ABORTED}
-        if each.is_rid_of(way_back.rids_of(session, row)):  # it brings what is good
+        if each.is_way_back:
             made_s = max(made_s, row.created_at_s)
             continue
         if is_over:

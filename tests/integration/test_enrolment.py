@@ -382,6 +382,24 @@ def test_whichever_rollout_brought_a_name_its_release_that_release_stays_stopped
     assert device.active == ONE.digest
 
 
+def test_what_a_rollback_took_away_is_no_way_back_for_who_takes_a_name(fleet: Fleet) -> None:
+    for version in "123":
+        fleet.publish(two_variants(version, best=version))
+    fleet.enrol("cam-1", "cam-2")
+    fleet.run(fleet.roll_out("digits:1"))
+    second, third = fleet.roll_out("digits:2"), ""
+    fleet.run(second)
+    third = fleet.roll_out("digits:3")
+    fleet.run(third)
+    for rollout, gone in ((third, ""), (second, "cam-1")):
+        if gone:
+            decommissioned = {"state": "decommissioned"}
+            fleet.api.patch(f"/v1/devices/{gone}", json=decommissioned).raise_for_status()
+        back = fleet.api.post(f"/v1/rollouts/{rollout}/rollback", json={}).raise_for_status()
+        assert fleet.run(back.json()["id"])["state"] == "succeeded"
+    assert takes_the_name(fleet, "cam-1").active == ONE.digest
+
+
 def test_a_device_that_takes_a_name_has_nothing_where_nothing_else_was_there_before(
     fleet: Fleet,
 ) -> None:
