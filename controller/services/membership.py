@@ -12,7 +12,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence, Sized
 from typing import Final
 
-from controller.domain.gates.states import LEAST_DEVICES
+from controller.domain.gates.control import LEAST_OF_ROLLOUT
+from controller.domain.gates.states import LEAST_DEVICES, LEAST_OF_STRATUM
 from controller.domain.states import ACTIVE_ROLLOUTS, ORDERED_DEPLOYMENTS, DeploymentState
 from controller.domain.wording import counted
 from controller.errors import ConflictError, IllegalTransitionError, InvalidRequestError
@@ -33,7 +34,7 @@ from controller.store import (
 )
 from controller.store.database import Database, Transaction
 from controller.store.groups import read_selector
-from controller.store.new_deployments import Intake
+from controller.store.members import Joining
 from controller.store.rollout_tables import RolloutRow
 from wire.clock import Clock
 from wire.profile import NAME_PATTERN
@@ -88,33 +89,36 @@ class Membership:
         _check_named(request.devices, or_selector=request.selector)
         now_s, began_s = self._clock.now_s(), self._clock.monotonic_s()
 
-        def decide(transaction: Transaction) -> tuple[Intake, dict[str, str]]:
+        def decide(transaction: Transaction) -> tuple[Joining, dict[str, str]]:
             row = rollouts.get(transaction, rollout)
             _check_open(transaction, row)
             _check_own(row)
             joining, unchanged = self._joining(transaction, row, request, now_s=now_s)
-            return members.at_tail(rollout, joining), unchanged
+            return members.at_tail(transaction, row, joining), unchanged
 
-        def save(
-            transaction: Transaction, found: tuple[Intake, dict[str, str]]
-        ) -> tuple[list[str], dict[str, str]]:
+        def save(transaction: Transaction, found: tuple[Joining, dict[str, str]]) -> MembersChange:
             joining, unchanged = found
             row = rollouts.get(transaction, rollout, lock=True)
             _check_open(transaction, row)
             _check_own(row)
             releases.get_published(transaction, row.release)
-            if not joining.placed:
-                return [], unchanged
+            placed = joining.intake.placed
+            if not placed:
+                return MembersChange(rollout=rollout, changed=[], unchanged=unchanged)
             lost = dict.fromkeys(members.join(transaction, row, joining, now_s=now_s), _GONE)
-            joined = [device for device in joining.placed if device not in lost]
-            return joined, unchanged | lost
+            return MembersChange(
+                rollout=rollout,
+                changed=[device for device in placed if device not in lost],
+                unchanged=unchanged | lost,
+                warnings=_compared(joining),
+            )
 
         with self._database.reading() as transaction:
             model = rollouts.get(transaction, rollout).model
-        joined, unchanged = self._work.order(lambda _: model, decide, save)
-        if joined:
+        change = self._work.order(lambda _: model, decide, save)
+        if change.changed:
             self._work.answer(model, since_s=began_s)
-        return MembersChange(rollout=rollout, changed=joined, unchanged=unchanged)
+        return change
 
     def exclude(self, rollout: str, request: LeaveRequest) -> MembersChange:
         """Take devices out of a rollout that have not started in it.
@@ -196,6 +200,22 @@ class Membership:
         for device in joining:
             del unchanged[device]
         return joining, unchanged
+
+
+def _compared(joining: Joining) -> list[str]:
+    """Say which of the devices that join keep the old release, and that gates compare few."""
+    found = []
+    if joining.control:
+        keep = "keeps" if len(joining.control) == 1 else "keep"
+        group = counted(len(joining.control))
+        found.append(f"{group} of them {keep} the old release until the gates have passed")
+    if joining.incomparable:
+        found.append(
+            f"no gate counts {counted(joining.incomparable)} of them: those that are added are "
+            f"compared with each other alone, within a profile; that takes {LEAST_OF_ROLLOUT} "
+            f"that are added together, and {2 * LEAST_OF_STRATUM} of a profile"
+        )
+    return found
 
 
 def _control_left(transaction: Transaction, row: RolloutRow, leaving: Sequence[str]) -> list[str]:

@@ -129,7 +129,8 @@ class Making:
         if (gates or stage_gates) and request.control_percent > 0.0:
             profiles = device_facts.profile_names(transaction, devices)
             control = control_of_groups(placed, profiles, request.control_percent)
-            new = replace(new, control=control, profiles=profiles)
+            percent = request.control_percent
+            new = replace(new, control=control, profiles=profiles, control_percent=percent)
         in_full = resolved(specs, placed, new.profiles, new.control)
         stage_checks.check_gates(request, in_full, order, devices)
         stage_checks.check_older(request, is_first=releases.is_first(transaction, release))

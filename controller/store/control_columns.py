@@ -33,6 +33,9 @@ class ControlColumns:
     gate_ends_left: Mapped[int] = mapped_column(Integer, server_default="0")
     """How many looks at ends of soaks may still take the part that is for such looks."""
 
+    control_percent: Mapped[float] = mapped_column(server_default="0")
+    """What part of each profile keeps the old release, to compare the others with."""
+
     priority: Mapped[int] = mapped_column(Integer, server_default="0")
     superseded_by: Mapped[str | None] = mapped_column(String(ROLLOUT_CHARS))
     """The rollout that took its devices that had not started."""

@@ -9,12 +9,22 @@ from sqlalchemy import Row, select
 from sqlalchemy.orm import Session
 
 from controller.domain.deployment_codes import EXCLUDED
+from controller.domain.gates.control import control_of_added
 from controller.domain.selectors import parse_selector
 from controller.domain.starting_order import TAIL, positions
 from controller.domain.states import WorkKind
-from controller.store import deployments, free_devices, rollout_work, stages, taking_out
+from controller.store import (
+    control_group,
+    deployments,
+    free_devices,
+    models,
+    rollout_work,
+    stages,
+    taking_out,
+)
 from controller.store.database import BATCH, MANY, in_batches
 from controller.store.deployment_changes import Verdict
+from controller.store.device_facts import profile_names
 from controller.store.new_deployments import Intake, intake, take_in_first
 from controller.store.rollout_log import log, named
 from controller.store.rollout_tables import DeploymentRow, RolloutRow
@@ -64,12 +74,41 @@ def joinable(session: Session, rollout: str, model: str, devices: Sequence[str])
     ]
 
 
-def at_tail(rollout: str, devices: Sequence[str]) -> Intake:
-    """Return what a rollout takes in of devices that join it."""
-    return intake({device: TAIL + at for device, at in positions(rollout, devices).items()})
+class Joining(NamedTuple):
+    """Devices that may join a rollout."""
+
+    intake: Intake
+    control: frozenset[str] = frozenset()
+    """Those that keep the old release until the gates have passed."""
+
+    incomparable: int = 0
+    """How many no gate of the rollout compares."""
 
 
-def join(session: Session, row: RolloutRow, found: Intake, *, now_s: float) -> list[str]:
+def at_tail(session: Session, row: RolloutRow, devices: Sequence[str]) -> Joining:
+    """Return how devices join a rollout, with a control group of their own if it has one.
+
+    Args:
+        session: The transaction.
+        row: The rollout.
+        devices: The devices.
+    """
+    placed = {device: TAIL + at for device, at in positions(row.id, devices).items()}
+    if row.control_released or not control_group.is_planned(session, row.id):
+        return Joining(intake(placed))
+    profiles, served = profile_names(session, devices), models.served(session, row.model, devices)
+    serving = {
+        device: placed[device]
+        for device, release in served.items()
+        if release not in {None, row.release}
+    }
+    control = control_of_added(serving, profiles, row.control_percent)
+    compared = {profiles[device] for device in control}
+    rest = sum(device not in serving or profiles[device] not in compared for device in devices)
+    return Joining(intake(placed, control=control), control, rest)
+
+
+def join(session: Session, row: RolloutRow, found: Joining, *, now_s: float) -> list[str]:
     """Let devices join the tail of a rollout, as many as now can, and save the rest.
 
     Args:
@@ -81,10 +120,12 @@ def join(session: Session, row: RolloutRow, found: Intake, *, now_s: float) -> l
     Returns:
         Those that do not join: they are gone, or in a rollout, since it was decided.
     """
-    lost = take_in_first(session, row.id, row.model, found, now_s=now_s)
+    lost = take_in_first(session, row.id, row.model, found.intake, now_s=now_s)
     if row.stage == len(stages.of_rollout(session, row.id)):  # they start in the last one
         row.stage_complete_at_s = None
-    reason = named(list(found.placed), "added by the operator")
+    reason = named(list(found.intake.placed), "added by the operator")
+    if found.control:
+        reason += f"; {len(found.control)} of them keep the old release until the gates have passed"
     log(session, row.id, action="add", reason=reason, now_s=now_s)
     return lost
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
 from sqlalchemy import ColumnElement, exists, func, or_, select, union
@@ -12,6 +12,7 @@ from controller.domain.names import which_there_are
 from controller.domain.selectors import Selector
 from controller.domain.states import DeviceState
 from controller.errors import UnknownModelError
+from controller.store.database import MANY, in_batches
 from controller.store.device_tables import DeviceRow
 from controller.store.model_tables import DesiredModelRow, DeviceModelRow
 from controller.store.release_tables import ReleaseRow
@@ -105,6 +106,31 @@ def having(session: Session, model: str, selector: Selector) -> list[Having]:
         .order_by(DeviceRow.id)
     )
     return [Having(device=device, form=form) for device, form in rows]
+
+
+def served(session: Session, model: str, devices: Sequence[str]) -> dict[str, str | None]:
+    """Return what some devices run of a model; those that have nothing of it are left out.
+
+    Args:
+        session: The transaction.
+        model: The model.
+        devices: The devices.
+
+    Returns:
+        Device to digest; None for one that runs nothing now.
+    """
+    columns = select(DeviceModelRow.device, DeviceModelRow.release).where(
+        DeviceModelRow.model == model
+    )
+    connection = session.connection()
+    if len(devices) > MANY:
+        wanted = frozenset(devices)
+        rows = connection.execute(columns).all()
+        return {device: release for device, release in rows if device in wanted}
+    found: dict[str, str | None] = {}
+    for batch in in_batches(devices):
+        found |= dict(connection.execute(columns.where(DeviceModelRow.device.in_(batch))).all())
+    return found
 
 
 def running(session: Session) -> dict[tuple[str, str | None], int]:

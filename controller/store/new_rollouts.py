@@ -52,8 +52,11 @@ class NewRollout:
     """The label over which the order of starting is spread."""
 
     rate: StartRate | None = None
+    control_percent: float = 0.0
+    """What part of each profile is held out, to compare the others with."""
+
     control: frozenset[str] = frozenset()
-    """The devices that are held out, to compare the others with."""
+    """The devices that are held out."""
 
     profiles: Mapping[str, str] = field(default_factory=dict)
     """Each device with its profile, where there is a control group."""
@@ -105,6 +108,7 @@ def begin(session: Session, new: NewRollout, found: Intake) -> None:
             on_halt=new.on_halt,
             is_way_back=new.is_way_back,
             gate_ends_left=len(new.stages),
+            control_percent=new.control_percent,
             priority=new.priority,
             windows=list(new.windows) or None,
             initial_devices=len(placed),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Final
@@ -332,3 +333,39 @@ def test_who_runs_the_release_already_is_on_neither_side(fleet: Telling) -> None
         its = {each.device for each in gates.with_release(transaction, rollout, until_s=later)}
     assert brought & {*some}
     assert its == brought - {*some}
+
+
+def test_devices_that_are_added_have_a_control_group_of_their_own(fleet: Telling) -> None:
+    """They are no sample of the fleet, and compared with each other alone."""
+    own, more = names("cam", DEVICES)[:10], names("cam", DEVICES)[10:]
+    few = names("late", 3)
+    fleet.enrol(*few)
+    rollout = fleet.roll_out(
+        "digits:2",
+        selector=f"id in ({','.join(own)})",
+        stages=[{"percent": 100}],
+        gates=[GATES["temperature"]],
+        soak_s=600.0,
+        control_percent=50,
+    )
+    fleet.step()
+    added = fleet.api.post(f"/v1/rollouts/{rollout}/add", json={"devices": more})
+    (warning,) = added.raise_for_status().json()["warnings"]
+    assert warning == "5 devices of them keep the old release until the gates have passed"
+    added = fleet.api.post(f"/v1/rollouts/{rollout}/add", json={"devices": few})
+    (warning,) = added.raise_for_status().json()["warnings"]
+    assert warning.startswith("no gate counts 3 devices of them: those that are added")
+    for _ in range(6):
+        fleet.step()
+    with fleet.controller._database.reading() as transaction:
+        others = gates.without_release(transaction, rollout)
+        its = gates.with_release(transaction, rollout, until_s=fleet.clock.now_s())
+    for side in (others, its):
+        found = Counter(one.stratum for one in side if one.device not in few)
+        assert sorted(found.values()) == [5, 5]
+    for _ in range(40):
+        fleet.step()
+        if fleet.state(rollout) != "running":
+            break
+    assert fleet.state(rollout) == "succeeded", fleet.show(rollout)["reason"]
+    assert fleet.running(TWO.digest) == {*own, *more, *few}

@@ -310,9 +310,9 @@ def test_a_device_that_joined_meanwhile_holds_up_no_part_of_an_addition(fleet: F
     rollout = fleet.roll_out("digits:2", selector="id=cam-000", max_in_flight=1)
     settle(fleet)
     late = [*DEVICES[1:]]
-    joining = members.at_tail(rollout, late)
     with fleet.controller._database.transaction() as transaction:
         row = rollout_rows.get(transaction, rollout, lock=True)
+        joining = members.at_tail(transaction, row, late)
         members.join(transaction, row, joining, now_s=1.0)
         # As one that was decided before the first was saved.
         assert members.join(transaction, row, joining, now_s=2.0) == late[:2]

@@ -52,6 +52,26 @@ def control_of_groups(
     )
 
 
+def control_of_added(
+    places: Mapping[str, int], profiles: Mapping[str, str], percent: float
+) -> frozenset[str]:
+    """Choose the control group of devices that somebody adds to a rollout.
+
+    They are no sample of the fleet, as those that a stage chooses: so few of them have none.
+
+    Args:
+        places: Each device with its place in the order of starting.
+        profiles: Each device with its profile.
+        percent: What part of each profile; 0 for no control group.
+
+    Returns:
+        Its devices.
+    """
+    if len(places) < LEAST_OF_ROLLOUT:
+        return frozenset()
+    return control_group(places, profiles, percent)
+
+
 def control_group(
     places: Mapping[str, int], profiles: Mapping[str, str], percent: float
 ) -> frozenset[str]:
