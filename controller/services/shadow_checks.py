@@ -171,13 +171,25 @@ def check_agreement(database: Database, telemetry: TelemetryStore, request: Roll
         release = releases.get(transaction, request.release)
         name, model = f"{release.name}:{release.version}", release.name
         since_s = shadows.since_s(transaction, model, release.digest)
+        changed = shadows.changed_since(transaction, model, since_s or 0.0)
     if since_s is None:
         raise ConflictError(
             f"{name} is not the shadow of model {model}, so nothing tells how it agrees",
             remedy=f"`fleet shadow start {name}` first, or leave --shadow-agreement out",
         )
 
-    if reason := why_not(*told(telemetry, name, since_s), least_percent):
+    told_of = told(telemetry, name, since_s)
+    # What a device compared may have been with another release than that which serves now.
+    requests, agreements = (
+        {device: count for device, count in each.items() if device not in changed}
+        for each in told_of
+    )
+    if reason := why_not(requests, agreements, least_percent):
+        if others := len(changed & told_of[0].keys()):
+            reason += (
+                f"; {counted(others)} got another release since it began and do not count: stop "
+                "the shadow and start it again"
+            )
         raise ConflictError(
             f"{name} as a shadow should agree in {least_percent:g} %: {reason}",
             remedy=f"`fleet shadow show {model}` shows what devices have told",

@@ -53,6 +53,7 @@ class _Due(NamedTuple):
     need: ShadowNeed
     release: str
     since_s: float
+    ran_s: float
     members: dict[str, bool]
 
 
@@ -76,12 +77,13 @@ class StageShadows:
         Raises:
             DatabaseError: The database does not answer.
         """
+        now_s = self._clock.now_s()
         with self._database.reading() as transaction:
-            if not stage_shadows.left_behind(transaction):
+            if not stage_shadows.left_behind(transaction, now_s=now_s):
                 return
         with self._database.transaction() as transaction:
             policies.lock(transaction)
-            for row in stage_shadows.left_behind(transaction):
+            for row in stage_shadows.left_behind(transaction, now_s=now_s):
                 shadows.remove(transaction, row.model)
                 _log.info("the shadow of rollout %s ends: no stage waits for it", row.rollout)
 
@@ -106,7 +108,7 @@ class StageShadows:
             requests=requests,
             agreements=agreements,
             devices=sum(due.members.values()),
-            ran_s=now_s - due.since_s,
+            ran_s=due.ran_s,
             skipped=skipped(self._telemetry, due.release, due.since_s, due.members),
         )
         self._save(rollout, due, judged(due.need, heard, due.look), now_s=now_s)
@@ -116,15 +118,20 @@ class StageShadows:
         now_s = self._clock.now_s()
         with self._database.reading() as transaction:
             row = rollouts.get(transaction, rollout)
-            waits = stage_shadows.waiting(transaction, row)
+            waits = stage_shadows.waiting(transaction, row, now_s=now_s)
             if waits is None or row.state != RolloutState.RUNNING:
                 return None
             shadow = shadows.find(transaction, row.model)
             so_far = waits.so_far
+            if so_far is not None and so_far.state == GateState.FAIL:
+                return None  # it halts the rollout, which has not yet been decided
             is_enough = waits.able >= LEAST_DEVICES
+            if so_far is not None and so_far.began_at_s > now_s:
+                so_far = None  # the clock was set back: nothing that devices tell would count
             if is_enough and so_far is not None and shadow is not None and _is_of(shadow, row):
-                need_s = waits.need.for_s if so_far.looked_at_s is not None else 0.0
-                if now_s < next_look_s(so_far.began_at_s, so_far.looked_at_s, need_s):
+                began_s, last_s = so_far.began_clock_s, so_far.looked_clock_s
+                need_s = waits.need.for_s if last_s is not None else 0.0
+                if row.ran_s < next_look_s(began_s, last_s, need_s):
                     return None
                 release = releases.get(transaction, row.release)
                 return _Due(
@@ -132,8 +139,9 @@ class StageShadows:
                     look=so_far.looks + 1,
                     need=waits.need,
                     release=f"{release.name}:{release.version}",
-                    since_s=_since_s(shadow, so_far),
-                    members=stage_shadows.members(transaction, rollout),
+                    since_s=_since_s(shadow, so_far, now_s=now_s),
+                    ran_s=row.ran_s - began_s,
+                    members=stage_shadows.members(transaction, rollout, waits.chosen, now_s=now_s),
                 )
         self._begin(rollout, now_s=now_s)
         return None
@@ -143,10 +151,10 @@ class StageShadows:
         with self._database.transaction() as transaction:
             row = rollouts.get(transaction, rollout, lock=True)
             policies.lock(transaction)
-            waits = stage_shadows.waiting(transaction, row)
+            waits = stage_shadows.waiting(transaction, row, now_s=now_s)
             if waits is None:
                 return
-            in_the_way = _too_few(row, waits.able) or _in_the_way(transaction, row)
+            in_the_way = _in_the_way(transaction, row) or _too_few(transaction, row, waits.able)
             if in_the_way and waits.so_far is not None and waits.so_far.reason == in_the_way:
                 return
             if waits.so_far is None or not in_the_way:
@@ -158,7 +166,7 @@ class StageShadows:
                 in_the_way = exc.message
             if in_the_way:
                 found = Agreement(GateState.HOLD, in_the_way, is_judged=False)
-                stage_shadows.save(transaction, row, found, now_s=now_s)
+                stage_shadows.save(transaction, row, found)
 
     def _start(
         self, transaction: Transaction, row: RolloutRow, need: ShadowNeed, *, now_s: float
@@ -182,12 +190,12 @@ class StageShadows:
     def _save(self, rollout: str, due: _Due, found: Agreement, *, now_s: float) -> None:
         with self._database.transaction() as transaction:
             row = rollouts.get(transaction, rollout, lock=True)
-            waits = stage_shadows.waiting(transaction, row)
+            waits = stage_shadows.waiting(transaction, row, now_s=now_s)
             if waits is None or waits.so_far is None or row.stage != due.stage:
                 return
             if waits.so_far.looks != due.look - 1:
                 return
-            stage_shadows.save(transaction, row, found, now_s=now_s)
+            stage_shadows.save(transaction, row, found)
             if found.state is GateState.PASS:
                 rollout_log.log(
                     transaction, rollout, action=PASSES, reason=found.reason, now_s=now_s
@@ -200,17 +208,24 @@ def _is_of(shadow: ShadowRow, row: RolloutRow) -> bool:
     return shadow.rollout in {None, row.id} and shadow.release == row.release
 
 
-def _since_s(shadow: ShadowRow, so_far: StageShadowRow) -> float:
+def _since_s(shadow: ShadowRow, so_far: StageShadowRow, *, now_s: float) -> float:
     """Return since when what devices tell counts; of one by hand, from the next whole minute on."""
-    if shadow.started_at_s >= so_far.began_at_s:
+    if so_far.began_at_s <= shadow.started_at_s <= now_s:
         return shadow.started_at_s
     return math.ceil(so_far.began_at_s / MINUTE_S) * MINUTE_S
 
 
-def _too_few(row: RolloutRow, able: int) -> str:
+def _too_few(transaction: Transaction, row: RolloutRow, able: int) -> str:
     """Say that too few devices are left to tell, and what to do; empty if there are enough."""
     if able >= LEAST_DEVICES:
         return ""
+    shadow = shadows.find(transaction, row.model)
+    if shadow is not None and shadow.rollout is None:
+        return (
+            f"the shadow that was started by hand runs on {counted(able)} of those that have not "
+            f"started, and it takes {LEAST_DEVICES}: `fleet shadow stop {row.model}` lets the "
+            "rollout start its own"
+        )
     return (
         f"{counted(able)} that have not started can run it, and it takes {LEAST_DEVICES}: "
         f"`fleet rollout approve {row.id}` begins the stage without it, "

@@ -7,7 +7,7 @@ Rules:
 
 from __future__ import annotations
 
-from sqlalchemy import delete, func, select
+from sqlalchemy import delete, func, or_, select
 from sqlalchemy.orm import Session
 
 from controller.domain.names import which_there_are
@@ -17,6 +17,7 @@ from controller.store import policies
 from controller.store.model_tables import DesiredModelRow
 from controller.store.policies import Reach
 from controller.store.release_tables import ReleaseRow
+from controller.store.rollout_tables import DeploymentRow, RolloutRow
 from controller.store.shadow_tables import ShadowRow
 from wire.codec import to_builtins
 from wire.installs import ReleaseRef
@@ -55,6 +56,26 @@ def since_s(session: Session, model: str, digest: str) -> float | None:
     """Return since when a release is the shadow of its model; None if it is not."""
     row = find(session, model)
     return row.started_at_s if row is not None and row.release == digest else None
+
+
+def changed_since(session: Session, model: str, began_s: float) -> set[str]:
+    """Return the devices that any rollout of a model started since its shadow began.
+
+    Args:
+        session: The transaction.
+        model: The model.
+        began_s: When the shadow began, wall time.
+    """
+    rows = session.scalars(
+        select(DeploymentRow.device)
+        .join(RolloutRow, RolloutRow.id == DeploymentRow.rollout)
+        .where(
+            RolloutRow.model == model,
+            or_(RolloutRow.finished_at_s.is_(None), RolloutRow.finished_at_s >= began_s),
+            DeploymentRow.started_at_s >= began_s,
+        )
+    )
+    return set(rows)
 
 
 def rule_of(release: ReleaseRow, share: float) -> ShadowRule:

@@ -27,10 +27,13 @@ class StageShadowRow(Base):
     )
     stage: Mapped[int] = mapped_column(Integer, primary_key=True, autoincrement=False)
     began_at_s: Mapped[float]
-    """Since when it waits."""
+    """Since when it waits: what devices tell counts from then on."""
 
-    looked_at_s: Mapped[float | None]
-    """When it was looked at last; None if never."""
+    began_clock_s: Mapped[float] = mapped_column(server_default="0")
+    """The same by the rollout's own clock, by which it is told how long the shadow has run."""
+
+    looked_clock_s: Mapped[float | None]
+    """When it was looked at last, by that clock; None if never."""
 
     looks: Mapped[int] = mapped_column(Integer)
     """How often there was enough to decide by."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from sqlalchemy import ColumnElement, exists, func, select
+from sqlalchemy import ColumnElement, and_, exists, false, func, select
 from sqlalchemy.orm import Session
 
 from controller.domain.gates.states import LEAST_DEVICES, GateState
@@ -13,9 +13,13 @@ from controller.domain.rollout_view import StageSpec
 from controller.domain.shadow_agreement import Agreement
 from controller.domain.stage_shadow import ShadowNeed, ShadowView
 from controller.domain.states import ACTIVE_ROLLOUTS, DeploymentState
+from controller.errors import SelectorError
+from controller.store import shadows
 from controller.store.device_tables import DeviceRow
+from controller.store.groups import read_selector
 from controller.store.model_tables import DeviceModelRow
 from controller.store.rollout_tables import DeploymentRow, RolloutRow, RolloutStageRow
+from controller.store.selector_conditions import conditions
 from controller.store.shadow_tables import ShadowRow
 from controller.store.stage_shadow_tables import StageShadowRow
 from controller.store.tables import MAX_DETAIL_CHARS
@@ -30,6 +34,9 @@ class Waiting(NamedTuple):
 
     able: int
     """How many devices can run the shadow, counted up to as many as must tell."""
+
+    chosen: str
+    """Which devices run it, as a selector."""
 
 
 def need_of(session: Session, row: RolloutRow) -> ShadowNeed | None:
@@ -72,12 +79,13 @@ def _view(row: StageShadowRow | None) -> ShadowView:
     return ShadowView(state=GateState(row.state), reason=row.reason, is_waived=row.is_waived)
 
 
-def waiting(session: Session, row: RolloutRow) -> Waiting | None:
+def waiting(session: Session, row: RolloutRow, *, now_s: float) -> Waiting | None:
     """Return for what the current stage of a rollout waits; None if it does not.
 
     Args:
         session: The transaction.
         row: The rollout.
+        now_s: Wall time.
     """
     need, found = need_of(session, row), view(session, row)
     if row.state not in ACTIVE_ROLLOUTS or need is None or found is None or not found.holds:
@@ -86,7 +94,11 @@ def waiting(session: Session, row: RolloutRow) -> Waiting | None:
     if session.scalar(is_left) is None:
         return None
     so_far = session.get(StageShadowRow, (row.id, row.stage))
-    return Waiting(need=need, so_far=so_far, able=_able(session, row))
+    shadow = shadows.find(session, row.model)
+    is_by_hand = shadow is not None and shadow.rollout is None and shadow.release == row.release
+    chosen = shadow.selector if shadow is not None and is_by_hand else row.selector
+    able = _able(session, row, chosen, now_s=now_s)
+    return Waiting(need=need, so_far=so_far, able=able, chosen=chosen)
 
 
 def _left(rollout: str) -> list[ColumnElement[bool]]:
@@ -94,7 +106,16 @@ def _left(rollout: str) -> list[ColumnElement[bool]]:
     return [DeploymentRow.rollout == rollout, DeploymentRow.state == DeploymentState.PENDING]
 
 
-def _able(session: Session, row: RolloutRow) -> int:
+def _runs_it(session: Session, chosen: str, *, now_s: float) -> list[ColumnElement[bool]]:
+    """Return what holds for the devices that are told of a shadow and allow it."""
+    try:
+        selector = read_selector(session, chosen, now_s=now_s)
+    except SelectorError:  # a group of it is gone: it chooses nobody
+        return [false()]
+    return [DeviceRow.allows_shadows.is_(True), *conditions(session, selector)]
+
+
+def _able(session: Session, row: RolloutRow, chosen: str, *, now_s: float) -> int:
     """Count the devices left that can run the shadow beside another release, up to a few."""
     serves = exists().where(
         DeviceModelRow.device == DeploymentRow.device,
@@ -104,7 +125,7 @@ def _able(session: Session, row: RolloutRow) -> int:
     able = (
         select(DeploymentRow.device)
         .join(DeviceRow, DeviceRow.id == DeploymentRow.device)
-        .where(*_left(row.id), DeviceRow.allows_shadows, serves)
+        .where(*_left(row.id), *_runs_it(session, chosen, now_s=now_s), serves)
         .limit(LEAST_DEVICES)
     )
     return session.scalar(select(func.count()).select_from(able.subquery())) or 0
@@ -121,7 +142,8 @@ def begin(session: Session, row: RolloutRow, *, now_s: float) -> None:
             rollout=row.id,
             stage=row.stage,
             began_at_s=now_s,
-            looked_at_s=None,
+            began_clock_s=row.ran_s,
+            looked_clock_s=None,
             looks=before.looks if before is not None else 0,
             state=GateState.HOLD,
             reason="it has begun, and is looked at after a minute",
@@ -131,18 +153,17 @@ def begin(session: Session, row: RolloutRow, *, now_s: float) -> None:
     session.flush()
 
 
-def save(session: Session, row: RolloutRow, found: Agreement, *, now_s: float) -> None:
+def save(session: Session, row: RolloutRow, found: Agreement) -> None:
     """Save what a look at the shadow of the current stage has shown.
 
     Args:
         session: The transaction.
         row: The rollout, locked.
         found: What it has shown.
-        now_s: Wall time.
     """
     so_far = session.get_one(StageShadowRow, (row.id, row.stage))
     so_far.state, so_far.reason = found.state, found.reason[:MAX_DETAIL_CHARS]
-    so_far.looked_at_s = now_s
+    so_far.looked_clock_s = row.ran_s
     so_far.looks += found.is_judged
 
 
@@ -168,20 +189,26 @@ def waive_failed(session: Session, row: RolloutRow, *, now_s: float) -> bool:
     return True
 
 
-def members(session: Session, rollout: str) -> dict[str, bool]:
+def members(session: Session, rollout: str, chosen: str, *, now_s: float) -> dict[str, bool]:
     """Return the devices of a rollout, and whether each could tell of a shadow.
 
     Those that were started have the release itself; those that take no part do not count.
+
+    Args:
+        session: The transaction.
+        rollout: The rollout.
+        chosen: Which devices run the shadow, as a selector.
+        now_s: Wall time.
     """
     rows = session.execute(
-        select(DeploymentRow.device, DeviceRow.allows_shadows)
+        select(DeploymentRow.device, and_(*_runs_it(session, chosen, now_s=now_s)))
         .join(DeviceRow, DeviceRow.id == DeploymentRow.device)
         .where(*_left(rollout))
     )
-    return dict(rows.all())
+    return {device: bool(tells) for device, tells in rows}
 
 
-def left_behind(session: Session) -> list[ShadowRow]:
+def left_behind(session: Session, *, now_s: float) -> list[ShadowRow]:
     """Return the shadows of rollouts that do not wait for them, or that too few devices can run."""
     rows = session.execute(
         select(ShadowRow, RolloutRow).join(RolloutRow, RolloutRow.id == ShadowRow.rollout)
@@ -189,5 +216,5 @@ def left_behind(session: Session) -> list[ShadowRow]:
     return [
         shadow
         for shadow, rollout in rows
-        if (waits := waiting(session, rollout)) is None or waits.able < LEAST_DEVICES
+        if (waits := waiting(session, rollout, now_s=now_s)) is None or waits.able < LEAST_DEVICES
     ]

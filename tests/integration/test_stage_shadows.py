@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from tests.integration.test_rollout_power_cuts import PowerCut, Saw
 from tests.simulators.controller_fleet import Fleet, names
 from tests.simulators.packages import two_variants
 from wire import topics
@@ -169,6 +171,101 @@ def test_one_by_hand_counts_and_goes_on_and_another_is_in_the_way(fleet: Shadowe
     fleet.until(rollout, "succeeded")
     (listed,) = fleet.listed()
     assert (listed["release"], listed["rollout"]) == ("digits:2", "")
+
+
+def test_one_by_hand_on_other_devices_does_not_count_and_is_said_to_be_in_the_way(
+    fleet: ShadowedFleet,
+) -> None:
+    few = ",".join(names("cam", 3))
+    fleet.api.put(
+        "/v1/shadows/digits", json={"release": "digits:2", "selector": f"id in ({few})"}
+    ).raise_for_status()
+    rollout = roll_out(fleet)
+    fleet.until(rollout, "waiting_for_shadow")
+    fleet.step()
+    reason = fleet.show(rollout)["reason"]
+    assert "the shadow that was started by hand runs on" in reason
+    assert "`fleet shadow stop digits` lets the rollout start its own" in reason
+    fleet.api.delete("/v1/shadows/digits").raise_for_status()
+    for device in fleet.devices.values():
+        device.connect()  # those without a shadow have told nothing for minutes
+    fleet.until(rollout, "succeeded")
+
+
+def test_devices_that_are_added_from_outside_of_the_selector_run_no_shadow(
+    fleet: ShadowedFleet,
+) -> None:
+    rollout = roll_out(fleet, selector=f"id in ({','.join(names('cam', 6))})")
+    fleet.until(rollout, "waiting_for_shadow")
+    left = [part for part in fleet.show(rollout)["deployments"] if part["state"] == "pending"]
+    gone = {"devices": [left[0]["device"]]}
+    fleet.api.post(f"/v1/rollouts/{rollout}/exclude", json=gone).raise_for_status()
+    added = {"devices": [*names("cam", DEVICES)][6:]}
+    fleet.api.post(f"/v1/rollouts/{rollout}/add", json=added).raise_for_status()
+    fleet.step()
+    fleet.step()
+    assert (
+        "4 devices that have not started can run it, and it takes 5"
+        in (fleet.show(rollout)["reason"])
+    )
+    assert fleet.shadows() == {}
+
+
+@pytest.mark.parametrize("by_s", [7_200.0, -86_400.0])
+def test_a_clock_that_is_set_neither_shortens_the_wait_for_a_shadow_nor_ends_it(
+    fleet: ShadowedFleet, by_s: float
+) -> None:
+    rollout = roll_out(fleet, NEED | {"for_s": 1_800.0})
+    fleet.until(rollout, "waiting_for_shadow")
+    for _ in range(6):
+        fleet.step()
+    fleet.clock.correct(by_s)
+    for _ in range(20):
+        fleet.step()
+    assert fleet.show(rollout)["stages"][1]["state"] == "waiting_for_shadow"
+    for _ in range(30):
+        fleet.step()
+    assert fleet.state(rollout) == "succeeded"
+
+
+def test_a_failure_that_was_seen_halts_also_after_a_kill(fleet: ShadowedFleet) -> None:
+    fleet.agreeing = 0.0
+    rollout = roll_out(fleet, NEED | {"for_s": 600.0})
+    fleet.until(rollout, "waiting_for_shadow")
+    for _ in range(9):
+        fleet.step()
+    saw, seen = Saw(fleet), ("", "hold")
+    for effect in (at for at in range(1, 8) for _ in range(20)):
+        saw.arm(effect)  # one of them is after what a look has shown is saved
+        with contextlib.suppress(PowerCut):
+            Fleet.step(fleet, 5.0)
+        fleet.kill()
+        shown = fleet.show(rollout)
+        seen = shown["state"], shown["stages"][1]["shadow"]["state"]
+        if seen[1] == "fail":
+            break
+    assert seen == ("running", "fail")
+    fleet.agreeing = 20.0
+    for _ in range(3):
+        fleet.step()
+    assert fleet.state(rollout) == "halted"
+
+
+def test_what_a_shadow_was_compared_with_before_does_not_speak_for_a_new_rollout(
+    fleet: ShadowedFleet,
+) -> None:
+    fleet.api.put("/v1/shadows/digits", json={"release": "digits:2"}).raise_for_status()
+    for _ in range(5):
+        fleet.step()
+    asked = {"release": "digits:2", "shadow_agreement_percent": 99.0}
+    assert fleet.api.post("/v1/rollouts/plan", json=asked).is_success
+    third = fleet.roll_out("digits:3")
+    for _ in range(4):
+        Fleet.step(fleet, 1.0)
+    assert fleet.state(third) == "succeeded"
+    refused = fleet.api.post("/v1/rollouts", json=asked)
+    assert refused.status_code == 409
+    assert "10 devices got another release since it began and do not count" in refused.text
 
 
 @pytest.mark.flow
