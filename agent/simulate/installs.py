@@ -9,7 +9,7 @@ Rules:
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from typing import Final, Protocol
 
 import msgspec
@@ -168,11 +168,20 @@ class Installs:
     def follow(self, desired: DesiredModels) -> None:
         """Do what a checked desired state orders."""
         if not desired.keeps_others and not desired.is_unnamed:
-            named = {model.name for model in desired.models}
-            self._models = {name: kept for name, kept in self._models.items() if name in named}
+            self._keep_only({model.name for model in desired.models})
         for wanted in desired.models:
             if wanted.release is not None:
                 self._want(wanted, wanted.release)
+
+    def _keep_only(self, names: Collection[str]) -> None:
+        """Remove all other models, and end what installs one of them."""
+        self._models = {name: kept for name, kept in self._models.items() if name in names}
+        self._queue = deque(each for each in self._queue if each.name in names)
+        course = self._course
+        if course is not None and course.wanted.name not in names and course.may_abandon:
+            self._step += 1
+            course.abandon()
+            self._go_on(course)
 
     def _want(self, wanted: ModelState, release: ReleaseRef) -> None:
         """Take an order for one model: tell its outcome, or let it be installed."""
@@ -275,7 +284,7 @@ class Installs:
             self._enter(course)
             return
         self._course = None
-        if not course.abandoned:
+        if not course.abandoned and name in self._models:
             outcome: InstallOutcome = "failed" if course.failure is not None else "succeeded"
             report = self._report(course.wanted, course.release, State.IDLE, outcome)
             if (failure := course.failure) is not None:

@@ -8,6 +8,8 @@ from datetime import timedelta
 from functools import partial
 from itertools import count
 
+import pytest
+
 from agent.simulate.fate import Fate
 from agent.simulate.installs import Installs
 from telemetry.device.recorder import Recorder
@@ -17,7 +19,7 @@ from wire.clock import local_time
 from wire.codec import sha256_hex
 from wire.delivery import Chunk, ChunkRequest
 from wire.desired import DesiredModels, ModelState
-from wire.installs import InstallReport
+from wire.installs import InstallReport, ReleaseRef
 from wire.simulation import Plan, Tally
 
 MADE = package("1", [(variant("best"), b"m" * 10_000)])
@@ -97,3 +99,34 @@ def test_the_event_of_an_install_that_failed_says_why_as_on_a_device() -> None:
     assert (event.kind, event.reason) == ("install", "simulated: other answers")
     assert event.data["code"] == played.reports[-1].error_code == "agent.golden"
     assert (event.data["outcome"], event.data["phase"]) == ("failed", "probing")
+
+
+@pytest.mark.parametrize("after_s", [0.05, 0.5, 2.0, 5.0, 20.0])
+def test_an_order_to_have_nothing_ends_an_install_and_the_next_one_begins_anew(
+    after_s: float,
+) -> None:
+    """As a device whose first rollout of a model was halted, and then resumed."""
+    played = Played()
+    played.installs.follow(ordered(1, MADE.ref))
+    played.run(after_s)
+    played.installs.follow(ordered(2, None))
+    played.installs.follow(ordered(3, MADE.ref))
+    played.run(600.0)
+    told = [report for report in played.reports if report.outcome != "running"]
+    assert told[-1].revision == 3
+    assert {(report.outcome, report.active) for report in told} == {("succeeded", MADE.ref.digest)}
+
+
+def test_who_is_to_have_nothing_has_nothing() -> None:
+    played = Played()
+    played.installs.follow(ordered(1, MADE.ref))
+    played.run(0.05)
+    played.installs.follow(ordered(2, None))
+    played.run(600.0)
+    assert played.installs.served() == ()
+    assert [report for report in played.reports if report.outcome != "running"] == []
+
+
+def ordered(revision: int, release: ReleaseRef | None) -> DesiredModels:
+    models = (ModelState(name="digits", revision=revision, release=release),) if release else ()
+    return DesiredModels(device="sim-0", revision=revision, issued_at_s=0.0, models=models)
