@@ -8,6 +8,8 @@ Rules:
   happened to several at one time does so again.
 - A figure over some hours is the mean of those hours, each by how much was measured in it. For a
   percentile that is nearly the percentile of all of them.
+- What was before is known by other hours than those that are looked at: where there is less than a
+  day of history the same hours come again and again, and would explain themselves wholly.
 - A device that was never heard has the history of another one, of its profile if there is any.
 """
 
@@ -116,7 +118,13 @@ class Played:
         return found
 
     def figures(
-        self, gate: int, since_s: float, until_s: float, *, least: float
+        self,
+        gate: int,
+        since_s: float,
+        until_s: float,
+        *,
+        least: float,
+        but: tuple[float, float] = (0.0, 0.0),
     ) -> tuple[Floats, Floats]:
         """Return the figure of each device over some virtual time.
 
@@ -125,6 +133,7 @@ class Played:
             since_s: The beginning; below 0 for the time before the rollout.
             until_s: The end.
             least: How much must have been measured.
+            but: Without the hours of history that are played in this time.
 
         Returns:
             The figures, NaN for devices of which too little was; and how much was measured.
@@ -132,10 +141,13 @@ class Played:
         of = self._history.figures[gate]
         total = np.zeros(len(self._source))
         counts = np.zeros(len(self._source))
-        for hour in range(math.floor(since_s / HOUR_S), math.ceil(until_s / HOUR_S)):
+        left_out = [self._at(hour) for hour in _hours(*but)]
+        for hour in _hours(since_s, until_s):
             begin_s, end_s = max(since_s, hour * HOUR_S), min(until_s, (hour + 1) * HOUR_S)
             at = self._source, self._at(hour)
             weights = of.counts[at] * ((end_s - begin_s) / HOUR_S)
+            for other in left_out:
+                weights = np.where(at[1] == other, 0.0, weights)
             total += of.values[at] * weights
             counts += weights
         is_told = (counts >= least) & (counts > 0.0)
@@ -145,3 +157,8 @@ class Played:
     def _at(self, hour: int) -> Numbers:
         found: Numbers = self._begin + (self._shift + hour) % self._period
         return found
+
+
+def _hours(since_s: float, until_s: float) -> range:
+    """Return the hours of the virtual time that some time touches."""
+    return range(math.floor(since_s / HOUR_S), math.ceil(until_s / HOUR_S))

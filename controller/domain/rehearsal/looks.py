@@ -40,7 +40,7 @@ def look(
         at_level: The chance that its interval may err.
         earlier: The silence at earlier looks in the stage.
     """
-    before, _ = played.figures(number, *of.before, least=one.least)
+    before, _ = played.figures(number, *of.before, least=one.least, but=of.span)
     plain, counts = played.figures(number, *of.span, least=one.least)
     after = plain
     for harm in harms:

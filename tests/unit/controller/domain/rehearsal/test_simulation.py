@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from controller.domain.gates.language import parse_gate
 from controller.domain.rehearsal.harm import parse_harm
-from controller.domain.rehearsal.history import Figures, History, Installs
+from controller.domain.rehearsal.history import Figures, History, Installs, Played
 from controller.domain.rehearsal.setting import Outcome, Planted, RehearsedGate, Setting
 from controller.domain.rehearsal.simulation import HORIZON_S, rehearse
 from controller.domain.rollout_view import Limits, StageSpec
@@ -116,6 +116,23 @@ def test_gates_pass_a_good_release_and_stop_a_harmful_one_in_the_first_stage() -
     assert (bad.end, bad.rule, bad.stage) == ("halted", LATENCY.gate.text, 1)
     assert bad.started == 12
     assert bad.left == 48
+
+
+@pytest.mark.parametrize("hours", [1, 3])
+def test_hours_that_are_looked_at_do_not_tell_what_was_before(hours: int) -> None:
+    whole = history(6, days=1)
+    figures = whole.figures[0]
+    known = replace(
+        whole,
+        heard=whole.heard[:, -hours:],
+        figures=(Figures(values=figures.values[:, -hours:], counts=figures.counts[:, -hours:]),),
+    )
+    played = Played(known, ("bench",) * 6, 0)
+    before, _ = played.figures(0, -86_400.0, 0.0, least=1.0, but=(0.0, 600.0))
+    if hours == 1:
+        assert np.isnan(before).all(), "a gate would find each device as it was, to the last digit"
+    else:
+        assert before == pytest.approx(figures.values[:, -2:].mean(axis=1))
 
 
 def test_a_worst_case_and_what_measures_0_are_asked_as_in_a_rollout() -> None:
