@@ -332,13 +332,15 @@ class Controller:
 
     def health(self) -> Health:
         """Return whether the controller works, and what it lacks."""
+        works = self._link.is_up and not self._database.needs()
         return Health(
-            status="ok" if self._link.is_up else "degraded",
+            status="ok" if works else "degraded",
             broker_connected=self._link.is_up,
             downloads_served=self.downloads.address is not None,
             version=VERSION,
             needs=[
                 *self._link.needs(),
+                *self._database.needs(),
                 *self._telemetry.needs(),
                 *([] if self._ingest.log is None else self._ingest.log.needs()),
                 *self.alerting.needs(),

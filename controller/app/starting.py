@@ -13,7 +13,7 @@ from controller.services.blobs import BlobStore
 from controller.services.device_certificates import DeviceCertificates
 from controller.services.director import Publisher
 from controller.store import releases
-from controller.store.database import Database, migrate
+from controller.store.database import Database, is_empty, migrate
 from controller.telemetry_settings import SECONDS_PER_DAY
 from telemetry.server.pruning import Retention
 from telemetry.server.store import TelemetryStore
@@ -117,7 +117,14 @@ def prepared(config: ControllerConfig) -> BlobStore:
     """
     check_writable(Path(config.data_dir))
     blobs = BlobStore(Path(config.blobs_dir))
+    is_lost = is_empty(config.database_url) and bool(blobs.names())
     migrate(config.database_url)
+    if is_lost:
+        _log.warning(
+            "the database is new, and knows no device and no release, but %s has packages: if it "
+            "was lost, stop the controller and restore a backup, `fleet controller restore`",
+            config.blobs_dir,
+        )
     return blobs
 
 

@@ -13,6 +13,7 @@ Rules:
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import os
 import secrets
@@ -245,7 +246,7 @@ class BlobWriter:
             self._aside = aside / secrets.token_hex(NAME_BYTES)
             descriptor = opened_alone(self._aside, FILE_MODE)
         except OSError as exc:
-            raise StorageError(f"cannot store a blob: {_why(exc)}") from exc
+            raise StorageError(f"cannot store a blob: {_why(exc)}", remedy=_room(exc)) from exc
         self._file = os.fdopen(descriptor, "wb")
 
     def write(self, part: bytes) -> None:
@@ -265,7 +266,7 @@ class BlobWriter:
         try:
             self._file.write(part)
         except OSError as exc:
-            raise StorageError(f"cannot store a blob: {_why(exc)}") from exc
+            raise StorageError(f"cannot store a blob: {_why(exc)}", remedy=_room(exc)) from exc
 
     def finish(self) -> None:
         """Check the content and move the blob to its place.
@@ -288,7 +289,7 @@ class BlobWriter:
             for directory in (self._target.parent, self._target.parent.parent):
                 sync_directory(directory)
         except OSError as exc:
-            raise StorageError(f"cannot store a blob: {_why(exc)}") from exc
+            raise StorageError(f"cannot store a blob: {_why(exc)}", remedy=_room(exc)) from exc
 
     def __enter__(self) -> Self:
         return self
@@ -302,6 +303,11 @@ class BlobWriter:
         with suppress(OSError):
             self._file.close()
         self._aside.unlink(missing_ok=True)
+
+
+def _room(exc: OSError) -> str:
+    """Return what helps against a full disk; empty if it is another fault."""
+    return "make room on the disk of blobs_dir" if exc.errno in {errno.ENOSPC, errno.EDQUOT} else ""
 
 
 def _why(exc: OSError) -> str:

@@ -61,6 +61,21 @@ MANY = 20 * BATCH
 
 _MIGRATIONS = Path(__file__).parent / "migrations"
 _READ_ONLY = "fleet_read_only"
+_FAILED = "the database failed"
+_LOST = (
+    "database_url names no database, or a damaged one: stop the controller and restore a backup, "
+    "`fleet controller restore`"
+)
+_REMEDIES = {
+    "disk is full": "make room on the disk of the database; the controller goes on by itself",
+    "no space left on device": "make room on the disk of the database; it goes on by itself",
+    "readonly database": "let the controller's user write the database's file and its folder, and "
+    "start the controller again",
+    "unable to open database file": "let the controller's user write the folder of the database",
+    "file is not a database": _LOST,
+    "malformed": _LOST,
+}
+"""What helps, by a part of what SQLite or PostgreSQL says."""
 
 
 class JsonText(str):
@@ -88,6 +103,7 @@ class Database:
         self.reading_engine = self.engine.execution_options(**{_READ_ONLY: True})
         """The same connections; what begins here only reads, and holds up no writer."""
         self._is_closed = False
+        self._fault = ""
         event.listen(self.engine, "checkin", self._end_late)
 
     @contextmanager
@@ -106,6 +122,7 @@ class Database:
             with Transaction(self.engine, expire_on_commit=False) as session, session.begin():
                 yield session
                 noted = _note(session)
+            self._fault = ""
             if noted is not None:
                 audit.tell(noted)
         except IntegrityError as exc:
@@ -113,7 +130,8 @@ class Database:
         except DataError as exc:
             raise InvalidRequestError("the database cannot store a value of this request") from exc
         except SQLAlchemyError as exc:
-            failed = DatabaseError(f"the database failed: {_first_line(exc)}")
+            self._fault = _remedy(exc)
+            failed = DatabaseError(f"{_FAILED}: {_first_line(exc)}", remedy=self._fault)
             raise circle_of(exc) or failed from exc
 
     @contextmanager
@@ -133,7 +151,11 @@ class Database:
         except DataError as exc:
             raise InvalidRequestError("the database cannot store a value of this request") from exc
         except SQLAlchemyError as exc:
-            raise DatabaseError(f"the database failed: {_first_line(exc)}") from exc
+            raise DatabaseError(f"{_FAILED}: {_first_line(exc)}", remedy=_remedy(exc)) from exc
+
+    def needs(self) -> list[str]:
+        """Return what somebody must do so that it can be written; empty if the last write could."""
+        return [self._fault] if self._fault else []
 
     def close(self) -> None:
         """Close all connections; one that is used in a thread is closed when that is done."""
@@ -182,8 +204,28 @@ def migrate(url: str, revision: str = "head") -> None:
     except SQLAlchemyError as exc:
         raise DatabaseError(
             f"the database cannot be migrated: {_first_line(exc)}",
-            remedy="check database_url and that the database accepts connections",
+            remedy=_remedy(exc) or "check database_url and that the database accepts connections",
         ) from exc
+    finally:
+        engine.dispose()
+
+
+def is_empty(url: str) -> bool:
+    """Tell whether a database has no tables yet.
+
+    Args:
+        url: An SQLAlchemy URL.
+
+    Raises:
+        SettingsError: Not a usable URL.
+        DatabaseError: The database does not answer.
+    """
+    engine = _engine(url)
+    try:
+        with engine.connect() as connection:
+            return not sqlalchemy.inspect(connection).get_table_names()
+    except SQLAlchemyError as exc:
+        raise DatabaseError(f"{_FAILED}: {_first_line(exc)}", remedy=_remedy(exc)) from exc
     finally:
         engine.dispose()
 
@@ -305,6 +347,12 @@ def _prepare_sqlite(connection: Any, _record: object) -> None:  # noqa: ANN401 -
 def _begin_sqlite(connection: sqlalchemy.Connection) -> None:
     only_reads = connection.get_execution_options().get(_READ_ONLY, False)
     connection.exec_driver_sql("BEGIN" if only_reads else "BEGIN IMMEDIATE")
+
+
+def _remedy(exc: SQLAlchemyError) -> str:
+    """Return what helps against a fault; empty if it is not known."""
+    text = str(exc).lower()
+    return next((remedy for part, remedy in _REMEDIES.items() if part in text), "")
 
 
 def _first_line(exc: BaseException | None) -> str:
