@@ -53,6 +53,9 @@ def next_step(
             else:
                 back = _back(rollout, can)
                 text = f"{back}. {on}" if back else f"{on} {_no_way_back(can)}"
+                if can is not None and can.retry.devices:
+                    text = f"{text.strip()} `fleet rollout retry {its}` makes another one for "
+                    text += "those without the release."
         case RolloutState.ABORTED if _is_left(rollout) if can is None else can.retry.devices:
             text = f"{_tried(rollout)} `fleet rollout retry {its}` tries it with the devices "
             text += f"without the release. {_on_their_way(rollout)}"

@@ -42,7 +42,7 @@ from wire.profile import NAME_PATTERN
 _HAS_ORDER: Final = "it has its order: it finishes, and counts; an abort would send it back"
 _NOT_ENROLLED: Final = "no device of that name is enrolled"
 _HELD_OUT: Final = "it is held out of rollouts: {}; `fleet device restore` ends that"
-_LEFT: Final = "it left the rollout: `fleet rollout retry` takes it when that has ended"
+_LEFT: Final = "it left the rollout, and joins no more; when that has ended, a new one takes it"
 _ENDED: Final = "it has finished"
 _OUT: Final = "it was taken out by the operator, and does not come back; a new rollout can take it"
 _GONE: Final = "it is gone, or joined this or another rollout just now"

@@ -45,10 +45,10 @@ _REMEDIES: Mapping[str, str] = {
     RolloutState.RUNNING: "it goes on by itself; `fleet rollout show {id}` says how far it is",
     RolloutState.PAUSED: "`fleet rollout resume {id}` lets it go on",
     RolloutState.HALTED: "`fleet rollout resume {id}` goes on without the devices that failed, "
-    "`fleet rollout retry {id}` tries them again",
+    "`fleet rollout explain {id}` says what else can follow",
     RolloutState.SUCCEEDED: "it has ended; make a new one with `fleet rollout create`",
-    RolloutState.ABORTED: "it has ended; make a new one with `fleet rollout create`, "
-    "or `fleet rollout retry {id}`",
+    RolloutState.ABORTED: "it has ended; make a new one with `fleet rollout create`; "
+    "`fleet rollout explain {id}` says what else can follow",
 }
 """What to do instead of an order that the state of a rollout does not allow."""
 
