@@ -87,9 +87,12 @@ def verdict(
         The verdict with its reason.
     """
     silence, silent = coverage.silence()
+    lacks = found.lacks
+    if lacks and coverage.old.devices:
+        lacks += _uncounted(found, coverage)
     told = Verdict(
         state=GateState.HOLD,
-        reason=_at_zero(coverage) or found.lacks,
+        reason=_at_zero(coverage) or lacks,
         treated=found.treated,
         control=found.control,
         silence=silence,
