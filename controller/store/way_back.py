@@ -13,7 +13,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from sqlalchemy import ColumnElement, and_, func, or_, select, true
+from sqlalchemy import ColumnElement, and_, false, func, or_, select, true
 from sqlalchemy.orm import Session, aliased
 
 from controller.domain.states import (
@@ -37,6 +37,7 @@ _IS_WANTED = and_(
 _IS_TOLD = and_(
     DeviceModelRow.device == DeploymentRow.device, DeviceModelRow.model == DeploymentRow.model
 )
+_IS_TO_GO = func.coalesce(DesiredModelRow.removed, false())
 _WAY_BACK = and_(
     ReleaseRow.digest == DeploymentRow.previous,
     ReleaseRow.digest != target(),
@@ -132,6 +133,8 @@ def still_on(
 ) -> dict[str, str | None]:
     """Return the devices that a rollout started and that run its release or are to run it.
 
+    One that is to have nothing of the model is on its way there, and no longer counts.
+
     Args:
         session: The transaction.
         rollout: The rollout.
@@ -155,7 +158,7 @@ def still_on(
             DeploymentRow.rollout == rollout,
             DeploymentRow.started_at_s.is_not(None),
             DeviceRow.state == DeviceState.ENROLLED,
-            or_(is_wanted, DeviceModelRow.release == target()),
+            or_(is_wanted, and_(DeviceModelRow.release == target(), ~_IS_TO_GO)),
         )
         .order_by(DeploymentRow.device)
     )

@@ -443,3 +443,26 @@ def test_who_was_rid_of_it_by_a_release_that_is_revoked_now_does_not_begin_a_sto
         fleet.step()
     assert fleet.devices[away].active == ONE.digest
     assert wanted(fleet) == dict.fromkeys(DEVICES, None) | {has_it: "digits:3"}
+
+
+def test_nobody_is_told_to_take_a_model_from_who_is_to_have_none(
+    tmp_path: Path, database_url: str
+) -> None:
+    """A device tells of what it has to give back until it has done so."""
+    fleet = Fleet(database_url, tmp_path)
+    try:
+        fleet.publish(ONE)
+        fleet.enrol(*DEVICES)
+        bad = fleet.roll_out("digits:1", soak_s=60.0, max_in_flight=5)
+        fleet.step()
+        failed = fleet.devices[DEVICES[1]]
+        revision = failed.documents[-1].models[0].revision
+        let_all(fleet, "silent")
+        failed.report(revision, ONE.digest, "failed", "digits")
+        fleet.step()
+        assert fleet.state(bad) == "halted"
+        assert failed.active == ONE.digest
+        can = fleet.api.get(f"/v1/rollouts/{bad}/follow-ups").raise_for_status().json()
+        assert can["with_release"] == len(DEVICES) - 1
+    finally:
+        fleet.close()
