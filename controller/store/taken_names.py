@@ -12,7 +12,7 @@ Rules:
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Final, NamedTuple
 
 from sqlalchemy import select
@@ -39,19 +39,20 @@ _GOES_ON: Final = (*ACTIVE_ROLLOUTS, RolloutState.HALTED)
 
 
 class Brought(NamedTuple):
-    """A rollout that brought the name a release that it did not have."""
+    """A rollout that brought the name a release."""
 
+    release: str
     rollout: str
     previous: str | None
     """What it had before."""
 
     has_succeeded: bool
     is_way_back: bool
-    """Whether it was to rid the name of what that had before: what it brought is good."""
+    """Whether it brought the name back to what that had had, and rid it of what it had."""
 
 
-History = Mapping[str, Sequence[Brought]]
-"""By release, the oldest first."""
+History = Sequence[Brought]
+"""The oldest first."""
 
 
 def lock(session: Session, device: str) -> None:
@@ -91,10 +92,12 @@ def give(session: Session, device: str, *, now_s: float) -> None:
     wanted = {row.model: row.release for row in rows if row.release is not None}
     for model, release in sorted(wanted.items()):
         brought = _brought(session, device, model)
-        last = brought.get(release, [None])[-1]
-        begins_anew = last is not None and _goes_on(session, last)
-        good = _good(session, release, brought, but=release if begins_anew else None)
-        if last is None or good == release:
+        last = _last(brought, release)
+        if last is None:
+            continue
+        begins_anew = _goes_on(session, last)
+        good = _good(session, last, brought, is_left_out=begins_anew)
+        if good == release:
             continue
         before = Before(release=good, is_nothing=good is None)
         taking_out.restore(session, last.rollout, model, {device: before}, now_s=now_s)
@@ -112,7 +115,8 @@ def _goes_on(session: Session, last: Brought) -> bool:
 
 def _begin_anew(session: Session, rollout: str, device: str, *, now_s: float) -> None:
     changes.replace(session, rollout, device)
-    if session.get_one(RolloutRow, rollout).state == RolloutState.HALTED:
+    row = session.get_one(RolloutRow, rollout)
+    if row.state == RolloutState.HALTED or row.superseded_by is not None:
         verdict = Verdict(error_code=REPLACED, detail="another device enrolled in this name")
         pending = (DeploymentState.PENDING,)
         changes.cancel(session, rollout, [device], pending, verdict, now_s=now_s)
@@ -132,43 +136,53 @@ def _brought(session: Session, device: str, model: str) -> History:
             DeploymentRow.device == device,
             DeploymentRow.model == model,
             DeploymentRow.started_at_s.is_not(None),
-            DeploymentRow.previous.is_distinct_from(deployments.target()),
         )
         .order_by(DeploymentRow.started_at_s, RolloutRow.created_at_s, RolloutRow.id)
     )
-    found: dict[str, list[Brought]] = {}
+    found: list[Brought] = []
+    known: set[str | None] = set()
     for release, row, previous, is_first, state in rows:
         bad = way_back.rids_of(session, row)
+        known.add(previous)
         is_unknown = previous is None and not is_first
         each = Brought(
+            release=release,
             rollout=row.id,
             previous=previous,
             has_succeeded=state == DeploymentState.SUCCEEDED,
-            is_way_back=bad is not None and (is_unknown or previous == bad),
+            is_way_back=bad is not None and (is_unknown or previous == bad) and release in known,
         )
-        found.setdefault(release, []).append(each)
+        found.append(each)
     return found
 
 
-def _good(
-    session: Session, release: str, brought: History, *, but: str | None = None
-) -> str | None:
-    """Return a release, or the last one before it that was not stopped; None for none.
+def _last(brought: History, release: str) -> Brought | None:
+    """Return what brought a release last; None for nothing."""
+    return next((each for each in reversed(brought) if each.release == release), None)
+
+
+def _good(session: Session, last: Brought, brought: History, *, is_left_out: bool) -> str | None:
+    """Return the last release of a name that was not stopped; None for none.
 
     Args:
         session: The transaction.
-        release: The release.
-        brought: What brought the name its releases.
-        but: Not this one, either.
+        last: What brought the one that it was to run.
+        brought: What brought all that it had.
+        is_left_out: Whether that one is not to be had again yet.
     """
-    good: str | None = release
-    seen: set[str] = set()
-    while good is not None and (good == but or _was_stopped(session, brought.get(good, ()))):
-        seen.add(good)
-        # What a rollback took away is no way back.
-        ways = [each.previous for each in brought[good] if not each.is_way_back]
-        good = ways[-1] if ways and ways[-1] not in seen else None
-    return good if good == release or (good and published(session, {good})) else None
+    at: Brought | None = last
+    before = list(brought[: brought.index(last)])
+    while at is not None:
+        same = [each for each in brought if each.release == at.release]
+        if not (is_left_out and at is last) and not _was_stopped(session, same):
+            return at.release if at is last or published(session, {at.release}) else None
+        good = at.previous
+        # What a rollback took away is no way back, but what was there before that is.
+        at = _last(before, good) if good is not None else None
+        if at is None:
+            return good if good is not None and published(session, {good}) else None
+        before = before[: before.index(at)]
+    return None
 
 
 def _was_stopped(session: Session, brought: Sequence[Brought]) -> bool:
@@ -177,6 +191,10 @@ def _was_stopped(session: Session, brought: Sequence[Brought]) -> bool:
     for each in brought:
         row = session.get_one(RolloutRow, each.rollout)
         is_over = row.state in {RolloutState.HALTED, RolloutState.ABORTED}
+        if each.previous == each.release:  # its end takes nothing away
+            if row.state == RolloutState.SUCCEEDED:
+                made_s = max(made_s, row.finished_at_s or row.created_at_s)
+            continue
         if each.is_way_back:
             made_s = max(made_s, row.created_at_s)
             continue

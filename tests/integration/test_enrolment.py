@@ -400,6 +400,85 @@ def test_what_a_rollback_took_away_is_no_way_back_for_who_takes_a_name(fleet: Fl
     assert takes_the_name(fleet, "cam-1").active == ONE.digest
 
 
+@pytest.mark.parametrize("how", ["pause", "abort"])
+def test_who_takes_a_name_begins_no_other_release_of_a_rollback_that_does_not_go_on(
+    fleet: Fleet, how: str
+) -> None:
+    """What is brought out in the place of what is bad is not proved by that."""
+    for version in "123":
+        fleet.publish(two_variants(version, best=version))
+    fleet.enrol("cam-1", "cam-2", "cam-3")
+    fleet.run(fleet.roll_out("digits:1"))
+    bad = fleet.roll_out("digits:2", soak_s=60.0)
+    for _ in range(3):
+        fleet.step()
+    asked = {"release": "digits:3"}
+    back = fleet.api.post(f"/v1/rollouts/{bad}/rollback", json=asked).raise_for_status()
+    for _ in range(3):
+        fleet.step()
+    fleet.api.post(f"/v1/rollouts/{back.json()['id']}/{how}").raise_for_status()
+    fleet.api.patch("/v1/devices/cam-1", json={"state": "decommissioned"}).raise_for_status()
+    assert takes_the_name(fleet, "cam-1").active == ONE.digest
+
+
+def test_who_takes_a_name_has_what_an_earlier_rollout_proved(fleet: Fleet) -> None:
+    """Between two rollouts of one release there was one that was halted."""
+    for version in "123":
+        fleet.publish(two_variants(version, best=version))
+    fleet.enrol("cam-1", "cam-2", "cam-3")
+    for version in "12":
+        fleet.run(fleet.roll_out(f"digits:{version}"))
+    third = fleet.roll_out("digits:3", soak_s=60.0)
+    for _ in range(3):
+        fleet.step()
+    fleet.api.post(f"/v1/rollouts/{third}/abort").raise_for_status()
+    again = fleet.roll_out("digits:2", soak_s=60.0)
+    for _ in range(3):
+        fleet.step()
+    assert fleet.running(TWO.digest) == {"cam-1", "cam-2", "cam-3"}
+    fleet.api.post(f"/v1/rollouts/{again}/pause").raise_for_status()
+    fleet.api.patch("/v1/devices/cam-1", json={"state": "decommissioned"}).raise_for_status()
+    assert takes_the_name(fleet, "cam-1").active == TWO.digest
+
+
+def test_who_takes_a_name_has_what_a_later_rollout_proved(fleet: Fleet) -> None:
+    """A release that was halted, and kept by one device, is rolled out to all later."""
+    for package in (ONE, TWO):
+        fleet.publish(package)
+    fleet.enrol("cam-1", "cam-2", "cam-3")
+    fleet.run(fleet.roll_out("digits:1"))
+    halted = fleet.roll_out("digits:2", selector="id=cam-1", soak_s=60.0)
+    for _ in range(3):
+        fleet.step()
+    fleet.api.post(f"/v1/rollouts/{halted}/abort").raise_for_status()
+    fleet.step()
+    fleet.run(fleet.roll_out("digits:2"))
+    assert fleet.running(TWO.digest) == {"cam-1", "cam-2", "cam-3"}
+    fleet.api.patch("/v1/devices/cam-1", json={"state": "decommissioned"}).raise_for_status()
+    assert takes_the_name(fleet, "cam-1").active == TWO.digest
+
+
+def test_who_takes_a_name_in_a_rollout_that_another_one_takes_over_does_not_hold_it_up(
+    fleet: Fleet,
+) -> None:
+    for version in "123":
+        fleet.publish(two_variants(version, best=version))
+    fleet.enrol("cam-1", "cam-2", "cam-3")
+    fleet.run(fleet.roll_out("digits:1"))
+    older = fleet.roll_out("digits:2", stages=[{"count": 1}, {"percent": 100}], soak_s=60.0)
+    for _ in range(3):
+        fleet.step()
+    (gone,) = fleet.running(TWO.digest)
+    fleet.api.post(f"/v1/rollouts/{older}/pause").raise_for_status()
+    fleet.devices[gone].outcome = "silent"
+    newer = fleet.roll_out("digits:3", supersede=True)
+    fleet.api.patch(f"/v1/devices/{gone}", json={"state": "decommissioned"}).raise_for_status()
+    takes_the_name(fleet, gone)
+    for _ in range(5):
+        fleet.step()
+    assert (fleet.state(older), fleet.state(newer)) == ("succeeded", "succeeded")
+
+
 def test_a_device_that_takes_a_name_has_nothing_where_nothing_else_was_there_before(
     fleet: Fleet,
 ) -> None:
