@@ -28,6 +28,9 @@ from urllib.parse import urlsplit
 from wire.clock import SystemClock
 
 MAX_ANSWER_BYTES: Final = 64 * 1024
+_CUT_OFF: Final = (BrokenPipeError, ConnectionResetError, ssl.SSLEOFError, ssl.SSLZeroReturnError)
+"""What is raised when a server has gone before it has read all of a post."""
+
 _CLOCK: Final = SystemClock()
 _Address = tuple[int, int, Any]
 """Family, protocol and address."""
@@ -195,7 +198,7 @@ class Poster:
         try:
             connection = self._connection or self._connected(url, tls, timeout_s, is_over)
             connection.sock.settimeout(timeout_s)
-            with suppress(BrokenPipeError, ConnectionResetError):  # it may have answered by then
+            with suppress(*_CUT_OFF):  # it may have answered by then
                 connection.request("POST", _target(url), content, dict(headers))
             response = connection.getresponse()
             if is_over.is_set():  # a header that is cut off looks like a whole one
