@@ -205,6 +205,8 @@ class Membership:
 def _compared(joining: Joining) -> list[str]:
     """Say which of the devices that join keep the old release, and that gates compare few."""
     found = []
+    if joining.is_after_gates:
+        found.append("the gates have passed and are asked no more: they get the release without")
     if joining.control:
         keep = "keeps" if len(joining.control) == 1 else "keep"
         group = counted(len(joining.control))

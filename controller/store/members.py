@@ -9,7 +9,8 @@ from sqlalchemy import Row, select
 from sqlalchemy.orm import Session
 
 from controller.domain.deployment_codes import EXCLUDED
-from controller.domain.gates.control import control_of_added
+from controller.domain.gates.control import comparable, control_of_added
+from controller.domain.gates.states import LEAST_DEVICES
 from controller.domain.selectors import parse_selector
 from controller.domain.starting_order import TAIL, positions
 from controller.domain.states import WorkKind
@@ -84,6 +85,9 @@ class Joining(NamedTuple):
     incomparable: int = 0
     """How many no gate of the rollout compares."""
 
+    is_after_gates: bool = False
+    """Whether its gates have passed, and are asked no more."""
+
 
 def at_tail(session: Session, row: RolloutRow, devices: Sequence[str]) -> Joining:
     """Return how devices join a rollout, with a control group of their own if it has one.
@@ -94,8 +98,10 @@ def at_tail(session: Session, row: RolloutRow, devices: Sequence[str]) -> Joinin
         devices: The devices.
     """
     placed = {device: TAIL + at for device, at in positions(row.id, devices).items()}
-    if row.control_released or not control_group.is_planned(session, row.id):
+    if not control_group.is_planned(session, row.id):
         return Joining(intake(placed))
+    if row.control_released:
+        return Joining(intake(placed), is_after_gates=True)
     profiles, served = profile_names(session, devices), models.served(session, row.model, devices)
     serving = {
         device: placed[device]
@@ -103,9 +109,11 @@ def at_tail(session: Session, row: RolloutRow, devices: Sequence[str]) -> Joinin
         if release not in {None, row.release}
     }
     control = control_of_added(serving, profiles, row.control_percent)
-    compared = {profiles[device] for device in control}
-    rest = sum(device not in serving or profiles[device] not in compared for device in devices)
-    return Joining(intake(placed, control=control), control, rest)
+    target = len(serving) - len(control)
+    ((new, old),) = comparable([target], serving, profiles, control)
+    if min(new, old) < LEAST_DEVICES:
+        return Joining(intake(placed), incomparable=len(devices))
+    return Joining(intake(placed, control=control), control, len(devices) - new - old)
 
 
 def join(session: Session, row: RolloutRow, found: Joining, *, now_s: float) -> list[str]:

@@ -12,7 +12,8 @@ import msgspec
 import pytest
 import sqlalchemy as sa
 
-from controller.store import gates
+from controller.store import control_group, gates
+from controller.store.device_tables import DeviceRow
 from controller.store.gate_tables import GateAwayRow
 from tests.simulators.controller_fleet import Fleet, names
 from tests.simulators.packages import SignedPackage, package, variant
@@ -369,3 +370,25 @@ def test_devices_that_are_added_have_a_control_group_of_their_own(fleet: Telling
             break
     assert fleet.state(rollout) == "succeeded", fleet.show(rollout)["reason"]
     assert fleet.running(TWO.digest) == {*own, *more, *few}
+
+
+def test_who_is_added_of_profiles_that_nobody_can_compare_keeps_nothing_back(
+    fleet: Telling,
+) -> None:
+    own, more = names("cam", DEVICES)[:10], names("cam", DEVICES)[10:]
+    with fleet.controller._database.transaction() as transaction:
+        for at, name in enumerate(more):
+            transaction.execute(
+                sa.update(DeviceRow).where(DeviceRow.id == name).values(profile_name=f"p{at % 2}")
+            )
+    rollout = fleet.roll_out(
+        "digits:2",
+        selector=f"id in ({','.join(own)})",
+        gates=[GATES["temperature"]],
+        control_percent=50,
+    )
+    added = fleet.api.post(f"/v1/rollouts/{rollout}/add", json={"devices": more})
+    (warning,) = added.raise_for_status().json()["warnings"]
+    assert warning.startswith("no gate counts 10 devices of them")
+    with fleet.controller._database.reading() as transaction:
+        assert control_group.count_among(transaction, rollout, more) == 0
