@@ -178,18 +178,24 @@ class Installs:
         self._models = {name: kept for name, kept in self._models.items() if name in names}
         self._queue = deque(each for each in self._queue if each.name in names)
         course = self._course
-        if course is not None and course.wanted.name not in names and course.may_abandon:
+        if course is not None and course.wanted.name not in names:
+            self._withdraw(course)
+
+    def _withdraw(self, course: Course) -> None:
+        """End an install as soon as may be, without an outcome."""
+        if course.may_abandon and not course.abandoned:
             self._step += 1
             course.abandon()
             self._go_on(course)
+        course.abandoned = True
 
     def _want(self, wanted: ModelState, release: ReleaseRef) -> None:
         """Take an order for one model: tell its outcome, or let it be installed."""
         course = self._course
         if course is not None and course.wanted.name == wanted.name:
-            if not _is_same(course.wanted, wanted):
+            if course.abandoned or not _is_same(course.wanted, wanted):
                 self._put_off(wanted)
-                if course.may_abandon:
+                if course.may_abandon and not course.abandoned:
                     self._step += 1
                     course.abandon()
                     self._go_on(course)
@@ -284,7 +290,7 @@ class Installs:
             self._enter(course)
             return
         self._course = None
-        if not course.abandoned and name in self._models:
+        if not course.abandoned:
             outcome: InstallOutcome = "failed" if course.failure is not None else "succeeded"
             report = self._report(course.wanted, course.release, State.IDLE, outcome)
             if (failure := course.failure) is not None:

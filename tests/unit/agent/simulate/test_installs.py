@@ -101,16 +101,19 @@ def test_the_event_of_an_install_that_failed_says_why_as_on_a_device() -> None:
     assert (event.data["outcome"], event.data["phase"]) == ("failed", "probing")
 
 
-@pytest.mark.parametrize("after_s", [0.05, 0.5, 2.0, 5.0, 20.0])
+@pytest.mark.parametrize("rollout", [None, "r1"])
+@pytest.mark.parametrize("after_s", [0.05, 0.5, 2.0, 4.0, 5.0, 8.0, 12.0, 20.0])
+@pytest.mark.parametrize("gap_s", [0.0, 30.0])
 def test_an_order_to_have_nothing_ends_an_install_and_the_next_one_begins_anew(
-    after_s: float,
+    after_s: float, gap_s: float, rollout: str | None
 ) -> None:
     """As a device whose first rollout of a model was halted, and then resumed."""
     played = Played()
-    played.installs.follow(ordered(1, MADE.ref))
+    played.installs.follow(ordered(1, MADE.ref, rollout))
     played.run(after_s)
     played.installs.follow(ordered(2, None))
-    played.installs.follow(ordered(3, MADE.ref))
+    played.run(gap_s)
+    played.installs.follow(ordered(3, MADE.ref, rollout))
     played.run(600.0)
     told = [report for report in played.reports if report.outcome != "running"]
     assert told[-1].revision == 3
@@ -127,6 +130,7 @@ def test_who_is_to_have_nothing_has_nothing() -> None:
     assert [report for report in played.reports if report.outcome != "running"] == []
 
 
-def ordered(revision: int, release: ReleaseRef | None) -> DesiredModels:
-    models = (ModelState(name="digits", revision=revision, release=release),) if release else ()
+def ordered(revision: int, release: ReleaseRef | None, rollout: str | None = None) -> DesiredModels:
+    wanted = ModelState(name="digits", revision=revision, release=release, rollout=rollout)
+    models = (wanted,) if release else ()
     return DesiredModels(device="sim-0", revision=revision, issued_at_s=0.0, models=models)
