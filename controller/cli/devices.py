@@ -259,8 +259,15 @@ def device_readmit(
         fleet device readmit cam-berlin --key-is-gone
     """
     with connect(context) as api:
-        api.devices.update(device, DeviceUpdate(may_enrol_again=True, key_is_gone=key_is_gone))
+        change = DeviceUpdate(may_enrol_again=True, key_is_gone=key_is_gone)
+        found = api.devices.update(device, change)
         write(f"{plain_text(device)} may enrol again")
+        ends_at_s = found.certificate_ends_at_s
+        if not key_is_gone and ends_at_s is not None and ends_at_s > SystemClock().now_s():
+            remark(
+                f"with another key than before not until {local_time(ends_at_s)}, when its "
+                "certificate ends; with --key-is-gone at once"
+            )
 
 
 def _say_state(device: Device) -> None:

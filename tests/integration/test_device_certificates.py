@@ -223,7 +223,8 @@ def test_an_identifier_waits_for_the_end_of_the_certificate_of_the_device_before
     name = device.config.device
     device.end(signal.SIGTERM)
     stack.ok("device", "decommission", name)
-    stack.ok("device", "readmit", name)
+    readmitted = stack.ok("device", "readmit", name)
+    assert "with another key than before not until" in readmitted.err
     for file in (KEY_FILE, CREDENTIALS_FILE):
         (device.config.state_dir / file).unlink()
     give_token(stack, device)
