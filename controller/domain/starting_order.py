@@ -23,11 +23,25 @@ from dataclasses import dataclass, field
 from typing import Final
 
 PLACES: Final = 2**24
-"""Places in a group; with 102 groups the last one still fits 32 bits."""
+"""Places in a group; those of `GROUPS` fit 31 bits."""
 
 TAIL: Final = 101 * PLACES
-"""Added to the places of devices that join later, so that they start after all others: stages are
-up to 100."""
+"""The first place of devices that join later, so that they start after all others: stages are up to
+100. What is added together is a group."""
+
+GROUPS: Final = 128
+"""Groups in all. What is added after the last one of them is in that, too."""
+
+
+def tail_after(greatest: int | None) -> int:
+    """Return the first place of devices that are added now.
+
+    Args:
+        greatest: The greatest place of the devices of the rollout; None if it has none.
+    """
+    if greatest is None or greatest < TAIL:
+        return TAIL
+    return min(greatest // PLACES + 1, GROUPS - 1) * PLACES
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

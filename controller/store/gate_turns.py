@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from sqlalchemy import and_, func, insert, or_, select
+from sqlalchemy import and_, delete, func, insert, or_, select
 from sqlalchemy.orm import Session
 
 from controller.domain.gates import turns
@@ -73,6 +73,18 @@ def note(
     if turns.is_refilled(before, passed):
         return control_group.refill(session, row, starting, passed=passed, now_s=now_s)
     return list(starting)
+
+
+def begin_anew(session: Session, row: RolloutRow) -> None:
+    """Let devices that join the stage have their turn in it, also if it was all over.
+
+    Args:
+        session: The transaction; it holds the lock of the rollout.
+        row: The rollout.
+    """
+    session.execute(
+        delete(GateStageRow).where(GateStageRow.rollout == row.id, GateStageRow.stage == row.stage)
+    )
 
 
 def _furthest(session: Session, rollout: str, starting: Sequence[str]) -> int:

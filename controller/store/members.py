@@ -5,19 +5,19 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from sqlalchemy import Row, select
+from sqlalchemy import Row, func, select
 from sqlalchemy.orm import Session
 
 from controller.domain.deployment_codes import EXCLUDED
 from controller.domain.gates.control import comparable, control_of_added
-from controller.domain.gates.states import LEAST_DEVICES
 from controller.domain.selectors import parse_selector
-from controller.domain.starting_order import TAIL, positions
+from controller.domain.starting_order import positions, tail_after
 from controller.domain.states import WorkKind
 from controller.store import (
     control_group,
     deployments,
     free_devices,
+    gate_turns,
     models,
     rollout_work,
     stages,
@@ -97,8 +97,10 @@ def at_tail(session: Session, row: RolloutRow, devices: Sequence[str]) -> Joinin
         row: The rollout.
         devices: The devices.
     """
-    placed = {device: TAIL + at for device, at in positions(row.id, devices).items()}
-    if not control_group.is_planned(session, row.id):
+    is_compared = control_group.is_planned(session, row.id)
+    tail = tail_after(_greatest_place(session, row.id) if is_compared else None)
+    placed = {device: tail + at for device, at in positions(row.id, devices).items()}
+    if not is_compared:
         return Joining(intake(placed))
     if row.control_released:
         return Joining(intake(placed), is_after_gates=True)
@@ -111,9 +113,14 @@ def at_tail(session: Session, row: RolloutRow, devices: Sequence[str]) -> Joinin
     control = control_of_added(serving, profiles, row.control_percent)
     target = len(serving) - len(control)
     ((new, old),) = comparable([target], serving, profiles, control)
-    if min(new, old) < LEAST_DEVICES:
+    if not min(new, old):
         return Joining(intake(placed), incomparable=len(devices))
     return Joining(intake(placed, control=control), control, len(devices) - new - old)
+
+
+def _greatest_place(session: Session, rollout: str) -> int | None:
+    statement = select(func.max(DeploymentRow.position)).where(DeploymentRow.rollout == rollout)
+    return session.scalar(statement)
 
 
 def join(session: Session, row: RolloutRow, found: Joining, *, now_s: float) -> list[str]:
@@ -131,6 +138,7 @@ def join(session: Session, row: RolloutRow, found: Joining, *, now_s: float) -> 
     lost = take_in_first(session, row.id, row.model, found.intake, now_s=now_s)
     if row.stage == len(stages.of_rollout(session, row.id)):  # they start in the last one
         row.stage_complete_at_s = None
+        gate_turns.begin_anew(session, row)
     reason = named(list(found.intake.placed), "added by the operator")
     if found.control:
         reason += f"; {len(found.control)} of them keep the old release until the gates have passed"

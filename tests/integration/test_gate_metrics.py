@@ -362,8 +362,10 @@ def test_devices_that_are_added_have_a_control_group_of_their_own(fleet: Telling
         others = gates.without_release(transaction, rollout)
         its = gates.with_release(transaction, rollout, until_s=fleet.clock.now_s())
     for side in (others, its):
-        found = Counter(one.stratum for one in side if one.device not in few)
-        assert sorted(found.values()) == [5, 5]
+        strata = Counter(one.stratum for one in side)
+        assert sorted(strata.values()) == [*([3] if side is its else []), 5, 5], (
+            "what is added together is compared with nothing else"
+        )
     for _ in range(40):
         fleet.step()
         if fleet.state(rollout) != "running":
@@ -392,3 +394,27 @@ def test_who_is_added_of_profiles_that_nobody_can_compare_keeps_nothing_back(
     assert warning.startswith("no gate counts 10 devices of them")
     with fleet.controller._database.reading() as transaction:
         assert control_group.count_among(transaction, rollout, more) == 0
+
+
+def test_who_is_added_has_a_turn_also_in_a_stage_that_is_complete(
+    fleet: Telling, database_url: str
+) -> None:
+    own, more = names("cam", DEVICES)[:10], names("cam", DEVICES)[10:]
+    rollout = fleet.roll_out(
+        "digits:2",
+        selector=f"id in ({','.join(own)})",
+        gates=[GATES["temperature"]],
+        soak_s=3600.0,
+        control_percent=50,
+    )
+    for _ in range(3):
+        fleet.step()
+    fleet.api.post(f"/v1/rollouts/{rollout}/add", json={"devices": more}).raise_for_status()
+    held = held_out(fleet, rollout) & {*more}
+    assert len(held) == 5
+    for name in held:
+        fleet.devices[name].leave()
+    for _ in range(3):
+        fleet.step()
+    assert away_at_their_turn(database_url) == held
+    assert held_out(fleet, rollout) & {*more} == {*more} - held, "others take their places"
