@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
-from controller.domain.gates.control import control_of_groups
+from controller.domain.gates.control import alike, control_of_groups
 from controller.domain.selectors import Selector
 from controller.domain.stages import resolved
 from controller.domain.starting_order import places
@@ -25,6 +25,7 @@ from controller.services.rollout_checks import IsListed
 from controller.store import (
     device_facts,
     free_devices,
+    models,
     new_rollouts,
     penalties,
     releases,
@@ -128,8 +129,11 @@ class Making:
         placed = places(order, new.id, devices)
         if (gates or stage_gates) and request.control_percent > 0.0:
             profiles = device_facts.profile_names(transaction, devices)
-            control = control_of_groups(placed, profiles, request.control_percent)
+            served = models.served(transaction, release.name, devices)
             percent = request.control_percent
+            running = {one for one, digest in served.items() if digest == release.digest}
+            control = control_of_groups(placed, profiles, percent, running=running)
+            profiles = alike(profiles, running)
             new = replace(new, control=control, profiles=profiles, control_percent=percent)
         in_full = resolved(specs, placed, new.profiles, new.control)
         stage_checks.check_gates(request, in_full, order, devices)

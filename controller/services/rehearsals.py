@@ -18,7 +18,7 @@ from typing import Final, NamedTuple
 from controller.domain.gates.language import Gate, parse_gate
 from controller.domain.preflight import Answer
 from controller.domain.rehearsal.harm import parse_harm
-from controller.domain.rehearsal.history import HOUR_S, History, Installs
+from controller.domain.rehearsal.history import DAY_HOURS, HOUR_S, History, Installs
 from controller.domain.rehearsal.results import RehearsedCourse
 from controller.domain.rehearsal.setting import Planted, RehearsedGate, Setting
 from controller.domain.rehearsal.simulation import rehearse
@@ -135,7 +135,7 @@ class Rehearsals:
             history=about,
             plain=_course(setting, history, Planted(), request),
             harmed=_course(setting, history, planted, request) if is_harmed else None,
-            notes=_notes(rollout, setting),
+            notes=_notes(rollout, setting, about),
         )
 
     def _read(self, request: RolloutRequest, gates: Sequence[tuple[Gate, int | None]]) -> _Read:
@@ -297,9 +297,13 @@ def _course(
     return summed(outcomes, gates, len(setting.stages))
 
 
-def _notes(request: RolloutRequest, setting: Setting) -> list[str]:
+def _notes(request: RolloutRequest, setting: Setting, history: RehearsedHistory) -> list[str]:
     """Say what of a rollout the rehearsal does not show."""
     notes = []
+    if setting.gates and history.hours < DAY_HOURS:
+        notes.append(
+            "less than a day of history: gates seem far surer or far less sure than they will be"
+        )
     if setting.limits.approval or any(stage.approval for stage in setting.stages):
         notes.append("approvals are given at once")
     if request.windows:

@@ -7,6 +7,7 @@ Rules:
 - Devices that stages choose by selectors differ from the others. Each such group, and the others,
   have a control group of their own; of several groups, those of fewer than `LEAST_OF_ROLLOUT`
   devices have none.
+- Devices that run the release already are on neither side.
 - Who it is follows from the order of starting, which is a shuffle by hash: the last ones of each
   profile. So everybody who knows the rollout's identifier can check it.
 """
@@ -28,8 +29,25 @@ LEAST_OF_ROLLOUT: Final = 2 * LEAST_DEVICES
 _ROUNDING: Final = 1e-9
 
 
+def alike(profiles: Mapping[str, str], running: Collection[str]) -> dict[str, str]:
+    """Return with which devices each can be compared: of its profile, unless it runs the release.
+
+    Args:
+        profiles: Each device with its profile.
+        running: Those that run the release already: they are like no other.
+    """
+    return {
+        device: f"{profile} {device}" if device in running else profile
+        for device, profile in profiles.items()
+    }
+
+
 def control_of_groups(
-    places: Mapping[str, int], profiles: Mapping[str, str], percent: float
+    places: Mapping[str, int],
+    profiles: Mapping[str, str],
+    percent: float,
+    *,
+    running: Collection[str] = (),
 ) -> frozenset[str]:
     """Choose the control group of each group of devices.
 
@@ -37,13 +55,15 @@ def control_of_groups(
         places: Each device with its place in the order of starting, which tells its group.
         profiles: Each device with its profile.
         percent: What part of each profile of a group; 0 for no control group.
+        running: Those that run the release already: they keep no other one.
 
     Returns:
         The devices of all of them.
     """
     groups: dict[int, dict[str, int]] = {}
     for device, place in places.items():
-        groups.setdefault(group_of(place), {})[device] = place
+        if device not in running:
+            groups.setdefault(group_of(place), {})[device] = place
     return frozenset(
         device
         for group in groups.values()

@@ -141,18 +141,36 @@ class Played:
         of = self._history.figures[gate]
         total = np.zeros(len(self._source))
         counts = np.zeros(len(self._source))
-        left_out = [self._at(hour) for hour in _hours(*but)]
-        for hour in _hours(since_s, until_s):
+        hours = _hours(since_s, until_s)
+        for hour, left_out in zip(hours, self._left_out(hours, _hours(*but)), strict=True):
             begin_s, end_s = max(since_s, hour * HOUR_S), min(until_s, (hour + 1) * HOUR_S)
             at = self._source, self._at(hour)
             weights = of.counts[at] * ((end_s - begin_s) / HOUR_S)
-            for other in left_out:
-                weights = np.where(at[1] == other, 0.0, weights)
+            weights = np.where(left_out, 0.0, weights)
             total += of.values[at] * weights
             counts += weights
         is_told = (counts >= least) & (counts > 0.0)
         found: Floats = np.where(is_told, total / np.where(is_told, counts, 1.0), math.nan)
         return found, counts
+
+    def _left_out(self, hours: range, but: range) -> list[Flags]:
+        """Tell of each hour of which devices it is played in another time, and so left out.
+
+        Where that would take most of the hours of a device that has a day of history, none is: a
+        soak of a day or more leaves no others.
+        """
+        others = [self._at(hour) for hour in but]
+        found = []
+        for hour in hours:
+            played = np.zeros(len(self._source), dtype=np.bool_)
+            for other in others:
+                played |= self._at(hour) == other
+            found.append(played)
+        if found:
+            most = 2 * np.sum(found, axis=0) > len(found)
+            is_kept = most & (self._period >= DAY_HOURS)
+            found = [played & ~is_kept for played in found]
+        return found
 
     def _at(self, hour: int) -> Numbers:
         found: Numbers = self._begin + (self._shift + hour) % self._period

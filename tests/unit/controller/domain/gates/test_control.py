@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from controller.domain.gates.control import comparable, control_group
+from controller.domain.gates.control import alike, comparable, control_group, control_of_groups
 from controller.domain.gates.states import LEAST_DEVICES
+from controller.domain.starting_order import PLACES, group_of, tail_after
 
 
 @given(st.integers(min_value=10, max_value=200), st.floats(min_value=1.0, max_value=50.0))
@@ -49,3 +51,30 @@ def test_both_sides_of_each_stage_are_counted() -> None:
     # Servers: 0, 4, 8 and 12 begin, 16 is in the control group.
     found = comparable([3, 12, 14], places, profiles, control)
     assert found == [(0, 0), (9, 6), (10, 5)]
+
+
+@pytest.mark.parametrize("running", [0, 10, 25])
+def test_who_runs_the_release_already_is_held_out_by_nobody_and_compared_with_nobody(
+    running: int,
+) -> None:
+    places = {f"d{number:02}": number * 7919 % 1009 for number in range(30)}
+    profiles = dict.fromkeys(places, "camera")
+    runs_it = {*list(places)[:running]}
+    control = control_of_groups(places, profiles, 30.0, running=runs_it)
+    assert not control & runs_it
+    assert len(control) == {0: 9, 10: 6, 25: 2}[running]
+    target = [30 - len(control)]
+    ((new, old),) = comparable(target, places, alike(profiles, runs_it), control)
+    assert new + old == {0: 30, 10: 20, 25: 0}[running], "of five too few are on each side"
+
+
+def test_what_is_added_together_is_a_group() -> None:
+    """The last group has all that is added after it; places fit a database's numbers."""
+    first = tail_after(5)
+    places, groups = first, [group_of(first)]
+    for _ in range(40):
+        places = tail_after(places + PLACES - 1)
+        groups.append(group_of(places))
+    assert groups == [min(101 + at, 127) for at in range(41)]
+    assert places + PLACES - 1 < 2**31
+    assert tail_after(None) == first
