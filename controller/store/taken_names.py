@@ -177,7 +177,7 @@ def _good(session: Session, last: Brought, brought: History, *, is_left_out: boo
         if not (is_left_out and at is last) and not _was_stopped(session, same):
             return at.release if at is last or published(session, {at.release}) else None
         good = at.previous
-        # What a rollback took away is no way back, but what was there before that is.
+        # What a rollback took away was stopped by that, so the way goes on to what was before.
         at = _last(before, good) if good is not None else None
         if at is None:
             return good if good is not None and published(session, {good}) else None
