@@ -18,7 +18,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from controller.domain.gates.control import control_of_groups
+from controller.domain.gates.control import held_out
 from controller.domain.rollout_view import StageSpec
 from controller.domain.stage_progress import targets_of
 from controller.domain.stages import reach, resolved
@@ -105,10 +105,12 @@ def plan(
     """
     places = {device.id: device.place for device in devices}
     profiles = {device.id: device.profile for device in devices}
-    held = control_of_groups(places, profiles, control_percent if has_gates else 0.0)
+    running = {device.id for device in devices if device.runs_it}
+    percent = control_percent if has_gates else 0.0
+    held, kinds = held_out(places, profiles, percent, running=running)
     order = sorted(devices, key=lambda each: (not each.is_online, each.place, each.id))
     starting = [device for device in order if device.id not in held]
-    stages = resolved(stages, places, profiles, held)
+    stages = resolved(stages, places, kinds, held)
     planned, reached = [], 0
     targets = targets_of(stages, len(order), len(order))
     for number, (stage, target) in enumerate(zip(stages, targets, strict=True), start=1):

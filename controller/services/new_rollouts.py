@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
-from controller.domain.gates.control import alike, control_of_groups
+from controller.domain.gates.control import held_out
 from controller.domain.selectors import Selector
 from controller.domain.stages import resolved
 from controller.domain.starting_order import places
@@ -132,9 +132,8 @@ class Making:
             served = models.served(transaction, release.name, devices)
             percent = request.control_percent
             running = {one for one, digest in served.items() if digest == release.digest}
-            control = control_of_groups(placed, profiles, percent, running=running)
-            profiles = alike(profiles, running)
-            new = replace(new, control=control, profiles=profiles, control_percent=percent)
+            control, kinds = held_out(placed, profiles, percent, running=running)
+            new = replace(new, control=control, profiles=kinds, control_percent=percent)
         in_full = resolved(specs, placed, new.profiles, new.control)
         stage_checks.check_gates(request, in_full, order, devices)
         stage_checks.check_older(request, is_first=releases.is_first(transaction, release))

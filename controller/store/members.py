@@ -9,7 +9,8 @@ from sqlalchemy import Row, func, select
 from sqlalchemy.orm import Session
 
 from controller.domain.deployment_codes import EXCLUDED
-from controller.domain.gates.control import comparable, control_of_added
+from controller.domain.gates.control import LEAST_OF_ROLLOUT, comparable
+from controller.domain.gates.control import control_group as control_group_of
 from controller.domain.selectors import parse_selector
 from controller.domain.starting_order import positions, tail_after
 from controller.domain.states import WorkKind
@@ -110,7 +111,9 @@ def at_tail(session: Session, row: RolloutRow, devices: Sequence[str]) -> Joinin
         for device, release in served.items()
         if release not in {None, row.release}
     }
-    control = control_of_added(serving, profiles, row.control_percent)
+    control = frozenset[str]()
+    if len(serving) >= LEAST_OF_ROLLOUT:  # they are no sample, as those that a stage chooses
+        control = control_group_of(serving, profiles, row.control_percent)
     target = len(serving) - len(control)
     ((new, old),) = comparable([target], serving, profiles, control)
     if not min(new, old):

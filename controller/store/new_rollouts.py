@@ -59,7 +59,7 @@ class NewRollout:
     """The devices that are held out."""
 
     profiles: Mapping[str, str] = field(default_factory=dict)
-    """Each device with its profile, where there is a control group."""
+    """With whom gates compare each device, where there is a control group: those of a profile."""
 
     on_halt: OnHalt = "keep"
     is_way_back: bool = False

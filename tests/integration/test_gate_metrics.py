@@ -318,9 +318,12 @@ def test_who_runs_the_release_already_is_on_neither_side(fleet: Telling) -> None
         Fleet.step(fleet, 1.0)
     assert fleet.state(first) == "succeeded"
     assert fleet.running(TWO.digest) == {*some}
-    rollout = fleet.roll_out(
-        "digits:2", gates=[GATES["energy"]], stages=[{"percent": 100}], control_percent=50.0
-    )
+    asked = {"gates": [GATES["energy"]], "stages": [{"percent": 100}], "control_percent": 50.0}
+    plan = fleet.api.post("/v1/rollouts/plan", json={"release": "digits:2", **asked}).json()
+    rollout = fleet.roll_out("digits:2", **asked, id=plan["id"])
+    held = held_out(fleet, rollout)
+    assert held == {*plan["control_devices"]}, "the dry run says the same"
+    assert not held & {*some}
     with fleet.controller._database.reading() as transaction:
         others = {member.device for member in gates.without_release(transaction, rollout)}
     assert others == {*names("cam", DEVICES)} - {*some}

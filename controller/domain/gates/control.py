@@ -18,7 +18,7 @@ import itertools
 import math
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from typing import Final
+from typing import Final, NamedTuple
 
 from controller.domain.gates.states import LEAST_DEVICES, LEAST_OF_STRATUM
 from controller.domain.starting_order import group_of
@@ -29,26 +29,22 @@ LEAST_OF_ROLLOUT: Final = 2 * LEAST_DEVICES
 _ROUNDING: Final = 1e-9
 
 
-def alike(profiles: Mapping[str, str], running: Collection[str]) -> dict[str, str]:
-    """Return with which devices each can be compared: of its profile, unless it runs the release.
+class HeldOut(NamedTuple):
+    """The control group of a rollout, and with whom gates compare each of its devices."""
 
-    Args:
-        profiles: Each device with its profile.
-        running: Those that run the release already: they are like no other.
-    """
-    return {
-        device: f"{profile} {device}" if device in running else profile
-        for device, profile in profiles.items()
-    }
+    control: frozenset[str]
+    kinds: dict[str, str]
+    """Devices of one kind are compared: those of a profile, but one that runs the release already
+    is like no other."""
 
 
-def control_of_groups(
+def held_out(
     places: Mapping[str, int],
     profiles: Mapping[str, str],
     percent: float,
     *,
-    running: Collection[str] = (),
-) -> frozenset[str]:
+    running: Collection[str],
+) -> HeldOut:
     """Choose the control group of each group of devices.
 
     Args:
@@ -56,40 +52,22 @@ def control_of_groups(
         profiles: Each device with its profile.
         percent: What part of each profile of a group; 0 for no control group.
         running: Those that run the release already: they keep no other one.
-
-    Returns:
-        The devices of all of them.
     """
     groups: dict[int, dict[str, int]] = {}
     for device, place in places.items():
         if device not in running:
             groups.setdefault(group_of(place), {})[device] = place
-    return frozenset(
+    control = frozenset(
         device
         for group in groups.values()
         if len(groups) == 1 or len(group) >= LEAST_OF_ROLLOUT
         for device in control_group(group, profiles, percent)
     )
-
-
-def control_of_added(
-    places: Mapping[str, int], profiles: Mapping[str, str], percent: float
-) -> frozenset[str]:
-    """Choose the control group of devices that somebody adds to a rollout.
-
-    They are no sample of the fleet, as those that a stage chooses: so few of them have none.
-
-    Args:
-        places: Each device with its place in the order of starting.
-        profiles: Each device with its profile.
-        percent: What part of each profile; 0 for no control group.
-
-    Returns:
-        Its devices.
-    """
-    if len(places) < LEAST_OF_ROLLOUT:
-        return frozenset()
-    return control_group(places, profiles, percent)
+    kinds = {
+        device: f"{profile} {device}" if device in running else profile
+        for device, profile in profiles.items()
+    }
+    return HeldOut(control, kinds)
 
 
 def control_group(

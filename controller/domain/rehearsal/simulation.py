@@ -21,7 +21,7 @@ from dataclasses import replace
 from typing import Final
 
 from controller.domain.failure_limits import FailureKind, failures, share_of
-from controller.domain.gates.control import alike, control_of_groups
+from controller.domain.gates.control import held_out
 from controller.domain.gates.look import Member, compared, window
 from controller.domain.gates.looks import is_end, level, next_look_s
 from controller.domain.gates.silence import Silence
@@ -75,9 +75,9 @@ class _Run:
         )
         placed = places(setting.order, setting.id or f"{seed}/{run}", names)
         self._places = [placed[name] for name in names]
-        profiles, running = dict(zip(names, setting.profiles, strict=True)), setting.running
-        held = control_of_groups(placed, profiles, setting.control_percent, running=running)
-        self._stages = resolved(setting.stages, placed, alike(profiles, running), held)
+        profiles, percent = dict(zip(names, setting.profiles, strict=True)), setting.control_percent
+        held, kinds = held_out(placed, profiles, percent, running=setting.running)
+        self._stages = resolved(setting.stages, placed, kinds, held)
         self._number = {name: at for at, name in enumerate(names)}
         starting = self._ordered(range(len(names)))
         self._pending = [at for at in starting if names[at] not in held]

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from hypothesis import given
 from hypothesis import strategies as st
 
-from controller.domain.gates.control import control_of_groups
+from controller.domain.gates.control import held_out
 from controller.domain.rollout_plan import PlannedDevice, plan
 from controller.domain.rollout_view import StageSpec
 from controller.domain.stage_progress import stage_size
@@ -144,7 +144,7 @@ def test_a_plain_order_is_the_shuffle_that_it_always_was() -> None:
 def test_each_group_of_enough_devices_has_a_control_group_of_its_own() -> None:
     groups = dict.fromkeys(names(50), 2) | dict.fromkeys(names(14), 1) | dict.fromkeys(names(4), 0)
     placed = places(StartingOrder(groups=groups, last=2), "r1", names(50))
-    held = control_of_groups(placed, dict.fromkeys(placed, "pi4"), 10.0)
+    held, _ = held_out(placed, dict.fromkeys(placed, "pi4"), 10.0, running=())
     assert Counter(groups[device] for device in held) == {1: 5, 2: 5}
 
 

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from controller.domain.gates.control import alike, comparable, control_group, control_of_groups
+from controller.domain.gates.control import comparable, control_group, held_out
 from controller.domain.gates.states import LEAST_DEVICES
 from controller.domain.starting_order import PLACES, group_of, tail_after
 
@@ -60,11 +60,11 @@ def test_who_runs_the_release_already_is_held_out_by_nobody_and_compared_with_no
     places = {f"d{number:02}": number * 7919 % 1009 for number in range(30)}
     profiles = dict.fromkeys(places, "camera")
     runs_it = {*list(places)[:running]}
-    control = control_of_groups(places, profiles, 30.0, running=runs_it)
+    control, kinds = held_out(places, profiles, 30.0, running=runs_it)
     assert not control & runs_it
     assert len(control) == {0: 9, 10: 6, 25: 2}[running]
     target = [30 - len(control)]
-    ((new, old),) = comparable(target, places, alike(profiles, runs_it), control)
+    ((new, old),) = comparable(target, places, kinds, control)
     assert new + old == {0: 30, 10: 20, 25: 0}[running], "of five too few are on each side"
 
 
