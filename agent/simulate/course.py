@@ -119,3 +119,13 @@ class Course:
         """End it for a newer order."""
         self.abandoned = True
         self.state = next_state(self.state, InstallEvent.ABANDONED)
+
+
+def is_same(known: ModelState, wanted: ModelState) -> bool:
+    """Tell whether two orders are for the same install."""
+    if known.revision == wanted.revision:
+        return True
+    return wanted.rollout is not None and (known.release, known.rollout) == (
+        wanted.release,
+        wanted.rollout,
+    )

@@ -17,7 +17,7 @@ import msgspec
 from agent.install.conditions import Later, out_of_windows
 from agent.install.events import BYTES_METRIC, DURATION_METRIC, INSTALL
 from agent.install.states import State
-from agent.simulate.course import TAKES_S, Course
+from agent.simulate.course import TAKES_S, Course, is_same
 from agent.simulate.fate import Fate
 from agent.simulate.retrieval import Retrieval
 from telemetry.device.recorder import Recorder
@@ -177,32 +177,28 @@ class Installs:
         """Remove all other models, and end what installs one of them."""
         self._models = {name: kept for name, kept in self._models.items() if name in names}
         self._queue = deque(each for each in self._queue if each.name in names)
-        course = self._course
-        if course is not None and course.wanted.name not in names:
-            self._withdraw(course)
+        if (course := self._course) is not None and course.wanted.name not in names:
+            self._abandon(course)
+            course.abandoned = True  # also one that has to go on to its end
 
-    def _withdraw(self, course: Course) -> None:
-        """End an install as soon as may be, without an outcome."""
+    def _abandon(self, course: Course) -> None:
+        """End an install for a newer order, if that may be now."""
         if course.may_abandon and not course.abandoned:
             self._step += 1
             course.abandon()
             self._go_on(course)
-        course.abandoned = True
 
     def _want(self, wanted: ModelState, release: ReleaseRef) -> None:
         """Take an order for one model: tell its outcome, or let it be installed."""
         course = self._course
         if course is not None and course.wanted.name == wanted.name:
-            if course.abandoned or not _is_same(course.wanted, wanted):
+            if course.abandoned or not is_same(course.wanted, wanted):
                 self._put_off(wanted)
-                if course.may_abandon and not course.abandoned:
-                    self._step += 1
-                    course.abandon()
-                    self._go_on(course)
+                self._abandon(course)
             return
         model = self._models.setdefault(wanted.name, _Model())
         known = model.wanted
-        if model.report is not None and known is not None and _is_same(known, wanted):
+        if model.report is not None and known is not None and is_same(known, wanted):
             model.wanted = wanted
             model.report = msgspec.structs.replace(model.report, revision=wanted.revision)
             self._road.tell(model.report)
@@ -402,13 +398,3 @@ class Installs:
 
     def _variant(self, model: _Model) -> str | None:
         return self._variants.get(model.active.digest) if model.active is not None else None
-
-
-def _is_same(known: ModelState, wanted: ModelState) -> bool:
-    """Tell whether two orders are for the same install."""
-    if known.revision == wanted.revision:
-        return True
-    return wanted.rollout is not None and (known.release, known.rollout) == (
-        wanted.release,
-        wanted.rollout,
-    )

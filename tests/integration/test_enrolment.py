@@ -245,6 +245,14 @@ def test_the_name_of_a_decommissioned_device_is_blocked_until_it_is_readmitted(
     assert (shown["state"], shown["release"], shown["revision"]) == ("enrolled", None, 1)
 
 
+def with_three_releases(fleet: Fleet) -> None:
+    """Publish three releases, and let three devices run the first one."""
+    for version in "123":
+        fleet.publish(two_variants(version, best=version))
+    fleet.enrol("cam-1", "cam-2", "cam-3")
+    fleet.run(fleet.roll_out("digits:1"))
+
+
 def takes_the_name(fleet: Fleet, gone: str) -> FleetDevice:
     """Enrol another device in the name of a decommissioned one."""
     fleet.api.patch(f"/v1/devices/{gone}", json={"may_enrol_again": True}).raise_for_status()
@@ -353,10 +361,7 @@ def test_whichever_rollout_brought_a_name_its_release_that_release_stays_stopped
     fleet: Fleet, way: str
 ) -> None:
     """By another try, by the end of a later rollout, or two rollouts before."""
-    for version in "123":
-        fleet.publish(two_variants(version, best=version))
-    fleet.enrol("cam-1", "cam-2", "cam-3")
-    fleet.run(fleet.roll_out("digits:1"))
+    with_three_releases(fleet)
     gone = "cam-1"
     fleet.devices[gone].outcome = "failed" if way == "retry" else "succeeded"
     bad = fleet.roll_out("digits:2", max_failures=3)
@@ -383,18 +388,15 @@ def test_whichever_rollout_brought_a_name_its_release_that_release_stays_stopped
 
 
 def test_what_a_rollback_took_away_is_no_way_back_for_who_takes_a_name(fleet: Fleet) -> None:
-    for version in "123":
-        fleet.publish(two_variants(version, best=version))
-    fleet.enrol("cam-1", "cam-2")
-    fleet.run(fleet.roll_out("digits:1"))
-    second, third = fleet.roll_out("digits:2"), ""
+    with_three_releases(fleet)
+    second = fleet.roll_out("digits:2")
     fleet.run(second)
     third = fleet.roll_out("digits:3")
     fleet.run(third)
-    for rollout, gone in ((third, ""), (second, "cam-1")):
-        if gone:
-            decommissioned = {"state": "decommissioned"}
-            fleet.api.patch(f"/v1/devices/{gone}", json=decommissioned).raise_for_status()
+    for rollout in (third, second):
+        if rollout == second:
+            gone = {"state": "decommissioned"}
+            fleet.api.patch("/v1/devices/cam-1", json=gone).raise_for_status()
         back = fleet.api.post(f"/v1/rollouts/{rollout}/rollback", json={}).raise_for_status()
         assert fleet.run(back.json()["id"])["state"] == "succeeded"
     assert takes_the_name(fleet, "cam-1").active == ONE.digest
@@ -405,10 +407,7 @@ def test_who_takes_a_name_begins_no_other_release_of_a_rollback_that_does_not_go
     fleet: Fleet, how: str
 ) -> None:
     """What is brought out in the place of what is bad is not proved by that."""
-    for version in "123":
-        fleet.publish(two_variants(version, best=version))
-    fleet.enrol("cam-1", "cam-2", "cam-3")
-    fleet.run(fleet.roll_out("digits:1"))
+    with_three_releases(fleet)
     bad = fleet.roll_out("digits:2", soak_s=60.0)
     for _ in range(3):
         fleet.step()
@@ -461,10 +460,7 @@ def test_who_takes_a_name_has_what_a_later_rollout_proved(fleet: Fleet) -> None:
 def test_who_takes_a_name_in_a_rollout_that_another_one_takes_over_does_not_hold_it_up(
     fleet: Fleet,
 ) -> None:
-    for version in "123":
-        fleet.publish(two_variants(version, best=version))
-    fleet.enrol("cam-1", "cam-2", "cam-3")
-    fleet.run(fleet.roll_out("digits:1"))
+    with_three_releases(fleet)
     older = fleet.roll_out("digits:2", stages=[{"count": 1}, {"percent": 100}], soak_s=60.0)
     for _ in range(3):
         fleet.step()
